@@ -65,8 +65,8 @@ use crate::service::HttpService;
 pub(crate) use endpoints::endpoints;
 pub use run_bundle::PROGRAM;
 pub use services::{
-    AnonymousBodies, ApprovedCalls, CodingLink, CodingLinkConfig, ConsoleService, ConversationService,
-    DocumentUploads, LeasedTools, McpEndpoint, ProviderService, RateLimits, ResourceQuotas, RunSettings,
+    ApprovedCalls, CodingLink, CodingLinkConfig, ConsoleService, ConversationService, DocumentUploads,
+    LeasedTools, McpEndpoint, ProviderService, RateLimits, RequestBounds, ResourceQuotas, RunSettings,
     SchedulerLink, SchedulerLinkConfig, UsageService, console_link,
 };
 pub use state::App;

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_client::outbound::{OutboundClient, OutboundResponse, Target, UrlTrust, status_failure, was_sent};
+use agent_client::outbound::{
+    OutboundClient, OutboundResponse, Target, UrlTrust, for_tenant, status_failure, was_sent,
+};
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::ids::TraceContext;
 use agent_core::secret::Secret;
@@ -32,10 +34,11 @@ pub struct OutboundToolServers {
 
 impl ToolServerClient for OutboundToolServers {
     fn connect(&self, address: ToolServerAddress) -> Result<Arc<dyn ToolServerConnection>, ToolError> {
-        let ToolServerAddress { url, timeout, headers } = address;
+        let ToolServerAddress { company_id, url, timeout, headers } = address;
         let target = self.outbound.target(&url, UrlTrust::Supplied);
         let target = target.map_err(|error| ToolError::Unavailable(error.to_string()))?;
-        let transport = OutboundTransport { target, headers: Some(headers), trace: None };
+        let transport =
+            OutboundTransport { headers: Some(headers), ..OutboundTransport::new(target, &company_id, None) };
         let limits = McpClientLimits { call_timeout: timeout, max_calls: MAX_CALLS };
         let discovery = self.discoveries.entry(&url);
         Ok(Arc::new(ToolServerSession::new(Arc::new(transport), limits, discovery)))
@@ -47,6 +50,7 @@ type SecretHeaders = Arc<dyn Fn() -> Vec<(String, Secret)> + Send + Sync>;
 /// Transport of the MCP client over the guarded HTTP client.
 pub struct OutboundTransport {
     target: Target,
+    tenant: Arc<str>,
     /// Headers with the credential, if the address has none itself.
     headers: Option<SecretHeaders>,
     /// Trace that the requests continue, if the headers do not.
@@ -54,9 +58,10 @@ pub struct OutboundTransport {
 }
 
 impl OutboundTransport {
-    /// Creates a transport to a target whose address has the credential. Its requests continue the trace.
-    pub fn new(target: Target, trace: Option<TraceContext>) -> Self {
-        Self { target, headers: None, trace }
+    /// Creates a transport to a target whose address has the credential. Its requests are sent on behalf of the tenant
+    /// ([`for_tenant`]), and continue the trace.
+    pub fn new(target: Target, tenant: &str, trace: Option<TraceContext>) -> Self {
+        Self { target, tenant: tenant.into(), headers: None, trace }
     }
 }
 
@@ -84,7 +89,7 @@ impl ToolServerTransport for OutboundTransport {
         for (name, value) in self.headers.iter().flat_map(|headers| headers()) {
             outbound = outbound.secret_header(&name, &value)?;
         }
-        let response = outbound.send().await?;
+        let response = for_tenant(&self.tenant, outbound.send()).await?;
         // An unsuccessful status tells the outcome, whatever its body is.
         if response.is_encoded() && response.status.is_success() {
             let text = "the tool server compressed its response, which no request allows";

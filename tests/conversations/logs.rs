@@ -502,6 +502,34 @@ async fn invalid_positions_and_too_many_readers_are_refused() {
 }
 
 #[tokio::test]
+async fn a_company_has_a_share_of_the_readers() {
+    let test = ConversationApp::start_with(&[("MAX_CONNECTIONS", "48")]).await;
+    let (steps, gate) = gated();
+    test.vendor.on("m", [steps]);
+    let mut first = test.app.chat(&body(json!({}))).await;
+    read_until(&mut first, "Partly").await;
+    let mut readers = Vec::new();
+    for _ in 0..24 {
+        readers.push(open_log(&test.app, "").await);
+    }
+    assert!(readers.iter().all(|reader| reader.status() == 200));
+    expect_problem(open_log(&test.app, "").await, 429, "RATE_LIMITED").await;
+    // A client of another company reads its run.
+    test.vendor.on("m", [answer(&["Hello"])]);
+    let other_user = session_token("u3", "c2");
+    let run = test.app.chat_as(&other_user, "", &body(json!({}))).await;
+    let run = run.text().await.expect("a whole body");
+    let log = test.app.request("GET", "/api/runs/r1/events").bearer_auth(&other_user);
+    let log = log.send().await.expect("an answer").text().await.expect("a whole body");
+    assert_eq!(log, run);
+    // A reader that leaves makes room.
+    readers.truncate(23);
+    let fetch = async || open_log(&test.app, "?wait=false").await.status().as_u16();
+    poll_until(fetch, |status| *status == 200).await;
+    gate.send_replace(true);
+}
+
+#[tokio::test]
 async fn the_header_with_the_log_position_precedes_the_query() {
     let test = ConversationApp::start().await;
     let first = test.app.chat(&body(json!({}))).await.text().await.expect("a whole body");

@@ -11,11 +11,15 @@ use agent_core::tool::{
 use agent_http::app::{self, SchedulerLink, SchedulerLinkConfig};
 use agent_http::serve;
 use agent_http::shutdown::Shutdown;
+use agent_jobs::job::JobFilter;
+use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::journal::{JournaledTools, Journals};
 use agent_platform::local_pulse::LocalPulse;
+use agent_platform::pulse::{JobRequest, MAX_OPEN_FOLLOW_UP_JOBS};
 use agentd::compose;
 use agentd::config::{AppConfig, Flags};
 use async_trait::async_trait;
+use jiff::Timestamp;
 use url::Url;
 
 use super::*;
@@ -180,6 +184,29 @@ async fn a_follow_up_is_made_once_and_the_tool_is_not_called_again_for_it() {
     assert_eq!(jobs.len(), 1, "{jobs:?}");
     assert_eq!(jobs[0]["payload"]["arguments"], json!({"round": 2}));
     assert_eq!(jobs[0]["payload"]["userId"], "u1");
+}
+
+#[tokio::test]
+async fn follow_ups_are_bounded_by_the_users_open_jobs() {
+    let stores = server::stores(&workspace("http://127.0.0.1:9/v1")).await;
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+    let payload = serde_json::from_value(create_todo("x")).expect("a payload");
+    let schedule = ScheduleSpec { delay_ms: Some(3_600_000), ..ScheduleSpec::default() };
+    let request = JobRequest::new(payload, schedule);
+    let job = || request.job(Timestamp::now(), |_| String::new()).expect("a job");
+    let open = (1..MAX_OPEN_FOLLOW_UP_JOBS).map(|_| job()).collect();
+    jobs.insert(open).await.expect("they are stored");
+    let scheduler = server::scheduler(jobs.clone(), "http://127.0.0.1:9/callback", &[]).await;
+    let calls = Arc::<std::sync::atomic::AtomicUsize>::default();
+    let app =
+        app_with(&stores, &scheduler.url(""), TEST_TIMEOUT, FollowUpTool { calls: calls.clone() }).await;
+    for (number, id) in ["j1", "j2", "j2"].into_iter().enumerate() {
+        assert_eq!(post(app, &delivery(create_todo("x"), id, 1)).await, 200, "{number}");
+        // The second follow-up is not scheduled, and its occurrence is done.
+        let count = jobs.count(&JobFilter::default()).await.expect("it counts");
+        assert_eq!(count, MAX_OPEN_FOLLOW_UP_JOBS as u64, "{number}");
+    }
+    assert_eq!(calls.load(std::sync::atomic::Ordering::SeqCst), 2);
 }
 
 /// A tool outside that never answers.

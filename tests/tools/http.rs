@@ -156,8 +156,11 @@ async fn the_model_is_told_where_a_call_may_have_taken_effect() {
         (json_response("201 Created", "", r#"{"id":7}"#), true),
         (json_response("404 Not Found", "", "{}"), false),
         (json_response("500 Internal Server Error", "", "{}"), false),
-        (json_response("503 Service Unavailable", "content-encoding: gzip\r\n", "bomb"), false),
-        (json_response("503 Service Unavailable", "", &huge), false),
+        (json_response("500 Internal Server Error", "content-encoding: gzip\r\n", "bomb"), false),
+        (json_response("500 Internal Server Error", "", &huge), false),
+        (json_response("502 Bad Gateway", "retry-after: 1\r\n", "{}"), true),
+        (json_response("503 Service Unavailable", "", "{}"), true),
+        (json_response("503 Service Unavailable", "retry-after: 1\r\n", "{}"), false),
         (json_response("200 OK", "", r#"{"data":"done"}"#), false),
     ] {
         service.on("/orders/7", [steps]);
@@ -179,8 +182,11 @@ async fn a_job_repeats_a_request_only_if_its_outcome_is_known() {
     for (number, (steps, calls)) in [
         (vec![Step::Reset], 1),
         (json_response("200 OK", "", "{"), 1),
+        (json_response("502 Bad Gateway", "", "<html>"), 1),
+        (json_response("503 Service Unavailable", "", ""), 1),
         (json_response("504 Gateway Timeout", "", ""), 1),
-        (json_response("503 Service Unavailable", "content-encoding: gzip\r\n", "bomb"), 2),
+        (json_response("503 Service Unavailable", "retry-after: 1\r\n", ""), 2),
+        (json_response("500 Internal Server Error", "content-encoding: gzip\r\n", "bomb"), 2),
     ]
     .into_iter()
     .enumerate()

@@ -344,7 +344,11 @@ async fn the_model_is_told_where_a_call_may_have_taken_effect() {
             (result_response(&json!({"content": "text"})), true),
             (json_response("403 Forbidden", "", "{}"), false),
             (json_response("500 Internal Server Error", "", ""), false),
-            (json_response("503 Service Unavailable", "content-encoding: gzip\r\n", "bomb"), false),
+            (json_response("500 Internal Server Error", "content-encoding: gzip\r\n", "bomb"), false),
+            (json_response("502 Bad Gateway", "", "<html>"), true),
+            (json_response("503 Service Unavailable", "", ""), true),
+            (json_response("503 Service Unavailable", "retry-after: 1\r\n", ""), false),
+            (json_response("504 Gateway Timeout", "", ""), true),
         ] {
             server.on("refund", [steps.clone()]).on("search", [steps]);
             let result = run(&app, &vendor, "crm_refund", 1).await.remove(0);

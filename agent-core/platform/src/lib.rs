@@ -24,6 +24,7 @@ pub mod console;
 pub mod conversation;
 pub mod fallback;
 mod forward_model;
+pub mod gateway_status;
 pub mod history;
 mod http_url;
 pub mod ids;

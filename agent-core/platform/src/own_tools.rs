@@ -32,6 +32,7 @@ mod tool_server;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::ids::CompanyId;
 use agent_core::role::{OwnTool, OwnTools, grouped_name};
 use agent_core::secret::Secret;
 use async_trait::async_trait;
@@ -57,6 +58,8 @@ pub use tool_server::ToolDefinition;
 /// Request of a tool call, complete but for the headers that every request of the client has.
 #[derive(Debug, Clone)]
 pub struct HttpToolRequest {
+    /// Company on whose behalf the tool is called.
+    pub company_id: CompanyId,
     /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
     pub method: &'static str,
     /// The address.
@@ -78,6 +81,8 @@ pub struct HttpToolRequest {
 pub struct HttpToolResponse {
     /// The status, never a redirection.
     pub status: u16,
+    /// True if the response has `Retry-After`.
+    pub has_retry_after: bool,
     /// Media type in lower case, without parameters.
     pub media_type: String,
     /// The body.

@@ -18,6 +18,10 @@ use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, ScheduleSpec, write_tim
 /// [`JobRequest::max_open_jobs`].
 pub const MAX_OPEN_JOBS: usize = 100;
 
+/// Maximum number of jobs per user that are not final, for follow-ups of tool calls. It is far above [`MAX_OPEN_JOBS`], since
+/// the jobs of assignments count, and bounds the jobs of a tool that requests a follow-up in each call of a periodic job.
+pub const MAX_OPEN_FOLLOW_UP_JOBS: usize = 10_000;
+
 /// Request to create a job: the body of `POST /jobs`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

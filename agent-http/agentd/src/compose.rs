@@ -29,8 +29,8 @@ use agent_core::prompt::PartCache;
 use agent_core::tool::ToolRegistry;
 use agent_core::turn::Platform;
 use agent_http::app::{
-    AnonymousBodies, App, CodingLink, CodingLinkConfig, ConsoleService, ConversationService, DocumentUploads,
-    ProviderService, RateLimits, UsageService,
+    App, CodingLink, CodingLinkConfig, ConsoleService, ConversationService, DocumentUploads, ProviderService,
+    RateLimits, RequestBounds, UsageService,
 };
 use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::health::HealthState;
@@ -145,7 +145,7 @@ pub fn application(
         providers: ProviderService::new(services.providers, Arc::new(model_source(config)?)),
         quotas: config.quotas,
         catalog: server.catalog.clone(),
-        anonymous_bodies: AnonymousBodies::new(server.serve.connections),
+        bounds: RequestBounds::new(server.serve.connections),
         stream: stream_limits(server, shutdown),
         base,
     })

@@ -1,6 +1,6 @@
 //! Calls of HTTP tools that roles define, through the guarded client.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_platform::own_tools::{HttpToolClient, HttpToolError, HttpToolRequest, HttpToolResponse};
@@ -10,7 +10,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method};
 use tokio::time::Instant;
 
-use crate::outbound::{OutboundClient, OutboundResponse, UrlTrust, was_sent};
+use crate::outbound::{OutboundClient, OutboundResponse, UrlTrust, for_tenant, retry_after, was_sent};
 
 /// Media types that are accepted, unless the tool names others. No range covers the types that end with `+json`.
 const ACCEPTED: &str = "application/json, application/*;q=0.8, text/*;q=0.5";
@@ -45,15 +45,17 @@ impl OutboundHttpTools {
                 .map_err(|_| AgentError::new(AgentErrorKind::InvalidRequest, "invalid media type"))?;
             outbound = outbound.header(CONTENT_TYPE, content_type).body(Bytes::from(body.clone()));
         }
-        let response = outbound.header_timeout(request.timeout).send().await?;
+        let response =
+            for_tenant(&request.company_id, outbound.header_timeout(request.timeout).send()).await?;
         let (status, media_type) = (response.status, response.media_type());
+        let has_retry_after = retry_after(&response.headers, SystemTime::now()).is_some();
         let remaining = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let body = match read(response, request.max_response_bytes, remaining).await {
             // The status tells the outcome of the request, the body only the reason.
             Err(_) if !status.is_success() => Bytes::new(),
             body => body?,
         };
-        Ok(HttpToolResponse { status: status.as_u16(), media_type, body: body.into() })
+        Ok(HttpToolResponse { status: status.as_u16(), has_retry_after, media_type, body: body.into() })
     }
 }
 

@@ -17,6 +17,7 @@ mod response_format;
 pub mod responses;
 mod sampling;
 mod spec;
+mod tenant;
 mod token_count;
 pub(crate) mod vendor_error;
 
@@ -36,6 +37,7 @@ use url::Url;
 pub(crate) use self::limits::window_key;
 pub use self::limits::{DEFAULT_MAX_OUTPUT_TOKENS, LearntLimits, ModelLimits};
 pub use self::spec::ModelSpec;
+pub use self::tenant::{TenantModel, TenantModels};
 
 use self::anthropic::Anthropic;
 use self::ollama::Ollama;

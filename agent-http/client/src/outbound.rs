@@ -33,6 +33,7 @@ mod request;
 mod resolve;
 mod response;
 mod target;
+mod tenant;
 mod timeout;
 mod url_text;
 mod url_trust;
@@ -58,6 +59,7 @@ pub use request::OutboundRequest;
 pub(crate) use response::media_type;
 pub use response::{BodyStream, OutboundResponse};
 pub use target::Target;
+pub use tenant::for_tenant;
 pub use url_text::{join_path, parse_supplied_url};
 pub use url_trust::UrlTrust;
 

@@ -105,7 +105,7 @@ pub(super) async fn read(
 ) -> Result<(Credential, ChatInput), HttpError> {
     let bytes = match &presented {
         HeadCredential::Cookie(Err(_)) => {
-            let (body, _permit) = app.anonymous_bodies.admit(head, body)?;
+            let (body, _permit) = app.bounds.anonymous_bodies.admit(head, body)?;
             body.read_json_bytes(&head.headers).await
         }
         _ => body.read_json_bytes(&head.headers).await,

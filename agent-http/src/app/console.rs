@@ -129,7 +129,7 @@ pub(super) async fn post_session(context: RequestContext<App>, (): ()) -> Handle
     let console = console(&state)?;
     console.auth.check_host(&head.headers)?;
     check_site(&head, state.auth.own_origin_of(&head.headers))?;
-    let (body, _permit) = state.anonymous_bodies.admit(&head, body)?;
+    let (body, _permit) = state.bounds.anonymous_bodies.admit(&head, body)?;
     let input: SignInInput = body.read_json(&head.headers).await?;
     match console.auth.sessions.open(&input.code).await {
         Ok(opened) => {

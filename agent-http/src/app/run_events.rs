@@ -144,17 +144,18 @@ async fn attach(
     let service = &conversations.app.conversations;
     let is_queued = run.state == RunState::Queued;
     let key = RunKey { owner: conversations.owner.clone(), id: run.id };
+    let permit = conversations.app.bounds.log_readers.admit(&key.owner.company, framing == Framing::Json)?;
     let reader = LogReader::open(service, &conversations.store, key, framing.first_read(from), waits);
     let reader = reader.ok_or_else(too_many_readers)?;
-    let log = stream::unfold(Some((reader, access)), move |attached| async move {
-        let (mut reader, mut access) = attached?;
+    let log = stream::unfold(Some((reader, access, permit)), move |attached| async move {
+        let (mut reader, mut access, permit) = attached?;
         let next = tokio::select! {
             biased;
             () = access.wait_until_lost() => return None,
             next = reader.next() => next,
         };
         match next {
-            Ok(events) => events.map(|events| (Ok(events), Some((reader, access)))),
+            Ok(events) => events.map(|events| (Ok(events), Some((reader, access, permit)))),
             // The client has a part of the events, and cannot get the others by attaching again.
             Err(error) if error.code() == Code::RunLogGone && framing != Framing::Json => {
                 Some((Ok(vec![error_event(&error)]), None))

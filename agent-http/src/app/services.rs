@@ -2,21 +2,23 @@
 
 mod anonymous;
 mod approved_calls;
+mod bundle_downloads;
 mod coding;
 mod console;
 mod conversation;
 mod document_uploads;
 mod leased_tools;
 pub(super) mod live;
+mod log_readers;
 mod mcp;
 mod providers;
 mod quotas;
 mod rate_limits;
+mod request_bounds;
 mod scheduler;
 pub(super) mod tail;
 mod usage;
 
-pub use anonymous::AnonymousBodies;
 pub use approved_calls::ApprovedCalls;
 pub use coding::{CodingLink, CodingLinkConfig};
 pub use console::{ConsoleService, console_link};
@@ -27,6 +29,7 @@ pub use mcp::McpEndpoint;
 pub use providers::ProviderService;
 pub use quotas::ResourceQuotas;
 pub use rate_limits::RateLimits;
+pub use request_bounds::RequestBounds;
 pub(super) use scheduler::CALLBACK_PATH;
 pub use scheduler::{SchedulerLink, SchedulerLinkConfig};
 pub use usage::UsageService;

@@ -13,8 +13,8 @@ use agent_platform::run_registry::RunRegistry;
 use agent_platform::token::Tokens;
 
 use super::services::{
-    AnonymousBodies, ApprovedCalls, CodingLink, ConsoleService, ConversationService, DocumentUploads,
-    McpEndpoint, ProviderService, RateLimits, ResourceQuotas, SchedulerLink, UsageService,
+    ApprovedCalls, CodingLink, ConsoleService, ConversationService, DocumentUploads, McpEndpoint,
+    ProviderService, RateLimits, RequestBounds, ResourceQuotas, SchedulerLink, UsageService,
 };
 use crate::auth::Authenticator;
 use crate::state::{ServiceBase, ServiceState};
@@ -62,8 +62,8 @@ pub struct App {
     pub catalog: Arc<Catalog>,
     /// Uploads of documents, and the extraction of their texts.
     pub uploads: DocumentUploads,
-    /// Bounds on bodies that are read before their sender is authenticated.
-    pub anonymous_bodies: AnonymousBodies,
+    /// Bounds on requests that hold connections or memory for long.
+    pub bounds: RequestBounds,
     /// The MCP server for agents' tools.
     pub tools: McpEndpoint,
     /// The scheduler client, and the state of the scheduler's callback.

@@ -3,7 +3,7 @@
 use agent_platform::history::{self, RuntimeRequest};
 use std::sync::Arc;
 
-use agent_client::models::HostedSettings;
+use agent_client::models::{HostedSettings, TenantModel};
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{EventStream, RunIds};
 use agent_core::message::Message;
@@ -84,8 +84,11 @@ async fn start(
     let run = RunIds { thread_id: context.thread_id.clone(), run_id: context.run_id.clone() };
     let mut specs: Vec<_> = request.tools.into_iter().map(Arc::new).collect();
     specs.sort_by(|a, b| a.name.cmp(&b.name));
-    let tools =
-        tools::tool_registry(runtime, request.mcp_server_url.as_ref(), &specs, context.trace.clone())?;
+    // The request does not name the company.
+    let tenant = context.user_id.clone();
+    let model: Arc<dyn Model> = Arc::new(TenantModel::new(model, &tenant));
+    let caller = (tenant.as_str(), context.trace.clone());
+    let tools = tools::tool_registry(runtime, request.mcp_server_url.as_ref(), &specs, caller)?;
     let request = ModelRequest {
         prompt: Arc::new(prompt(request.system_prompt, request.messages)),
         appended_messages: Vec::new(),

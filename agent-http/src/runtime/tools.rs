@@ -19,7 +19,7 @@ use crate::tool_servers::OutboundTransport;
 /// error message is reported; with equal timeouts either could be first.
 const MCP_TIMEOUT_MARGIN: Duration = Duration::from_secs(5);
 
-/// Creates the registry of a run's tools, whose calls continue the run's trace.
+/// Creates the registry of a run's tools, whose calls are made on behalf of the tenant and continue the run's trace.
 ///
 /// # Errors
 /// Returns an error if there are tools and the address of their server is invalid or blocked by the address policy.
@@ -27,7 +27,7 @@ pub(super) fn tool_registry(
     runtime: &RuntimeState,
     server: Option<&Secret>,
     tools: &[Arc<ToolSpec>],
-    trace: Option<TraceContext>,
+    (tenant, trace): (&str, Option<TraceContext>),
 ) -> Result<Arc<dyn ToolRegistry>, AgentError> {
     let Some(server) = server.filter(|_| !tools.is_empty()) else { return Ok(Arc::new(NoToolServer)) };
     let limits = McpClientLimits {
@@ -37,7 +37,7 @@ pub(super) fn tool_registry(
     let url = parse_supplied_url("mcpServerUrl", server.expose())?;
     let target = runtime.hosted.outbound.target(&url, UrlTrust::Supplied)?;
     let discovery = runtime.discoveries.entry(&url);
-    let transport = Arc::new(OutboundTransport::new(target, trace));
+    let transport = Arc::new(OutboundTransport::new(target, tenant, trace));
     Ok(Arc::new(McpTools::new(transport, tools.to_vec(), limits, discovery)))
 }
 

@@ -102,7 +102,7 @@ async fn accept_until<S: HttpService>(
     loop {
         admit_waiting(waiting, places, connections);
         if !waiting.is_empty() {
-            let is_evicted = connections.evictions().evict_for(waiting.len());
+            let is_evicted = connections.evictions().evict_for(waiting.len(), || places.free());
             warn_of_limit(is_evicted, &mut last_warning);
         }
         let accepted = tokio::select! {

@@ -282,7 +282,7 @@ mod tests {
             let queue = EvictionQueue::new(1);
             let evicted = evictable(&queue);
             let _next = evictable(&queue);
-            assert!(queue.evict_for(1));
+            assert!(queue.evict_for(1, || 0));
             let (_drain_all, draining) = watch::channel(());
             let answer = drive_with_an_unreported_head(head, draining, evicted).await;
             assert_eq!(answer.ends_with("hello"), is_answered, "{head:?}: {answer:?}");

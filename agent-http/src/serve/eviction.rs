@@ -83,14 +83,17 @@ impl EvictionQueue {
         self.lock().by_address.get(&address).map_or(0, |connections| connections.open)
     }
 
-    /// Evicts idle connections until as many are closing as clients wait. Each is the longest idle one of the address
-    /// that has the most, if these are more than its share. Returns false if there are too few.
+    /// Evicts idle connections until as many are closing, or places free, as clients wait. Each is the longest idle one
+    /// of the address that has the most, if these are more than its share. Returns false if there are too few.
     ///
-    /// An evicted connection closes as soon as its task has found that no request head has arrived.
-    pub(super) fn evict_for(&self, waiting_clients: usize) -> bool {
+    /// An evicted connection closes as soon as its task has found that no request head has arrived. `free_places` counts
+    /// the places that the waiting clients may take. It is called under the queue's lock: an evicted connection that is
+    /// not counted any more has freed its place before, so none is evicted twice for one client. Places that become free
+    /// are reported by [`changed`](Self::changed).
+    pub(super) fn evict_for(&self, waiting_clients: usize, free_places: impl Fn() -> usize) -> bool {
         loop {
             let mut connections = self.lock();
-            if connections.evicted >= waiting_clients {
+            if connections.evicted + free_places() >= waiting_clients {
                 return true;
             }
             let Some(signal) = connections.evict(self.share) else { return false };
@@ -247,6 +250,7 @@ mod tests {
 
     use super::*;
     use crate::serve::Peer;
+    use crate::serve::places::{Place, Places};
 
     fn insert(queue: &Arc<EvictionQueue>, peer: &str) -> Evictable {
         queue.insert(Peer(peer.parse().expect("an address")).network())
@@ -254,6 +258,11 @@ mod tests {
 
     fn is_evicted(connection: &Evictable) -> bool {
         connection.poll_evicted(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// Evicts connections for waiting clients where no place is free.
+    fn evict_for(queue: &EvictionQueue, waiting_clients: usize) -> bool {
+        queue.evict_for(waiting_clients, || 0)
     }
 
     /// Returns true if a change was reported since the last call.
@@ -280,18 +289,18 @@ mod tests {
 
         // The first of the largest has just been used.
         complete_exchange(&largest[0]);
-        assert!(queue.evict_for(1));
+        assert!(evict_for(&queue, 1));
         assert_eq!(evicted(&largest), [false, true, false, false, false]);
-        assert!(queue.evict_for(1), "one is closing already");
+        assert!(evict_for(&queue, 1), "one is closing already");
         assert_eq!(evicted(&largest), [false, true, false, false, false]);
-        assert!(queue.evict_for(2));
+        assert!(evict_for(&queue, 2));
         assert_eq!(evicted(&largest), [false, true, true, false, false]);
         assert_eq!(evicted(&large), [false, false, false]);
         // Both have three now, one more than their share.
-        assert!(queue.evict_for(4));
+        assert!(evict_for(&queue, 4));
         assert_eq!(evicted(&largest), [false, true, true, true, false]);
         assert_eq!(evicted(&large), [true, false, false]);
-        assert!(!queue.evict_for(5), "each address has its share of two");
+        assert!(!evict_for(&queue, 5), "each address has its share of two");
         assert_eq!(evicted(&small), [false, false]);
     }
 
@@ -302,13 +311,13 @@ mod tests {
         let second = insert(&queue, "192.0.2.1:2");
         first.begin_exchange();
         first.begin_exchange();
-        assert!(!queue.evict_for(1), "the only idle one");
+        assert!(!evict_for(&queue, 1), "the only idle one");
         let third = insert(&queue, "192.0.2.1:3");
         drop(second);
-        assert!(!queue.evict_for(1));
+        assert!(!evict_for(&queue, 1));
         let fourth = insert(&queue, "192.0.2.1:4");
         assert_eq!(queue.open_connections(first.address), 3);
-        assert!(queue.evict_for(1));
+        assert!(evict_for(&queue, 1));
         assert_eq!([&first, &third, &fourth].map(is_evicted), [false, true, false]);
         drop((first, third, fourth));
         let connections = queue.lock();
@@ -322,18 +331,18 @@ mod tests {
         let connections = [insert(&queue, "192.0.2.1:1"), insert(&queue, "192.0.2.1:2")];
         connections[0].begin_exchange();
         connections[0].record_flush();
-        assert!(!queue.evict_for(1), "the response goes on");
+        assert!(!evict_for(&queue, 1), "the response goes on");
         connections[0].end_response();
-        assert!(!queue.evict_for(1), "the end of the response is not written");
+        assert!(!evict_for(&queue, 1), "the end of the response is not written");
         // A pipelined request begins before that.
         connections[0].begin_exchange();
         connections[0].record_flush();
-        assert!(!queue.evict_for(1), "another exchange has begun");
+        assert!(!evict_for(&queue, 1), "another exchange has begun");
         connections[0].end_response();
         assert!(!take_change(&queue));
         connections[0].record_flush();
         assert!(take_change(&queue), "waiting clients hear of it");
-        assert!(queue.evict_for(1));
+        assert!(evict_for(&queue, 1));
         assert_eq!(connections.each_ref().map(is_evicted), [false, true]);
     }
 
@@ -343,22 +352,22 @@ mod tests {
         let _others = [insert(&queue, "192.0.2.1:1"), insert(&queue, "[2001:db8:0:1::1]:1")];
         let connections = ["[2001:db8::1]:1", "[2001:db8::2]:1"].map(|peer| insert(&queue, peer));
         assert_eq!(queue.open_connections(connections[0].address), 2);
-        assert!(queue.evict_for(1));
+        assert!(evict_for(&queue, 1));
         assert_eq!(connections.each_ref().map(is_evicted), [true, false]);
-        assert!(!queue.evict_for(2));
+        assert!(!evict_for(&queue, 2));
     }
 
     #[test]
     fn a_head_that_is_read_after_the_eviction_spares_the_connection() {
         let queue = EvictionQueue::new(1);
         let connections = [insert(&queue, "192.0.2.1:1"), insert(&queue, "192.0.2.1:2")];
-        assert!(queue.evict_for(1));
+        assert!(evict_for(&queue, 1));
         assert!(is_evicted(&connections[0]));
         assert!(!take_change(&queue));
         connections[0].begin_exchange();
         assert!(take_change(&queue));
         assert!(!connections[0].is_evicted() && !is_evicted(&connections[0]));
-        assert!(!queue.evict_for(1), "the other one is the address's share");
+        assert!(!evict_for(&queue, 1), "the other one is the address's share");
     }
 
     #[test]
@@ -366,10 +375,33 @@ mod tests {
         let queue = EvictionQueue::new(1);
         let mut connections =
             ["192.0.2.1:1", "192.0.2.1:2", "192.0.2.1:3"].map(|peer| Some(insert(&queue, peer)));
-        assert!(queue.evict_for(1));
+        assert!(evict_for(&queue, 1));
         connections[0] = None;
         assert!(take_change(&queue));
-        assert!(queue.evict_for(1), "the next client needs another place");
+        assert!(evict_for(&queue, 1), "the next client needs another place");
         assert!(connections[1].as_ref().is_some_and(Evictable::is_evicted));
+    }
+
+    #[test]
+    fn a_place_that_becomes_free_before_the_eviction_spares_a_connection() {
+        let places = Places::new(3);
+        let queue = EvictionQueue::new(3);
+        let connect = |peer: &str| (places.try_take(), Some(insert(&queue, peer)));
+        let mut connections = ["192.0.2.1:1", "192.0.2.1:2", "192.0.2.1:3"].map(connect);
+        let is_open = |connection: &(Option<Place>, Option<Evictable>)| {
+            connection.1.as_ref().is_some_and(|entry| !entry.is_evicted())
+        };
+        // A client waits. Between the next search for a place and the next eviction, the evicted connection ends.
+        assert!(places.try_take().is_none());
+        assert!(queue.evict_for(1, || places.free()));
+        assert!(places.try_take().is_none());
+        connections[0] = (None, None);
+        assert!(queue.evict_for(1, || places.free()));
+        assert_eq!(connections.each_ref().map(is_open), [false, true, true]);
+        assert!(take_change(&queue), "the client hears of the free place");
+        // A second one needs another.
+        assert!(queue.evict_for(2, || places.free()));
+        assert_eq!(connections.each_ref().map(is_open), [false, false, true]);
+        assert!(!queue.evict_for(3, || places.free()), "the last one is the address's share");
     }
 }

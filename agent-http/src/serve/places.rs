@@ -61,6 +61,11 @@ impl Places {
         self.common.try_take(PlaceKind::Connection)
     }
 
+    /// Returns the number of free places for all clients.
+    pub(super) fn free(&self) -> usize {
+        self.common.free.available_permits()
+    }
+
     /// Takes a place that is kept for addresses with fewer than [`kept_share`](Self::kept_share) connections.
     pub(super) fn try_take_kept(&self) -> Option<Place> {
         self.kept.try_take(PlaceKind::Connection)
@@ -138,8 +143,9 @@ mod tests {
         );
         assert!(places.try_take_kept().is_none());
         assert_eq!(places.taken(), 3);
+        assert_eq!(places.free(), 14);
         drop(taken);
         places.wait_until_free().await;
-        assert_eq!(places.taken(), 0);
+        assert_eq!((places.taken(), places.free()), (0, 15));
     }
 }

@@ -1,7 +1,10 @@
 //! Users who sign in to a subscription: the keys of their records, and the associated data of their secrets.
 
+use std::hash::Hash;
+
 use agent_core::ids::{CompanyId, UserId};
 
+use super::tasks::TaskKey;
 use crate::records::{Key, StoreError};
 use crate::seal::SealError;
 
@@ -15,6 +18,18 @@ pub const TOKEN_COLLECTION: &str = "codingTokens";
 pub(super) struct Subscriber {
     pub(super) company_id: CompanyId,
     pub(super) user_id: UserId,
+}
+
+impl TaskKey for Subscriber {
+    fn company_id(&self) -> &CompanyId {
+        &self.company_id
+    }
+}
+
+impl<T: Clone + Eq + Hash + Send + 'static> TaskKey for (Subscriber, T) {
+    fn company_id(&self) -> &CompanyId {
+        &self.0.company_id
+    }
 }
 
 impl Subscriber {

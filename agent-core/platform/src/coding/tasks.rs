@@ -4,9 +4,20 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agent_core::ids::CompanyId;
 use futures_util::lock::{Mutex as AsyncMutex, OwnedMutexGuard};
 
+use crate::company_permits::{CompanyPermit, CompanyPermits};
 use crate::spawner::Spawner;
+
+/// Divisor of the maximum number of tasks: those of one company.
+const COMPANY_SHARE: usize = 4;
+
+/// Key of a task, which names a company.
+pub(super) trait TaskKey: Clone + Eq + Hash + Send + 'static {
+    /// Returns the company.
+    fn company_id(&self) -> &CompanyId;
+}
 
 /// Outcome of a task, `None` until it ends. The task holds the lock while it runs.
 type TaskOutcome<T> = Arc<AsyncMutex<Option<T>>>;
@@ -14,7 +25,7 @@ type TaskOutcome<T> = Arc<AsyncMutex<Option<T>>>;
 /// Error of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TaskError {
-    /// The maximum number of tasks runs.
+    /// The maximum number of tasks runs, of the company or in all.
     #[error("too many tasks are running")]
     Full,
     /// The task was dropped before its end: the process stops, or the task panicked.
@@ -26,7 +37,7 @@ pub(super) enum TaskError {
 pub(super) struct SharedTasks<K, T> {
     spawner: Arc<dyn Spawner>,
     running: Arc<RunningTasks<K, T>>,
-    capacity: usize,
+    permits: Arc<CompanyPermits>,
 }
 
 type RunningTasks<K, T> = Mutex<HashMap<K, TaskOutcome<T>>>;
@@ -41,11 +52,13 @@ pub(super) struct SharedOutcome<T> {
 
 impl<K, T> SharedTasks<K, T>
 where
-    K: Clone + Eq + Hash + Send + 'static,
+    K: TaskKey,
     T: Clone + Send + 'static,
 {
+    /// Creates the table of at most `capacity` tasks, of which a company has a quarter at most.
     pub(super) fn new(spawner: Arc<dyn Spawner>, capacity: usize) -> Self {
-        Self { spawner, running: Arc::default(), capacity }
+        let permits = CompanyPermits::new(capacity, capacity.div_ceil(COMPANY_SHARE));
+        Self { spawner, running: Arc::default(), permits }
     }
 
     /// Waits for the task of `key`, which does `work` if none is running. Dropping the returned future does not cancel
@@ -72,17 +85,16 @@ where
     ) -> Result<(TaskOutcome<T>, bool), TaskError> {
         let outcome = TaskOutcome::default();
         let Some(guard) = outcome.try_lock_owned() else { return Err(TaskError::Interrupted) };
-        {
+        let permit = {
             let mut running = lock(&self.running);
             if let Some(outcome) = running.get(&key) {
                 return Ok((outcome.clone(), false));
             }
-            if running.len() >= self.capacity {
-                return Err(TaskError::Full);
-            }
+            let permit = self.permits.try_acquire(key.company_id()).ok_or(TaskError::Full)?;
             running.insert(key.clone(), outcome.clone());
-        }
-        let entry = RunningEntry { running: self.running.clone(), key };
+            permit
+        };
+        let entry = RunningEntry { running: self.running.clone(), key, _permit: permit };
         self.spawner.spawn(Box::pin(complete(guard, entry, work)));
         Ok((outcome, true))
     }
@@ -115,6 +127,7 @@ async fn complete<K: Eq + Hash, T>(
 struct RunningEntry<K: Eq + Hash, T> {
     running: Arc<RunningTasks<K, T>>,
     key: K,
+    _permit: CompanyPermit,
 }
 
 impl<K: Eq + Hash, T> Drop for RunningEntry<K, T> {

@@ -1,6 +1,6 @@
 //! Circuits of models that keep failing, and budgets of repeated calls, of one process.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -39,27 +39,47 @@ pub enum CircuitState {
     HalfOpen,
 }
 
-/// Address, model and key of an entry, as hashes.
+/// Address, model and key of an entry, and the company that calls it, as hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CircuitKey {
     account: AccountKey,
     model: [u8; 32],
+    /// `None` for the circuit of all companies.
+    company: Option<CompanyHash>,
 }
+
+type CompanyHash = [u8; 32];
 
 /// Address and key, as a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct AccountKey([u8; 32]);
 
 impl CircuitKey {
-    pub(super) fn new(address: &str, model: &str, key: &str) -> Self {
+    pub(super) fn new(address: &str, model: &str, key: &str, company: &str) -> Self {
         let key = Sha256::digest(key);
         let mut hasher = Sha256::new();
         for part in [address.as_bytes(), b"\n", &key] {
             hasher.update(part);
         }
-        Self { account: AccountKey(hasher.finalize().into()), model: Sha256::digest(model).into() }
+        Self {
+            account: AccountKey(hasher.finalize().into()),
+            model: Sha256::digest(model).into(),
+            company: Some(Sha256::digest(company).into()),
+        }
+    }
+
+    /// Returns the keys of the company's circuit and of the circuit of all companies.
+    fn own_and_common(self) -> [Self; 2] {
+        [self, Self { company: None, ..self }]
+    }
+
+    /// Returns the key of the budget.
+    fn budget(&self) -> BudgetKey {
+        (self.account, self.company)
     }
 }
+
+type BudgetKey = (AccountKey, Option<CompanyHash>);
 
 /// Reason why a call is not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +88,12 @@ pub(super) enum CircuitError {
     BudgetSpent,
 }
 
-/// Circuits and budgets of a process. A circuit belongs to one address, model and key, and a budget to one address and key, so
-/// that failures with one tenant's key stop no calls of another tenant.
+/// Circuits and budgets of a process. A circuit belongs to one address, model and key, and a budget to one address, key and
+/// company.
+///
+/// The key may be the operator's, with which many companies call, and a failure may be the fault of one of them: of an
+/// agent's time limit, a parameter, or a prompt. Each company has a circuit of its own therefore. The circuit of all companies
+/// opens by failures of two.
 #[derive(Default)]
 pub struct Circuits {
     state: Mutex<CircuitTable>,
@@ -78,15 +102,52 @@ pub struct Circuits {
 #[derive(Default)]
 struct CircuitTable {
     circuits: HashMap<CircuitKey, Circuit>,
-    budgets: HashMap<AccountKey, RepeatBudget>,
+    budgets: HashMap<BudgetKey, RepeatBudget>,
+}
+
+impl CircuitTable {
+    /// Returns the state of a company's circuit and of that of all companies together.
+    fn state(&self, key: &CircuitKey, now: Instant) -> CircuitState {
+        let state = |key: CircuitKey| {
+            self.circuits.get(&key).map_or(CircuitState::Closed, |circuit| circuit.state(now))
+        };
+        match key.own_and_common().map(state) {
+            [CircuitState::Open, _] | [_, CircuitState::Open] => CircuitState::Open,
+            [CircuitState::HalfOpen, _] | [_, CircuitState::HalfOpen] => CircuitState::HalfOpen,
+            [CircuitState::Closed, CircuitState::Closed] => CircuitState::Closed,
+        }
+    }
+
+    /// Records that the model has answered.
+    fn succeed(&mut self, key: &CircuitKey, now: Instant) {
+        let Some(circuit) = self.circuits.get_mut(key) else { return };
+        if circuit.open_until.is_some() || now.saturating_duration_since(circuit.window_start) >= WINDOW {
+            self.circuits.remove(key);
+            return;
+        }
+        circuit.calls = circuit.calls.saturating_add(1);
+    }
 }
 
 struct Circuit {
     window_start: Instant,
     calls: u32,
     failures: u32,
+    /// Company whose call was the first that failed in the window.
+    failed_company: Option<CompanyHash>,
+    /// True if calls of another company have failed in the window, too.
+    is_common_failure: bool,
     open_until: Option<Instant>,
     has_probe: bool,
+}
+
+/// A failed call.
+struct CallFailure {
+    company: Option<CompanyHash>,
+    is_transient: bool,
+    /// Time for which the circuit opens whatever the number of failures.
+    open_for: Option<Duration>,
+    at: Instant,
 }
 
 struct RepeatBudget {
@@ -103,6 +164,41 @@ impl RepeatBudget {
 }
 
 impl Circuit {
+    fn new(now: Instant) -> Self {
+        Self {
+            window_start: now,
+            calls: 0,
+            failures: 0,
+            failed_company: None,
+            is_common_failure: false,
+            open_until: None,
+            has_probe: false,
+        }
+    }
+
+    /// Records a failure. The circuit of all companies stays as it is until calls of two have failed.
+    fn fail(&mut self, failure: &CallFailure, is_common: bool, is_probe: bool) {
+        let now = failure.at;
+        if now.saturating_duration_since(self.window_start) >= WINDOW {
+            let (open_until, has_probe) = (self.open_until, self.has_probe);
+            *self = Self { open_until, has_probe, ..Self::new(now) };
+        }
+        self.calls = self.calls.saturating_add(1);
+        self.failures = self.failures.saturating_add(failure.is_transient.into());
+        self.is_common_failure |= self.failed_company.is_some_and(|first| Some(first) != failure.company);
+        self.failed_company = self.failed_company.or(failure.company);
+        let is_failing = self.failures >= MIN_FAILURES && self.failures >= self.calls.div_ceil(2);
+        let open_for = failure.open_for.or((is_failing || is_probe).then_some(TRANSIENT_OPEN));
+        if let Some(open_for) =
+            open_for.filter(|time| !time.is_zero() && (self.is_common_failure || !is_common))
+        {
+            self.open_until = now.checked_add(open_for).max(self.open_until);
+        }
+        if is_probe {
+            self.has_probe = false;
+        }
+    }
+
     fn state(&self, now: Instant) -> CircuitState {
         match self.open_until {
             None => CircuitState::Closed,
@@ -116,7 +212,8 @@ impl Circuit {
 pub(super) struct CircuitCall {
     circuits: Arc<Circuits>,
     key: CircuitKey,
-    is_probe: bool,
+    /// True if the call probes the company's circuit, and that of all companies.
+    is_probe: [bool; 2],
 }
 
 impl Circuits {
@@ -124,22 +221,23 @@ impl Circuits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of circuits through which no call is made at `now`.
+    /// Returns the number of models and agent servers that are left out at `now`, by any company.
     pub fn open_count(&self, now: Instant) -> usize {
-        self.lock().circuits.values().filter(|circuit| circuit.state(now) == CircuitState::Open).count()
+        let table = self.lock();
+        let open = table.circuits.iter().filter(|(_, circuit)| circuit.state(now) == CircuitState::Open);
+        open.map(|(key, _)| (key.account, key.model)).collect::<HashSet<_>>().len()
     }
 
     /// Returns the state of a circuit.
     pub(super) fn state(&self, key: &CircuitKey, now: Instant) -> CircuitState {
-        self.lock().circuits.get(key).map_or(CircuitState::Closed, |circuit| circuit.state(now))
+        self.lock().state(key, now)
     }
 
     /// Returns true if another call in the same round may be made.
     pub(super) fn allows_repeat(&self, key: &CircuitKey, now: Instant) -> bool {
         let table = self.lock();
-        let is_closed =
-            table.circuits.get(key).is_none_or(|circuit| circuit.state(now) == CircuitState::Closed);
-        is_closed && table.budgets.get(&key.account).is_none_or(|budget| budget.allows(now))
+        let is_closed = table.state(key, now) == CircuitState::Closed;
+        is_closed && table.budgets.get(&key.budget()).is_none_or(|budget| budget.allows(now))
     }
 
     /// Begins a call. `is_repeat` is true for any but the first call of an address in a round. `is_last_resort` begins it
@@ -151,24 +249,25 @@ impl Circuits {
         (is_repeat, is_last_resort): (bool, bool),
     ) -> Result<CircuitCall, CircuitError> {
         let mut table = self.lock();
-        let state = table.circuits.get(&key).map_or(CircuitState::Closed, |circuit| circuit.state(now));
+        let state = table.state(&key, now);
         if state == CircuitState::Open && !is_last_resort {
             return Err(CircuitError::Open);
         }
-        if is_repeat && table.budgets.get(&key.account).is_some_and(|budget| !budget.allows(now)) {
+        if is_repeat && table.budgets.get(&key.budget()).is_some_and(|budget| !budget.allows(now)) {
             return Err(CircuitError::BudgetSpent);
         }
         let new = || RepeatBudget { window_start: now, calls: 0, repeats: 0 };
-        let budget = bounded_entry(&mut table.budgets, &key.account, new);
+        let budget = bounded_entry(&mut table.budgets, &key.budget(), new);
         if now.saturating_duration_since(budget.window_start) >= BUDGET_WINDOW {
             *budget = new();
         }
         budget.calls = budget.calls.saturating_add(1);
         budget.repeats = budget.repeats.saturating_add(is_repeat.into());
-        let is_probe = state == CircuitState::HalfOpen;
-        if let Some(circuit) = table.circuits.get_mut(&key).filter(|_| is_probe) {
-            circuit.has_probe = true;
-        }
+        let is_probe = key.own_and_common().map(|key| {
+            let circuit = table.circuits.get_mut(&key);
+            let half_open = circuit.filter(|circuit| circuit.state(now) == CircuitState::HalfOpen);
+            half_open.map(|circuit| circuit.has_probe = true).is_some()
+        });
         Ok(CircuitCall { circuits: self.clone(), key, is_probe })
     }
 
@@ -195,14 +294,11 @@ fn bounded_entry<'m, K: Clone + Eq + Hash, V>(
 impl CircuitCall {
     /// Records that the model has answered.
     pub(super) fn succeed(mut self, now: Instant) {
-        self.is_probe = false;
+        self.is_probe = [false; 2];
         let mut table = self.circuits.lock();
-        let Some(circuit) = table.circuits.get_mut(&self.key) else { return };
-        if circuit.open_until.is_some() || now.saturating_duration_since(circuit.window_start) >= WINDOW {
-            table.circuits.remove(&self.key);
-            return;
+        for key in self.key.own_and_common() {
+            table.succeed(&key, now);
         }
-        circuit.calls = circuit.calls.saturating_add(1);
     }
 
     /// Records a failure before the first content.
@@ -215,31 +311,26 @@ impl CircuitCall {
             FailureClass::Size | FailureClass::Content | FailureClass::Request => return self.succeed(now),
         };
         let is_probe = std::mem::take(&mut self.is_probe);
+        let is_transient = class == FailureClass::Transient;
+        let failure = CallFailure { company: self.key.company, is_transient, open_for, at: now };
         let mut table = self.circuits.lock();
-        let new = || Circuit { window_start: now, calls: 0, failures: 0, open_until: None, has_probe: false };
-        let circuit = bounded_entry(&mut table.circuits, &self.key, new);
-        if now.saturating_duration_since(circuit.window_start) >= WINDOW {
-            (circuit.window_start, circuit.calls, circuit.failures) = (now, 0, 0);
-        }
-        circuit.calls = circuit.calls.saturating_add(1);
-        circuit.failures = circuit.failures.saturating_add((class == FailureClass::Transient).into());
-        let is_failing = circuit.failures >= MIN_FAILURES && circuit.failures >= circuit.calls.div_ceil(2);
-        let open_for = open_for.or((is_failing || is_probe).then_some(TRANSIENT_OPEN));
-        if let Some(open_for) = open_for.filter(|time| !time.is_zero()) {
-            circuit.open_until = now.checked_add(open_for).max(circuit.open_until);
-        }
-        if is_probe {
-            circuit.has_probe = false;
+        for (key, is_probe) in self.key.own_and_common().into_iter().zip(is_probe) {
+            let circuit = bounded_entry(&mut table.circuits, &key, || Circuit::new(now));
+            circuit.fail(&failure, key.company.is_none(), is_probe);
         }
     }
 }
 
 impl Drop for CircuitCall {
     fn drop(&mut self) {
-        if self.is_probe
-            && let Some(circuit) = self.circuits.lock().circuits.get_mut(&self.key)
-        {
-            circuit.has_probe = false;
+        if self.is_probe == [false; 2] {
+            return;
+        }
+        let mut table = self.circuits.lock();
+        for (key, is_probe) in self.key.own_and_common().into_iter().zip(self.is_probe) {
+            if let Some(circuit) = table.circuits.get_mut(&key).filter(|_| is_probe) {
+                circuit.has_probe = false;
+            }
         }
     }
 }
@@ -255,12 +346,12 @@ mod tests {
     #[test]
     fn a_failing_model_is_left_alone_and_probed_once() {
         let (circuits, start) = (Arc::new(Circuits::default()), Instant::now());
-        let key = CircuitKey::new("https://a.example", "m", "k");
+        let key = CircuitKey::new("https://a.example", "m", "k", "c");
         for _ in 0..MIN_FAILURES {
             begin(&circuits, key, start).expect("closed").fail(FailureClass::Transient, None, start);
         }
         assert_eq!(begin(&circuits, key, start).err(), Some(CircuitError::Open));
-        let other = CircuitKey::new("https://a.example", "m", "another key");
+        let other = CircuitKey::new("https://a.example", "m", "another key", "c");
         assert!(begin(&circuits, other, start).is_ok(), "another key has its own circuit");
         let later = start + TRANSIENT_OPEN;
         let probe = begin(&circuits, key, later).expect("a probe");
@@ -276,6 +367,33 @@ mod tests {
     }
 
     #[test]
+    fn failures_of_one_company_leave_the_way_of_the_others_open() {
+        let start = Instant::now();
+        let [first, second, third] = ["c", "d", "e"]
+            .map(|company| CircuitKey::new("https://a.example", "m", "the operator's", company));
+        for class in [FailureClass::Transient, FailureClass::Account] {
+            let circuits = Arc::new(Circuits::default());
+            for _ in 0..3 * MIN_FAILURES {
+                let call = circuits.begin(first, start, (false, true)).expect("the last resort");
+                call.fail(class, None, start);
+            }
+            assert_eq!(begin(&circuits, first, start).err(), Some(CircuitError::Open));
+            assert_eq!(circuits.state(&second, start), CircuitState::Closed, "{class:?}");
+            assert!(circuits.allows_repeat(&second, start), "{class:?}");
+            // A failure of another company shows that the model fails.
+            begin(&circuits, second, start).expect("closed").fail(class, None, start);
+            assert_eq!(begin(&circuits, third, start).err(), Some(CircuitError::Open), "{class:?}");
+            assert_eq!(circuits.open_count(start), 1, "one model");
+            // Later failures of the first one alone do not keep it open.
+            let later = start + ACCOUNT_OPEN.max(TRANSIENT_OPEN);
+            begin(&circuits, first, later).expect("a probe").fail(class, None, later);
+            begin(&circuits, third, later).expect("another probe").succeed(later);
+            assert_eq!(circuits.state(&third, later), CircuitState::Closed, "{class:?}");
+            assert_eq!(circuits.state(&first, later), CircuitState::Open, "{class:?}");
+        }
+    }
+
+    #[test]
     fn accounts_and_rate_limits_open_for_their_own_times() {
         let start = Instant::now();
         let second = Duration::from_secs(1);
@@ -287,7 +405,7 @@ mod tests {
             (FailureClass::Request, None, Duration::ZERO),
         ] {
             let circuits = Arc::new(Circuits::default());
-            let key = CircuitKey::new("a", "m", "k");
+            let key = CircuitKey::new("a", "m", "k", "c");
             begin(&circuits, key, start).expect("closed").fail(class, retry_after, start);
             if !expected.is_zero() {
                 let before = start + expected - Duration::from_millis(1);
@@ -300,7 +418,7 @@ mod tests {
     #[test]
     fn repeated_calls_are_bounded_by_the_calls_of_an_address_with_a_key() {
         let (circuits, now) = (Arc::new(Circuits::default()), Instant::now());
-        let key = CircuitKey::new("a", "m", "k");
+        let key = CircuitKey::new("a", "m", "k", "c");
         let begin = |now, is_repeat| circuits.begin(key, now, (is_repeat, false)).map(drop);
         let mut repeats = 0;
         for _ in 0..1_000 {
@@ -309,13 +427,14 @@ mod tests {
         }
         assert!((90..=112).contains(&repeats), "{repeats}");
         while begin(now, true).is_ok() {}
-        let repeat = |address, model, key| {
-            circuits.begin(CircuitKey::new(address, model, key), now, (true, false)).map(drop)
+        let repeat = |address, model, key, company| {
+            circuits.begin(CircuitKey::new(address, model, key, company), now, (true, false)).map(drop)
         };
         assert!(!circuits.allows_repeat(&key, now));
-        assert_eq!(repeat("a", "another model", "k"), Err(CircuitError::BudgetSpent));
-        assert_eq!(repeat("a", "m", "another tenant's"), Ok(()), "it has a budget of its own");
-        assert_eq!(repeat("b", "m", "k"), Ok(()));
+        assert_eq!(repeat("a", "another model", "k", "c"), Err(CircuitError::BudgetSpent));
+        assert_eq!(repeat("a", "m", "another key", "c"), Ok(()), "it has a budget of its own");
+        assert_eq!(repeat("a", "m", "k", "d"), Ok(()), "another company has a budget of its own");
+        assert_eq!(repeat("b", "m", "k", "c"), Ok(()));
         assert_eq!(begin(now + BUDGET_WINDOW, true), Ok(()), "a new window");
     }
 
@@ -323,7 +442,7 @@ mod tests {
     fn circuits_are_bounded() {
         let (circuits, now) = (Arc::new(Circuits::default()), Instant::now());
         for number in 0..MAX_CIRCUITS + 50 {
-            let key = CircuitKey::new(&number.to_string(), "m", "");
+            let key = CircuitKey::new(&number.to_string(), "m", "", "c");
             let call = circuits.begin(key, now, (false, false)).expect("closed");
             call.fail(FailureClass::Account, None, now);
         }

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::ids::CompanyId;
 use agent_core::payload::Payload;
 use agent_core::secret::Secret;
 use serde_json::{Map, Value};
@@ -80,6 +81,8 @@ pub(super) struct CallRoute {
     default_address: String,
     model: String,
     api_key: Option<Secret>,
+    /// Company that makes the calls.
+    company: CompanyId,
     computed: OnceLock<(Arc<str>, CircuitKey)>,
 }
 
@@ -89,9 +92,10 @@ impl CallRoute {
         default_address: impl Into<String>,
         model: impl Into<String>,
         api_key: Option<Secret>,
+        company: CompanyId,
     ) -> Self {
         let (url, default_address, model) = (url.into(), default_address.into(), model.into());
-        Self { url, default_address, model, api_key, computed: OnceLock::new() }
+        Self { url, default_address, model, api_key, company, computed: OnceLock::new() }
     }
 
     /// Returns the origin of the URL, or the text that stands for it.
@@ -110,7 +114,7 @@ impl CallRoute {
                 Err(_) => self.default_address.as_str().into(),
             };
             let key = self.api_key.as_ref().map_or("", |key| key.expose());
-            let circuit = CircuitKey::new(&address, &self.model, key);
+            let circuit = CircuitKey::new(&address, &self.model, key, &self.company);
             (address, circuit)
         })
     }
@@ -209,8 +213,8 @@ mod tests {
             ("no URL", Some("k"), "openai"),
             ("", None, "openai"),
         ] {
-            let route = CallRoute::new(url, "openai", "m", api_key.map(Secret::new));
-            let circuit = CircuitKey::new(address, "m", api_key.unwrap_or_default());
+            let route = CallRoute::new(url, "openai", "m", api_key.map(Secret::new), "c".into());
+            let circuit = CircuitKey::new(address, "m", api_key.unwrap_or_default(), "c");
             assert_eq!((&**route.address(), route.circuit()), (address, &circuit), "{url}");
         }
     }

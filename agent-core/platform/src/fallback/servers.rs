@@ -78,8 +78,8 @@ impl FallbackServers {
         })
     }
 
-    /// Returns an entry. The request names the user, so that a refusal says nothing about other companies: each has
-    /// circuits of its own.
+    /// Returns an entry. The request names the user, so that refusals say nothing about other companies: the circuit of all
+    /// companies is of one as well.
     fn entry(
         &self,
         settings: AgentServer,
@@ -91,7 +91,13 @@ impl FallbackServers {
         let url = settings.agent_server_url.as_deref().unwrap_or_default().trim();
         let local_url = settings.agent_server_local_url.as_deref().unwrap_or_default().trim();
         let model = [&*turn.context.company_id, url, &provider, local_url, &name].join("\n");
-        let route = CallRoute::new(url, "", model, settings.agent_server_api_key.clone());
+        let route = CallRoute::new(
+            url,
+            "",
+            model,
+            settings.agent_server_api_key.clone(),
+            turn.context.company_id.clone(),
+        );
         let parameters = settings.parameters.clone();
         let thinking = settings.agent_server_enable_thinking;
         let own_price = self.servers.own_price(&settings);

@@ -9,6 +9,7 @@ use agent_core::budget::TokenCounter;
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::Audience;
+use agent_core::ids::CompanyId;
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::role::{EmbeddedAi, FallbackModel, RetrySettings, TokenLimits};
@@ -99,9 +100,10 @@ impl<S: ModelSource> FallbackModels<S> {
             }
             None => ModelSource::model(&*self.models, settings),
         };
+        let company = context.map(|context| context.company_id.clone()).unwrap_or_default();
         let entry = |settings: &EmbeddedAi, model| CallEntry {
             own_price: self.models.own_price(settings),
-            ..model_entry(settings, model)
+            ..model_entry(settings, model, company.clone())
         };
         let mut entries = vec![entry(settings, Ok(model(settings)?))];
         for settings in fallback_settings(settings, &self.defaults.fallbacks) {
@@ -202,6 +204,7 @@ pub fn fallback_settings<'a>(
 fn model_entry(
     settings: &EmbeddedAi,
     model: Result<Arc<dyn Model>, AgentErrorKind>,
+    company: CompanyId,
 ) -> CallEntry<ModelTarget> {
     let text = |setting: &Option<String>| setting.as_deref().unwrap_or_default().trim().to_owned();
     let (provider, name) = match &model {
@@ -220,7 +223,8 @@ fn model_entry(
         None => (provider, None),
     };
     let built_in_provider = provider_type.as_ref().unwrap_or(&provider);
-    let route = CallRoute::new(text(&settings.base_url), built_in_provider, &name, settings.api_key.clone());
+    let route =
+        CallRoute::new(text(&settings.base_url), built_in_provider, &name, settings.api_key.clone(), company);
     let parameters = settings.parameters.clone();
     CallEntry {
         target: model.map(ModelTarget),

@@ -6,28 +6,29 @@ use serde_json::Value;
 use super::HttpToolResponse;
 use super::definition::ResultSettings;
 use super::redact::Redactor;
+use crate::gateway_status::may_have_been_processed;
 use crate::media_type::is_json;
 
 /// Text for the model after the error of a call without a response.
 pub(super) const OUTCOME_UNKNOWN: &str = "the call may or may not have taken effect";
-/// Status of a gateway that the service has not answered in time (RFC 9110, section 15.6.5).
-const GATEWAY_TIMEOUT: u16 = 504;
 /// Maximum length of a failed response's body in the result, in bytes.
 const MAX_ERROR_BODY_BYTES: usize = 1024;
 
 /// Converts a response to a result for the model.
 ///
 /// # Errors
-/// Description of a response after which the call may have taken effect: a successful one without the result, or the time-out of a gateway.
+/// Description of a response after which the call may have taken effect: a successful one without the result, or a status of
+/// a gateway that [tells no outcome](may_have_been_processed).
 pub(super) fn output(
     settings: &ResultSettings,
     response: HttpToolResponse,
     redactor: &Redactor,
 ) -> Result<ToolOutput, String> {
-    let HttpToolResponse { status, media_type, body } = response;
+    let HttpToolResponse { status, has_retry_after, media_type, body } = response;
     if !(200..300).contains(&status) {
         let failed = error_output(settings, status, &body, redactor);
-        return if status == GATEWAY_TIMEOUT { Err(failed.text) } else { Ok(failed) };
+        let is_unknown = may_have_been_processed(status, has_retry_after);
+        return if is_unknown { Err(failed.text) } else { Ok(failed) };
     }
     let reads_json = is_json(&media_type) || settings.pick.is_some();
     let value = match reads_json.then(|| serde_json::from_slice::<Value>(&body)) {

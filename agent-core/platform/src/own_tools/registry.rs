@@ -227,6 +227,7 @@ impl OwnToolRegistry {
         headers.extend(tool.credential.header(redactor)?);
         let HttpTool { request, timeout, .. } = tool;
         Ok(HttpToolRequest {
+            company_id: context.company_id.clone(),
             method: request.method,
             url,
             headers,

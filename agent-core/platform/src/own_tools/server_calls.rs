@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use agent_core::clock::Clock;
-use agent_core::ids::{AgentId, RunId, TraceContext, UserId};
+use agent_core::ids::{AgentId, CompanyId, RunId, TraceContext, UserId};
 use agent_core::secret::Secret;
 use agent_core::tool::{Caller, ExecutionContext, Progress, ToolError, ToolOutput};
 use async_trait::async_trait;
@@ -35,6 +35,8 @@ const MAX_ERROR_BYTES: usize = 1024;
 /// A tool server as a client reaches it.
 #[derive(Clone)]
 pub struct ToolServerAddress {
+    /// Company on whose behalf the server is called.
+    pub company_id: CompanyId,
     /// The address, which a role has given.
     pub url: Url,
     /// Time limit of a request and its response together.
@@ -293,7 +295,12 @@ impl ServerCalls {
             let credential = credential.clone();
             Arc::new(move || credential.headers().unwrap_or_default())
         };
-        let address = ToolServerAddress { url: server.url.clone(), timeout: server.timeout, headers };
+        let address = ToolServerAddress {
+            company_id: context.company_id.clone(),
+            url: server.url.clone(),
+            timeout: server.timeout,
+            headers,
+        };
         let connection = self.client.connect(address)?;
         Ok(Arc::new(RunConnection {
             server: server.clone(),

@@ -30,7 +30,8 @@ impl HttpToolClient for ScriptedClient {
 
 fn json_response(status: u16, body: &Value) -> Result<HttpToolResponse, HttpToolError> {
     let body = body.to_string().into_bytes();
-    Ok(HttpToolResponse { status, media_type: "application/json".to_owned(), body })
+    let media_type = "application/json".to_owned();
+    Ok(HttpToolResponse { status, has_retry_after: false, media_type, body })
 }
 
 fn lost(was_sent: bool) -> Result<HttpToolResponse, HttpToolError> {
@@ -380,7 +381,8 @@ async fn results_are_picked_bounded_and_explained() {
     let (output, _) = call(with(settings), order.clone(), vec![json_response(200, &long)]).await;
     let output = output.expect("a result");
     assert!(output.text.ends_with("[truncated: 1000 bytes in total]") && output.text.len() < 300);
-    let binary = HttpToolResponse { status: 200, media_type: "image/png".to_owned(), body: vec![0xff; 9] };
+    let media_type = "image/png".to_owned();
+    let binary = HttpToolResponse { status: 200, has_retry_after: false, media_type, body: vec![0xff; 9] };
     let (output, _) = call(get_order(), order, vec![Ok(binary)]).await;
     assert_eq!(output.expect("a result").text, "[image/png, 9 bytes, omitted]");
 }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::builtin::{EXTERNAL_EFFECT, Stores, tool};
+use crate::gateway_status::may_have_been_processed;
 use crate::messenger::{MessengerError, is_bot_token};
-use agent_core::error::AgentError;
 use agent_core::tool::{ExecutionContext, LocalToolRegistry, ToolError};
 
 /// Maximum number of characters of a message, the limit of the messenger's API.
@@ -130,6 +130,11 @@ fn not_configured(setting: &str) -> ToolError {
 fn into_tool_error(error: MessengerError) -> ToolError {
     match error {
         MessengerError::NotConfigured(setting) => not_configured(setting),
+        MessengerError::Refused { status, retry_after, .. }
+            if may_have_been_processed(status, retry_after.is_some()) =>
+        {
+            unknown_outcome(&format!("the messenger's API failed (HTTP {status})"))
+        }
         MessengerError::Refused { retry_after: Some(after), .. } => rate_limited(after),
         MessengerError::Refused { status, description, .. } => {
             ToolError::Unavailable(rejection_text(status, &description))
@@ -139,7 +144,7 @@ fn into_tool_error(error: MessengerError) -> ToolError {
         }
         MessengerError::Failed(failure) => match failure.retry_after() {
             Some(after) => rate_limited(after),
-            None => unknown_outcome(&failure),
+            None => unknown_outcome(&failure.to_string()),
         },
     }
 }
@@ -151,8 +156,8 @@ fn rate_limited(after: Duration) -> ToolError {
     ))
 }
 
-/// Returns the error for a missing response, after which the message may or may not have been sent.
-fn unknown_outcome(failure: &AgentError) -> ToolError {
+/// Returns the error for a response that is missing or a gateway's, after which the message may or may not have been sent.
+fn unknown_outcome(failure: &str) -> ToolError {
     ToolError::OutcomeUnknown(format!("the message may or may not have been sent: {failure}"))
 }
 

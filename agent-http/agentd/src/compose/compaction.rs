@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agent_client::clock::TokioClock;
+use agent_client::models::TenantModels;
 use agent_client::outbound::OutboundClient;
 use agent_platform::compaction::{Compaction, Summaries};
 use agent_platform::fallback::FirstContentModels;
@@ -30,7 +31,7 @@ pub(super) fn compaction(
     let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
     let models = ProviderModels::new(ModelCache::new(models), providers.clone());
     let models = SharedLocalModels::new(models, local.permits.clone());
-    let models = MeteredModels::new(models, usage.clone());
+    let models = MeteredModels::new(TenantModels::new(models), usage.clone());
     let models = models.with_operator_addresses(operator).for_operation(UsageOperation::Compact);
     let conversations = config.conversations.then(|| stores.conversations.clone());
     let summaries = Summaries::new(stores.records.clone(), conversations, clock.clone());

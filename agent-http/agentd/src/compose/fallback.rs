@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agent_client::backends::agent_server::AgentServerBackend;
 use agent_client::clock::TokioClock;
-use agent_client::models::EmbeddedModels;
+use agent_client::models::{EmbeddedModels, TenantModels};
 use agent_http::metrics::Metrics;
 use agent_http::usage_metrics::register_circuits;
 use agent_platform::company_permits::CompanyPermits;
@@ -21,9 +21,10 @@ use agent_platform::usage::{MeteredModels, MeteredServers, OperatorAddresses, Us
 use crate::config::AppConfig;
 
 /// Models of containers, from the innermost wrapper: cached by their settings; called with the key and the address of the
-/// company's provider; limited to the company's share of the in-process model; limited in the silence of answers that are
-/// delivered whole; and with notices of the parameters that are not sent.
-type ProvidedModels = ParameterNotices<SilenceLimitedModels<SharedLocalModels<ProviderModels<CachedModels>>>>;
+/// company's provider; limited to the company's share of the in-process model; called on behalf of the company; limited in
+/// the silence of answers that are delivered whole; and with notices of the parameters that are not sent.
+type ProvidedModels =
+    ParameterNotices<SilenceLimitedModels<TenantModels<SharedLocalModels<ProviderModels<CachedModels>>>>>;
 
 /// Models of containers, cached by their settings.
 type CachedModels = ModelCache<FirstContentModels<FormattedModels<EmbeddedModels>>>;
@@ -47,7 +48,8 @@ pub(super) fn with_fallbacks(
     let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
     let models = ProviderModels::new(ModelCache::new(models), providers.clone());
     let models = SharedLocalModels::new(models, local_permits.clone());
-    let models = SilenceLimitedModels::new(models, config.server.stream_idle, clock.clone());
+    let models =
+        SilenceLimitedModels::new(TenantModels::new(models), config.server.stream_idle, clock.clone());
     let models = MeteredModels::new(ParameterNotices::new(models), usage.clone());
     let models = models.with_operator_addresses(operator);
     FallbackModels::new(models, config.fallback.defaults.clone(), circuits.clone(), clock)

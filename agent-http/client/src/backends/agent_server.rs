@@ -25,7 +25,8 @@ use crate::events::EventDecoder;
 use crate::lines::LineSplitter;
 use crate::models::{ModelLimits, invalid_parameters, window_key};
 use crate::outbound::{
-    BodyStream, OutboundClient, OutboundResponse, UrlTrust, join_path, parse_supplied_url, status_failure,
+    BodyStream, OutboundClient, OutboundResponse, UrlTrust, for_tenant, join_path, parse_supplied_url,
+    status_failure,
 };
 use crate::problem::ProblemDetails;
 use crate::secret::is_within;
@@ -120,7 +121,9 @@ impl AgentServerBackend {
         };
         let (url, body) = (join_path(&base, &["chat"])?, payload.into_bytes());
         let request = self.outbound.post_json(&url, trust, secret, "application/x-ndjson", body)?;
-        let response = request.continue_trace(turn.context.trace.as_ref()).send().await?;
+        let response =
+            for_tenant(&turn.context.company_id, request.continue_trace(turn.context.trace.as_ref()).send())
+                .await?;
         if !response.status.is_success() {
             return Err(response_error(response).await);
         }

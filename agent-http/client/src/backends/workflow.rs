@@ -30,7 +30,7 @@ use stream::{MAX_WHOLE_BYTES, WorkflowEvents};
 use url::Url;
 
 use super::{DEFAULT_REMOTE_BUDGET, push_mcp_server_url, push_optional_member};
-use crate::outbound::{OutboundClient, UrlTrust, parse_supplied_url};
+use crate::outbound::{OutboundClient, UrlTrust, for_tenant, parse_supplied_url};
 
 /// Maximum time to read the body of a response that has a `Content-Length`.
 const WHOLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -79,7 +79,7 @@ impl Backend for WorkflowBackend {
             self.outbound.post_json(&url, UrlTrust::Supplied, None, ACCEPTED, payload.into_bytes())?;
         let request = request.continue_trace(turn.context.trace.as_ref());
         let request = auth::authorize(request, settings.auth.as_ref(), &url, &turn.context)?;
-        let response = request.send().await?;
+        let response = for_tenant(&turn.context.company_id, request.send()).await?;
         if !response.status.is_success() {
             return Err(failure::from_status(response.status, &response.headers));
         }

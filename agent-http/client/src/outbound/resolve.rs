@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::error::Error;
+use std::hash::Hash;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,14 +13,21 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use super::address::AllowList;
 use super::network::Network;
+use super::tenant::current_tenant;
 
 /// Maximum number of concurrent lookups of supplied names. A lookup holds a blocking thread until the system's resolver
 /// returns, even if its request was cancelled, and supplied names must not occupy all of them.
 const MAX_CONCURRENT_LOOKUPS: usize = 64;
-/// Maximum number of these below one domain, so that one whose name servers do not answer does not stop all others.
-const MAX_LOOKUPS_PER_DOMAIN: usize = 4;
-/// Number of domains beyond which those without a lookup are forgotten.
-const MAX_IDLE_DOMAINS: usize = 1024;
+/// Maximum number of these of one tenant, so that one whose domains have no name servers that answer does not stop the
+/// others.
+const MAX_LOOKUPS_PER_TENANT: usize = 16;
+/// Maximum number of these below one domain, of all tenants together.
+const MAX_LOOKUPS_PER_DOMAIN: usize = 16;
+/// Maximum number of a tenant's lookups below one domain, so that one domain stops neither the tenant's others nor the
+/// other tenants: names of several owners are below one such as `co.uk`.
+const MAX_TENANT_LOOKUPS_PER_DOMAIN: usize = 4;
+/// Number of domains or tenants beyond which those without a lookup are forgotten.
+const MAX_IDLE_KEYS: usize = 1024;
 
 /// Resolves the addresses of a URI and applies the address policy, if there is one.
 #[derive(Debug, Clone)]
@@ -35,36 +43,67 @@ struct AddressFilter {
     lookup_permits: Arc<LookupPermits>,
 }
 
-/// Permits of lookups: of all, and of those below each domain.
+/// Permits of lookups: of all, of each tenant, below each domain, and of each tenant below each domain.
 #[derive(Debug)]
 struct LookupPermits {
     all: Arc<Semaphore>,
-    /// The permits of a domain exist while a lookup has or awaits one.
-    by_domain: Mutex<HashMap<Box<str>, Weak<Semaphore>>>,
+    by_tenant: KeyedPermits<Arc<str>>,
+    by_domain: KeyedPermits<Box<str>>,
+    by_tenant_and_domain: KeyedPermits<(Arc<str>, Box<str>)>,
 }
 
 impl LookupPermits {
     fn new() -> Self {
-        Self { all: Arc::new(Semaphore::new(MAX_CONCURRENT_LOOKUPS)), by_domain: Mutex::default() }
+        Self {
+            all: Arc::new(Semaphore::new(MAX_CONCURRENT_LOOKUPS)),
+            by_tenant: KeyedPermits::new(MAX_LOOKUPS_PER_TENANT),
+            by_domain: KeyedPermits::new(MAX_LOOKUPS_PER_DOMAIN),
+            by_tenant_and_domain: KeyedPermits::new(MAX_TENANT_LOOKUPS_PER_DOMAIN),
+        }
     }
 
-    /// Waits for the permits of a lookup.
-    async fn acquire(&self, name: &str) -> Result<[OwnedSemaphorePermit; 2], AcquireError> {
-        let of_domain = self.of_domain(domain(name)).acquire_owned().await?;
-        Ok([of_domain, self.all.clone().acquire_owned().await?])
+    /// Waits for the permits of a lookup. The narrowest is the first, so that the lookups that wait for one domain hold few
+    /// of their tenant's permits, and none of the others.
+    async fn acquire(
+        &self,
+        tenant: &Arc<str>,
+        name: &str,
+    ) -> Result<[OwnedSemaphorePermit; 4], AcquireError> {
+        let domain: Box<str> = domain(name).into();
+        let narrowest = self.by_tenant_and_domain.of((tenant.clone(), domain.clone()));
+        Ok([
+            narrowest.acquire_owned().await?,
+            self.by_tenant.of(tenant.clone()).acquire_owned().await?,
+            self.by_domain.of(domain).acquire_owned().await?,
+            self.all.clone().acquire_owned().await?,
+        ])
+    }
+}
+
+/// A number of permits for each key.
+#[derive(Debug)]
+struct KeyedPermits<K> {
+    size: usize,
+    /// The permits of a key exist while a lookup has or awaits one.
+    by_key: Mutex<HashMap<K, Weak<Semaphore>>>,
+}
+
+impl<K: Eq + Hash> KeyedPermits<K> {
+    fn new(size: usize) -> Self {
+        Self { size, by_key: Mutex::new(HashMap::new()) }
     }
 
-    fn of_domain(&self, domain: &str) -> Arc<Semaphore> {
+    fn of(&self, key: K) -> Arc<Semaphore> {
         // No code panics while it holds the lock.
-        let mut by_domain = self.by_domain.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(permits) = by_domain.get(domain).and_then(Weak::upgrade) {
+        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(permits) = by_key.get(&key).and_then(Weak::upgrade) {
             return permits;
         }
-        if by_domain.len() >= MAX_IDLE_DOMAINS {
-            by_domain.retain(|_, permits| permits.strong_count() > 0);
+        if by_key.len() >= MAX_IDLE_KEYS {
+            by_key.retain(|_, permits| permits.strong_count() > 0);
         }
-        let permits = Arc::new(Semaphore::new(MAX_LOOKUPS_PER_DOMAIN));
-        by_domain.insert(domain.into(), Arc::downgrade(&permits));
+        let permits = Arc::new(Semaphore::new(self.size));
+        by_key.insert(key, Arc::downgrade(&permits));
         permits
     }
 }
@@ -108,7 +147,7 @@ impl Resolver {
 
     async fn look_up(&self, name: String) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
         let permits = match &self.check {
-            Some(check) => Some(check.lookup_permits.acquire(&name).await?),
+            Some(check) => Some(check.lookup_permits.acquire(&current_tenant(), &name).await?),
             None => None,
         };
         let network = self.network.clone();
@@ -123,6 +162,8 @@ impl Resolver {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
@@ -138,14 +179,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn domains_without_lookups_are_forgotten() {
+    async fn keys_without_lookups_are_forgotten() {
         let permits = LookupPermits::new();
-        let held = permits.acquire("a.held.example").await.expect("a permit");
-        for number in 0..2 * MAX_IDLE_DOMAINS {
-            drop(permits.acquire(&format!("{number}.example")).await.expect("a permit"));
+        let acquire =
+            async |tenant: &str, name: &str| permits.acquire(&tenant.into(), name).await.expect("permits");
+        let held = acquire("held", "a.held.example").await;
+        for number in 0..2 * MAX_IDLE_KEYS {
+            drop(acquire(&format!("c{number}"), &format!("{number}.example")).await);
         }
-        let by_domain = permits.by_domain.lock().expect("unpoisoned");
-        assert!(by_domain.len() <= MAX_IDLE_DOMAINS + 1 && by_domain.contains_key("held.example"));
+        let by_domain = permits.by_domain.by_key.lock().expect("unpoisoned");
+        assert!(by_domain.len() <= MAX_IDLE_KEYS + 1 && by_domain.contains_key("held.example"));
+        let by_tenant = permits.by_tenant.by_key.lock().expect("unpoisoned");
+        assert!(by_tenant.len() <= MAX_IDLE_KEYS + 1 && by_tenant.contains_key("held"));
+        assert!(permits.by_tenant_and_domain.by_key.lock().expect("unpoisoned").len() <= MAX_IDLE_KEYS + 1);
         drop(held);
+    }
+
+    #[tokio::test]
+    async fn a_domain_of_many_tenants_leaves_room_for_others() {
+        let permits = LookupPermits::new();
+        let acquire = async |tenant: usize, name: &str| {
+            permits.acquire(&Arc::from(format!("c{tenant}")), name).await.expect("permits")
+        };
+        let mut held = Vec::new();
+        for number in 0..MAX_LOOKUPS_PER_DOMAIN {
+            held.push(acquire(number, "api.vendor.example").await);
+        }
+        assert!(acquire(99, "api.vendor.example").now_or_never().is_none());
+        assert!(acquire(99, "other.example").now_or_never().is_some());
+        held.pop();
+        assert!(acquire(99, "api.vendor.example").now_or_never().is_some());
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::tool::ToolError;
+use agent_platform::gateway_status::may_have_been_processed;
 use http::StatusCode;
 use rmcp::model::{ErrorCode, ErrorData, JsonRpcError, RequestId, ServerJsonRpcMessage};
 use rmcp::service::{ClientInitializeError, ServiceError};
@@ -50,10 +51,10 @@ impl From<AgentError> for AnswerError {
     }
 }
 
-/// Returns true if a server may have run a request whose response has an unsuccessful status and no JSON-RPC error: a gateway has not
-/// waited for the server's response (RFC 9110, section 15.6.5).
-pub(super) fn may_have_run(status: StatusCode) -> bool {
-    status == StatusCode::GATEWAY_TIMEOUT
+/// Returns true if a server may have run a request whose response has an unsuccessful status, which `failure` describes, and
+/// no JSON-RPC error: a gateway has sent the response, and [does not know](may_have_been_processed) the outcome.
+pub(super) fn may_have_run(status: StatusCode, failure: &AgentError) -> bool {
+    may_have_been_processed(status.as_u16(), failure.retry_after().is_some())
 }
 
 /// Converts a failure of the exchange for request `id` to a JSON-RPC error that answers it.

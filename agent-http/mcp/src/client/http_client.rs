@@ -91,7 +91,7 @@ impl HttpClient {
             };
         };
         if let Some(failure) = failure {
-            let may_have_run = errors::may_have_run(response.status);
+            let may_have_run = errors::may_have_run(response.status, &failure);
             let error = exchange::read_error(response).await.ok_or(AnswerError { failure, may_have_run })?;
             return Ok(StreamableHttpPostResponse::Json(error_message(request.id, error), None));
         }

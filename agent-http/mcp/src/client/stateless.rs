@@ -91,7 +91,7 @@ impl ExchangeError {
         let may_have_run = match &self {
             Self::Failed(error) => error.may_have_run,
             Self::Unanswered => true,
-            Self::Status { status, .. } => errors::may_have_run(*status),
+            Self::Status { status, failure } => errors::may_have_run(*status, failure),
             Self::Rpc { .. } => false,
         };
         errors::tool_error(self.message(), may_have_run)

@@ -1,4 +1,4 @@
-//! Rate and concurrency limits per agent, shared by all callers of the agent.
+//! Rate and concurrency limits per agent, shared by all callers of the agent, and the companies' shares of the process.
 
 use std::convert::Infallible;
 use std::num::NonZeroU32;
@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time;
 
 use agent_core::ids::{AgentId, CompanyId};
+use agent_platform::company_permits::{CompanyPermit, CompanyPermits};
 
 use super::identity::Identity;
 
@@ -27,6 +28,15 @@ const MAX_WAITING_PER_PERMIT: usize = 16;
 /// Maximum number of open subscriptions per unit of concurrency.
 const MAX_SUBSCRIPTIONS_PER_PERMIT: usize = 8;
 
+/// Maximum number of requests that are processed or wait, of all companies and of one. A company may have many agents, and
+/// each request holds a connection.
+const MAX_REQUESTS: usize = 8_192;
+const MAX_COMPANY_REQUESTS: usize = MAX_REQUESTS / 4;
+
+/// Maximum number of open subscriptions, of all companies and of one.
+const MAX_SUBSCRIPTIONS: usize = 4_096;
+const MAX_COMPANY_SUBSCRIPTIONS: usize = MAX_SUBSCRIPTIONS / 4;
+
 /// Limits shared by all callers of an agent.
 #[derive(Debug, Clone)]
 pub struct AgentLimits {
@@ -38,12 +48,14 @@ pub struct AgentLimits {
     pub wait: Duration,
 }
 
-/// Enforces the limits per agent.
+/// Enforces the limits per agent and per company.
 pub(super) struct AgentLimiter {
     limits: AgentLimits,
     clock: MonotonicClock,
     /// Keyed by company and agent.
     agents: Cache<(CompanyId, AgentId), Arc<AgentState>>,
+    requests: Arc<CompanyPermits>,
+    subscriptions: Arc<CompanyPermits>,
 }
 
 struct AgentState {
@@ -64,13 +76,20 @@ pub(super) struct LimitExceededError {
 
 /// A permit, released when dropped.
 #[derive(Debug)]
-pub(super) struct Permit(
-    #[expect(dead_code, reason = "released when dropped")] [Option<OwnedSemaphorePermit>; 2],
-);
+pub(super) struct Permit {
+    _of_agent: [Option<OwnedSemaphorePermit>; 2],
+    _of_company: CompanyPermit,
+}
 
 impl AgentLimiter {
     pub(super) fn new(limits: AgentLimits) -> Self {
-        Self { limits, clock: MonotonicClock, agents: Cache::new(MAX_TRACKED_AGENTS) }
+        Self {
+            limits,
+            clock: MonotonicClock,
+            agents: Cache::new(MAX_TRACKED_AGENTS),
+            requests: CompanyPermits::new(MAX_REQUESTS, MAX_COMPANY_REQUESTS),
+            subscriptions: CompanyPermits::new(MAX_SUBSCRIPTIONS, MAX_COMPANY_SUBSCRIPTIONS),
+        }
     }
 
     fn agent(&self, identity: &Identity) -> Arc<AgentState> {
@@ -106,6 +125,7 @@ impl AgentLimiter {
             message: "this agent's limit of concurrent requests is reached",
             retry_after: None,
         };
+        let of_company = acquire_share(&self.requests, identity)?;
         let agent = self.agent(identity);
         let queued = agent.queue.clone().try_acquire_owned().map_err(|_| error.clone())?;
         let permit = match agent.permits.clone().try_acquire_owned() {
@@ -115,18 +135,31 @@ impl AgentLimiter {
                 permit.map_err(|_| error)?.expect("the semaphore is never closed")
             }
         };
-        Ok(Permit([Some(queued), Some(permit)]))
+        Ok(Permit { _of_agent: [Some(queued), Some(permit)], _of_company: of_company })
     }
 
     /// Takes a permit for a subscription. Subscriptions are long-lived, so they have a limit of their own.
     pub(super) fn acquire_subscription(&self, identity: &Identity) -> Result<Permit, LimitExceededError> {
+        let of_company = acquire_share(&self.subscriptions, identity)?;
         let permit = self.agent(identity).subscriptions.clone().try_acquire_owned();
         let to_error = |_| LimitExceededError {
             message: "this agent's limit of open subscriptions is reached",
             retry_after: None,
         };
-        permit.map(|permit| Permit([Some(permit), None])).map_err(to_error)
+        let permit = permit.map_err(to_error)?;
+        Ok(Permit { _of_agent: [Some(permit), None], _of_company: of_company })
     }
+}
+
+/// Takes a permit of the company's share.
+fn acquire_share(
+    permits: &Arc<CompanyPermits>,
+    identity: &Identity,
+) -> Result<CompanyPermit, LimitExceededError> {
+    permits.try_acquire(&identity.context.company_id).ok_or(LimitExceededError {
+        message: "the limit of open requests or subscriptions is reached, of the company or in all",
+        retry_after: None,
+    })
 }
 
 #[cfg(test)]
@@ -137,8 +170,12 @@ mod tests {
     use super::*;
 
     fn identity(agent: &str) -> Identity {
+        identity_of("c", agent)
+    }
+
+    fn identity_of(company: &str, agent: &str) -> Identity {
         let context = ExecutionContext {
-            company_id: "c".into(),
+            company_id: company.into(),
             agent_id: agent.into(),
             ..ExecutionContext::default()
         };
@@ -197,5 +234,27 @@ mod tests {
         limiter.acquire_subscription(&a).expect_err("above the limit");
         drop(open);
         limiter.acquire_subscription(&a).expect("below the limit");
+    }
+
+    #[test]
+    fn a_company_with_many_agents_has_a_share_of_the_process() {
+        let limiter = limiter(1, 100);
+        let agents = || (0..).map(|number| number.to_string());
+        let open: Vec<_> = agents()
+            .map_while(|agent| limiter.acquire_subscription(&identity(&agent)).ok())
+            .take(2 * MAX_SUBSCRIPTIONS)
+            .collect();
+        assert_eq!(open.len(), MAX_COMPANY_SUBSCRIPTIONS);
+        limiter.acquire_subscription(&identity_of("d", "a")).expect("another company has its own share");
+
+        let acquire = |company: &str, agent: &str| {
+            limiter.acquire(&identity_of(company, agent)).now_or_never().expect("it does not wait")
+        };
+        let mut running: Vec<_> =
+            agents().map_while(|agent| acquire("c", &agent).ok()).take(2 * MAX_REQUESTS).collect();
+        assert_eq!(running.len(), MAX_COMPANY_REQUESTS);
+        acquire("d", "a").expect("another company has its own share");
+        running.pop();
+        acquire("c", "another").expect("below the limit");
     }
 }

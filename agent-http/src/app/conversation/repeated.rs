@@ -193,15 +193,17 @@ impl KeptTurn {
         }))
     }
 
-    /// Returns the events of a run from its log: those that are stored, and what follows live.
+    /// Returns the events of a run from its log: those that are stored, and what follows live. `is_collected` is true for a
+    /// response that is a single object.
     ///
     /// # Errors
-    /// 410 if the log is not kept any more, 429 if it has too many readers; errors of the store.
+    /// 410 if the log is not kept any more, 429 if it or its company has too many readers; errors of the store.
     pub(super) async fn answer_again(
         &self,
         app: &App,
         principal: &Principal,
         run: Run,
+        is_collected: bool,
     ) -> Result<(RunSource, Box<dyn RunRecorder>), HttpError> {
         let service = &app.conversations;
         if !run.has_log(service.now()) {
@@ -214,17 +216,18 @@ impl KeptTurn {
         };
         // The log may begin with the results of these calls.
         let calls = continued.into_iter().flat_map(|run| run.approvals).map(|approval| approval.tool_call_id);
+        let permit = app.bounds.log_readers.admit(&owner.company, is_collected)?;
         let key = RunKey { owner, id: run.id.clone() };
         let reader = LogReader::open(service, &self.store, key, 0, true).ok_or_else(too_many_readers)?;
-        let source = stream::unfold(Some(reader), |reader| async move {
-            let mut reader: LogReader = reader?;
+        let source = stream::unfold(Some((reader, permit)), |attached| async move {
+            let (mut reader, permit) = attached?;
             let next = reader.next().await;
             match next {
                 Ok(events) => {
                     let items = |events: Vec<Event>| -> Vec<Result<SourceEvent, AgentError>> {
                         events.into_iter().map(|event| Ok(SourceEvent::from(event))).collect()
                     };
-                    events.map(|events| (items(events), Some(reader)))
+                    events.map(|events| (items(events), Some((reader, permit))))
                 }
                 Err(error) => Some((vec![Err(log_error(error))], None)),
             }

@@ -150,6 +150,7 @@ impl KeptTurn {
         is_new_id: bool,
     ) -> Result<(RunSource, Box<dyn RunRecorder>), HttpError> {
         let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
+        let is_collected = turn.whole_delivery.is_some();
         let claim = match is_new_id {
             true => Ok(None),
             false => self.claim_run_id(app, principal, &turn).await.map(Some),
@@ -167,7 +168,7 @@ impl KeptTurn {
                 }
             }
             // No run has the id of this request.
-            Err(BeginError::Repeated { run }) => self.answer_again(app, principal, *run).await,
+            Err(BeginError::Repeated { run }) => self.answer_again(app, principal, *run, is_collected).await,
             Err(error) => Err(error.into()),
         };
         if let Some(claim) = claim {

@@ -23,7 +23,7 @@ use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::assignment;
 use agent_platform::journal::{ActiveRun, ClaimOutcome};
 use agent_platform::occurrence::{OccurrenceState, OccurrenceWork};
-use agent_platform::pulse::{JobRequest, PulseError};
+use agent_platform::pulse::{JobRequest, MAX_OPEN_FOLLOW_UP_JOBS, PulseError};
 use agent_platform::records::{StoreError, Write};
 use agent_platform::trace::{format_traceparent, job_trace};
 use http::{StatusCode, request};
@@ -263,7 +263,8 @@ fn requested_follow_up(app: &App, delivery: &Delivery, output: &ToolOutput) -> O
     }
     // Equal for all attempts at the occurrence, so that it gets one follow-up only.
     let idempotency_key = Some(format!("followUp:{}", delivery.occurrence_key()));
-    Some(JobRequest { idempotency_key, ..JobRequest::new(payload, schedule) })
+    let max_open_jobs = Some(MAX_OPEN_FOLLOW_UP_JOBS as u64);
+    Some(JobRequest { idempotency_key, max_open_jobs, ..JobRequest::new(payload, schedule) })
 }
 
 /// Schedules the follow-up job and marks the occurrence as done. If the scheduler is unavailable, the next attempt
@@ -271,7 +272,12 @@ fn requested_follow_up(app: &App, delivery: &Delivery, output: &ToolOutput) -> O
 async fn schedule_follow_up(app: &App, run: &ActiveRun, request: JobRequest) -> Result<(), HttpError> {
     match app.pulse.client()?.schedule_job(&request).await {
         Ok(_) => {}
-        Err(error @ (PulseError::Invalid(_) | PulseError::Conflict(_) | PulseError::NotFound)) => {
+        Err(
+            error @ (PulseError::Invalid(_)
+            | PulseError::Conflict(_)
+            | PulseError::LimitReached(_)
+            | PulseError::NotFound),
+        ) => {
             tracing::warn!(%error, "the scheduler rejected a follow-up job; it is not scheduled");
         }
         Err(error) => {

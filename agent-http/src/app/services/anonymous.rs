@@ -32,7 +32,7 @@ const RETRY_AFTER: Duration = MAX_IDLE;
 
 /// Counts the anonymous bodies that are being read, in total and per client address.
 #[derive(Debug)]
-pub struct AnonymousBodies {
+pub(in crate::app) struct AnonymousBodies {
     max_total: usize,
     max_per_address: usize,
     counts: Mutex<Counts>,
@@ -47,8 +47,7 @@ struct Counts {
 
 impl AnonymousBodies {
     /// Creates the bounds of a server with at most `connections` connections.
-    #[must_use]
-    pub fn new(connections: u32) -> Self {
+    pub(super) fn new(connections: u32) -> Self {
         let share = |divisor: u32| (connections / divisor).max(1) as usize;
         let (max_total, max_per_address) = (share(TOTAL_SHARE), share(ADDRESS_SHARE));
         Self { max_total, max_per_address, counts: Mutex::default() }

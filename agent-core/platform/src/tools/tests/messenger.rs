@@ -250,6 +250,11 @@ fn what_went_wrong_is_told_in_our_words() {
             refused(500, "Internal Server Error", None),
             format!("{not_sent}the messenger's API failed (HTTP 500)"),
         ),
+        (refused(502, "Bad Gateway", None), format!("{unknown}the messenger's API failed (HTTP 502)")),
+        (
+            refused(503, "Service Unavailable", Some(3)),
+            format!("{not_sent}the messenger is rate limiting; retry in 3 seconds"),
+        ),
         (patient.into(), format!("{not_sent}the messenger is rate limiting; retry in 9 seconds")),
         (failed(AgentErrorKind::Timeout, "nothing came").into(), format!("{unknown}nothing came")),
     ] {

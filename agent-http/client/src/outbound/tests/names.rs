@@ -121,7 +121,7 @@ impl Drop for GateOpener {
     }
 }
 
-/// A network in which the lookups of names below `slow.example` wait for a gate.
+/// A network in which the lookups of names with `slow` wait for a gate.
 #[derive(Debug)]
 struct SlowNetwork {
     server: SocketAddr,
@@ -132,7 +132,7 @@ struct SlowNetwork {
 #[async_trait]
 impl Network for SlowNetwork {
     fn lookup_host(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
-        if name.ends_with(".slow.example") {
+        if name.contains("slow") {
             self.slow_lookups.fetch_add(1, Ordering::SeqCst);
             let is_open = self.gate.is_open.lock().unwrap();
             drop(self.gate.opened.wait_while(is_open, |is_open| !*is_open).unwrap());
@@ -147,29 +147,62 @@ impl Network for SlowNetwork {
 
 #[tokio::test]
 async fn slow_lookups_below_one_domain_leave_room_for_others() {
+    let names = (0..100).map(|number| format!("{number}.slow.example"));
+    let fast = ("c1", "http://fast.example/");
+    assert_answered_beside_slow_lookups(names.collect(), 4, fast).await;
+}
+
+#[tokio::test]
+async fn slow_lookups_of_one_tenant_leave_room_for_others() {
+    // As many domains as there are lookups, each of them with as many as one domain may have.
+    let names = (0..256).map(|number| format!("{number}.slow{}.example", number / 4));
+    let fast = ("c2", "http://fast.example/");
+    assert_answered_beside_slow_lookups(names.collect(), 16, fast).await;
+}
+
+#[tokio::test]
+async fn slow_lookups_of_one_tenant_leave_room_for_others_below_the_same_domain() {
+    let names = (0..100).map(|number| format!("{number}.slow.co.example"));
+    let fast = ("c2", "http://fast.co.example/");
+    assert_answered_beside_slow_lookups(names.collect(), 4, fast).await;
+}
+
+/// Sends requests of the tenant `c1` to hosts whose lookups do not end, of which `expected_lookups` begin, and checks that
+/// another request is answered meanwhile.
+async fn assert_answered_beside_slow_lookups(
+    slow_names: Vec<String>,
+    expected_lookups: usize,
+    (tenant, url): (&str, &str),
+) {
     let gate = Arc::<Gate>::default();
     let opener = GateOpener(gate.clone());
     let network =
         Arc::new(SlowNetwork { server: server(true).await, gate, slow_lookups: AtomicUsize::new(0) });
-    let config = OutboundConfig { network: network.clone(), ..OutboundConfig::default() };
+    // The lookups that wait do so until the end of the test.
+    let config = OutboundConfig {
+        network: network.clone(),
+        connect_timeout: 2 * TEST_TIMEOUT,
+        ..OutboundConfig::default()
+    };
     let outbound = Arc::new(OutboundClient::new(config).unwrap());
     let mut slow = Vec::new();
-    for number in 0..100 {
+    for name in slow_names {
         let outbound = outbound.clone();
         slow.push(tokio::spawn(async move {
-            sent(&outbound, &format!("http://{number}.slow.example/"), UrlTrust::Supplied).await
+            let url = format!("http://{name}/");
+            for_tenant("c1", sent(&outbound, &url, UrlTrust::Supplied)).await
         }));
     }
-    while network.slow_lookups.load(Ordering::SeqCst) < 4 {
+    while network.slow_lookups.load(Ordering::SeqCst) < expected_lookups {
         tokio::task::yield_now().await;
     }
-    let fast = sent(&outbound, "http://fast.example/", UrlTrust::Supplied);
+    let fast = for_tenant(tenant, sent(&outbound, url, UrlTrust::Supplied));
     let answer = tokio::time::timeout(TEST_TIMEOUT, fast).await.expect("it waits for no slow lookup");
     assert_eq!(answer.as_deref(), Ok("ok"));
+    assert_eq!(network.slow_lookups.load(Ordering::SeqCst), expected_lookups);
     drop(opener);
     for call in slow {
-        // It may have had no time left.
-        let _ = call.await.unwrap();
+        assert_eq!(call.await.unwrap().as_deref(), Ok("ok"));
     }
 }
 

@@ -1,0 +1,22 @@
+//! Tenants on whose behalf requests are sent.
+
+use std::future::Future;
+use std::sync::Arc;
+
+tokio::task_local! {
+    /// Tenant of the requests that the current task sends.
+    static TENANT: Arc<str>;
+}
+
+/// Attributes the requests that `requests` sends to a tenant: its company, or its user where the company is not known.
+///
+/// A tenant has a share of the lookups of supplied names. Requests without a tenant have one share together. Tasks that
+/// the future spawns are not attributed.
+pub fn for_tenant<F: Future>(tenant: &str, requests: F) -> impl Future<Output = F::Output> + use<F> {
+    TENANT.scope(tenant.into(), requests)
+}
+
+/// Returns the tenant of the current task; an empty one if there is none.
+pub(super) fn current_tenant() -> Arc<str> {
+    TENANT.try_with(Arc::clone).unwrap_or_default()
+}
