@@ -28,7 +28,7 @@ pub use settings::{BackendSettings, BuiltinSettings};
 
 pub(crate) use erased::ErasedBackend;
 
-/// Answers turns.
+/// Source of the answers to turns, such as a model with its tools or a remote service.
 ///
 /// The contract, checked by `conformance::backend`: `prepare` returns the same bytes for the same turn and has no
 /// side effects; `start` returns `Err` for every error that is known before the backend has accepted the turn;

@@ -85,10 +85,10 @@ impl Message {
     }
 }
 
-/// Item of an answer in the provider's own format, such as encrypted reasoning, which the adapter sends back in its place.
+/// Item of an answer in the provider's own format, such as encrypted reasoning, which the adapter sends back at the same position.
 #[derive(Debug, Clone)]
 pub struct ProviderItem {
-    /// The item in the form of the adapter, which makes of it what it sends back.
+    /// The item in the adapter's form, from which the adapter builds the item of a later request.
     pub json: SharedJson,
     /// Length of the answer's text in front of the item, in bytes.
     pub text_before: usize,

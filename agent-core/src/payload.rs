@@ -194,7 +194,7 @@ impl PayloadBuilder {
         self
     }
 
-    /// Appends the limit on the answer, in tokens, and records its place.
+    /// Appends the limit on the answer, in tokens, and records its position.
     pub fn output_limit(&mut self, tokens: usize) -> &mut Self {
         let start = self.bytes.len();
         self.json(&tokens);
@@ -255,7 +255,7 @@ mod tests {
         let first = builder.finish();
         for tokens in [7, 300, 123_456_789] {
             let limited = first.with_output_limit(500).and_then(|limited| limited.with_output_limit(tokens));
-            let limited = limited.expect("a recorded place");
+            let limited = limited.expect("a recorded position");
             assert_eq!(limited.bytes(), &format!(r#"{{"a":"k1","n":{tokens},"b":"k2"}}"#));
             assert_eq!(limited.redacted(), format!(r#"{{"a":"***","n":{tokens},"b":"***"}}"#).into_bytes());
             assert_ne!(limited.sha256(), first.sha256());

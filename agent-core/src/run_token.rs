@@ -32,6 +32,6 @@ pub trait RunToken: fmt::Debug + Send + Sync + 'static {
     fn report_calls(&self) -> Box<dyn ReportedToolCalls>;
 
     /// Keeps the token valid until its `ttl` has passed, for a backend that continues after the run's stream has ended. The
-    /// issuer may revoke it earlier if it needs the place for another run.
+    /// issuer may revoke it earlier if it needs the slot for another run.
     fn keep_until_expiry(&self);
 }

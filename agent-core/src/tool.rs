@@ -75,7 +75,7 @@ pub struct ExecutionContext {
     /// The conversation.
     #[serde(default)]
     pub thread_id: ThreadId,
-    /// This run.
+    /// Id of the run.
     #[serde(default)]
     pub run_id: RunId,
     /// Kind of the caller.
@@ -87,13 +87,13 @@ pub struct ExecutionContext {
     /// Key of this call, equal if the same call is repeated; unique for the user. Set by the tool loop.
     #[serde(skip)]
     pub idempotency_key: Option<String>,
-    /// True if a call may be suspended: the run is kept, and a later run can continue it. Not serialized.
+    /// True if a call may be suspended: the run is stored, and a later run can continue it. Not serialized.
     #[serde(skip)]
     pub can_suspend: bool,
-    /// That of the [request](crate::request::TurnRequest::whole_delivery). Not serialized.
+    /// Whole delivery of the [request](crate::request::TurnRequest::whole_delivery). Not serialized.
     #[serde(skip)]
     pub whole_delivery: Option<WholeDelivery>,
-    /// That of the [request](crate::request::TurnRequest::max_output_tokens). Not serialized.
+    /// Limit on answers, of the [request](crate::request::TurnRequest::max_output_tokens). Not serialized.
     #[serde(skip)]
     pub max_output_tokens: Option<std::num::NonZeroU32>,
     /// Tools to which the credential is restricted, for tools that call others; `None` allows all. Not serialized.

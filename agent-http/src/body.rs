@@ -53,7 +53,7 @@ enum BodySource {
 #[derive(Debug)]
 struct FromConnection {
     incoming: Incoming,
-    ended: bool,
+    has_ended: bool,
     /// Set on drop if the body was not read to its end, so that the connection closes with a lingering close.
     unread: Arc<AtomicBool>,
 }
@@ -74,7 +74,7 @@ impl Body {
     }
 
     pub(crate) fn from_connection(incoming: Incoming, unread: Arc<AtomicBool>) -> Self {
-        Self(BodySource::Connection(FromConnection { incoming, ended: false, unread }))
+        Self(BodySource::Connection(FromConnection { incoming, has_ended: false, unread }))
     }
 }
 
@@ -101,7 +101,7 @@ impl http_body::Body for Body {
         match &mut self.get_mut().0 {
             BodySource::Connection(body) => {
                 let frame = ready!(Pin::new(&mut body.incoming).poll_frame(cx));
-                body.ended |= frame.is_none();
+                body.has_ended |= frame.is_none();
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
             BodySource::Boxed(body) => Pin::new(body).poll_frame(cx),
@@ -126,7 +126,7 @@ impl http_body::Body for Body {
 impl Drop for FromConnection {
     fn drop(&mut self) {
         use http_body::Body as _;
-        if !self.ended && !self.incoming.is_end_stream() {
+        if !self.has_ended && !self.incoming.is_end_stream() {
             self.unread.store(true, Ordering::Relaxed);
         }
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use agent_jobs::job::{JobKind, JobPayload};
+use agent_jobs::job::JobPayload;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Buf, BytesMut};
 use memchr::memmem;
@@ -21,18 +21,14 @@ pub fn payload(n: usize, companies: usize) -> JobPayload {
     let arguments =
         serde_json::json!({"title": format!("Call customer {n} back"), "priority": "high", "list": n});
     JobPayload {
-        kind: JobKind::Tool,
-        user_id: format!("user-{}", n % 1000).into(),
-        company_id: format!("company-{}", n % companies).into(),
-        agent_id: "assistant".into(),
-        tool_id: Some("addTodo".to_owned()),
-        assignment_id: None,
         arguments: arguments.as_object().cloned(),
-        message: None,
-        todo_list_id: None,
-        thread_id: None,
         timezone: Some("Europe/Berlin".to_owned()),
-        traceparent: None,
+        ..JobPayload::for_tool(
+            format!("company-{}", n % companies),
+            format!("user-{}", n % 1000),
+            "assistant",
+            "addTodo",
+        )
     }
 }
 

@@ -93,10 +93,10 @@ pub const SUBJECTS: [Subject; 7] = [
             (Measurement::ToolExchange, Limit::Ratio(3.0)),
         ],
     },
-    // The same agents, with runs that are kept: the costs of threads and of logs.
+    // The same agents, with runs that are stored: the costs of threads and of logs.
     Subject {
-        name: "application, embedded backend, kept",
-        start: application_kept,
+        name: "application, embedded backend, stored",
+        start: application_stored,
         limits: &[
             (BURST_8, Limit::RatioTo { subject: EMBEDDED, most: 3.0 }),
             (Measurement::LongBurst, Limit::RatioTo { subject: EMBEDDED, most: 1.15 }),
@@ -419,14 +419,14 @@ fn application_embedded(bench: &Bench) -> Result<RunningSubject> {
     Ok(RunningSubject { processes: vec![process], address, exchange: application_exchange(token) })
 }
 
-/// Starts the application as [`application_embedded`] does; each run is kept in a separate thread.
-fn application_kept(bench: &Bench) -> Result<RunningSubject> {
+/// Starts the application as [`application_embedded`] does; each run is stored in a separate thread.
+fn application_stored(bench: &Bench) -> Result<RunningSubject> {
     let RunningSubject { processes, address, exchange } = application_embedded(bench)?;
-    let kept = move |behaviour| {
+    let stored = move |behaviour| {
         let keep = |step: Step| Step { request: with_query(&step.request, "store=true"), ..step };
         exchange(behaviour).into_iter().map(keep).collect()
     };
-    Ok(RunningSubject { processes, address, exchange: Box::new(kept) })
+    Ok(RunningSubject { processes, address, exchange: Box::new(stored) })
 }
 
 /// Adds a query to a request whose target has none.

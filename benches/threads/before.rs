@@ -1,4 +1,4 @@
-//! Runs that are not kept, beside those of a program that was built before.
+//! Runs that are not stored, beside those of a program that was built before.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub(crate) async fn measure(repeats: usize, program_before: &Path) -> Result<Vec
                 figures.push(measurement.summarize(samples));
             }
         }
-        let description = format!("a run that is not kept, beside the build before: {measurement}");
+        let description = format!("a run that is not stored, beside the build before: {measurement}");
         let [before, now] = &figures;
         rows.push(Comparison::new(description, measurement.unit(), Bound::AtMost(LIMIT), before, now));
     }

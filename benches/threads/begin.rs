@@ -1,4 +1,4 @@
-//! Cost of keeping a run: time before the first token, and CPU time of a short run.
+//! Cost of storing a run: time before the first token, and CPU time of a short run.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -26,7 +26,7 @@ const PAGE_BYTES: usize = 4096;
 const CONNECTIONS: usize = 8;
 const RUNS: usize = 400;
 
-/// Steps of a run that is not kept, and of one that is.
+/// Steps of a run that is not stored, and of one that is.
 type BothSteps = [ExchangeSteps; 2];
 
 pub(crate) async fn measure(repeats: usize) -> Result<Vec<Comparison>> {
@@ -35,38 +35,38 @@ pub(crate) async fn measure(repeats: usize) -> Result<Vec<Comparison>> {
         [json!({}), json!({"store": true})].map(|fields| [app.chat(behaviour, fields)].into())
     };
     let (at_once, later, burst) = (steps(Behaviour::First), steps(LATER), steps(BURST));
-    let (mut plain_later, mut kept_later) = (Vec::new(), Vec::new());
+    let (mut plain_later, mut stored_later) = (Vec::new(), Vec::new());
     let (mut added, mut synced) = (Vec::new(), Vec::new());
     let (mut plain_run, mut added_to_run) = (Vec::new(), Vec::new());
     let disk = tempfile::tempfile()?;
     for _ in 0..repeats {
-        let [plain, kept, sync] = first_tokens(&app, &at_once, REQUESTS, Some(&disk)).await?;
-        added.push(kept - plain);
+        let [plain, stored, sync] = first_tokens(&app, &at_once, REQUESTS, Some(&disk)).await?;
+        added.push(stored - plain);
         synced.push(sync);
-        let [plain, kept, _] = first_tokens(&app, &later, LATER_REQUESTS, None).await?;
+        let [plain, stored, _] = first_tokens(&app, &later, LATER_REQUESTS, None).await?;
         plain_later.push(plain);
-        kept_later.push(kept);
-        let [plain, kept] = [short_runs(&app, &burst[0]).await?, short_runs(&app, &burst[1]).await?];
+        stored_later.push(stored);
+        let [plain, stored] = [short_runs(&app, &burst[0]).await?, short_runs(&app, &burst[1]).await?];
         plain_run.push(plain);
-        added_to_run.push(kept - plain);
+        added_to_run.push(stored - plain);
     }
     Ok(vec![
         Comparison::new(
-            "first token of a kept run, vendor answering after 20 ms, p50, beside one that is not kept",
+            "first token of a stored run, vendor answering after 20 ms, p50, beside one that is not stored",
             "ms",
             Bound::AtMost(1.05),
             &plain_later,
-            &kept_later,
+            &stored_later,
         ),
         Comparison::new(
-            "first token, vendor answering at once, p50: time added by keeping the run, beside an `fdatasync`",
+            "first token, vendor answering at once, p50: time added by storing the run, beside an `fdatasync`",
             "ms",
             Bound::AtMost(1.0),
             &synced,
             &added,
         ),
         Comparison::new(
-            "a run of 200 chunks, 8 connections: CPU added by keeping it, beside the CPU of one that is not kept",
+            "a run of 200 chunks, 8 connections: CPU added by storing it, beside the CPU of one that is not stored",
             "ms",
             Bound::FigureAtMost(0.15),
             &plain_run,
@@ -75,7 +75,7 @@ pub(crate) async fn measure(repeats: usize) -> Result<Vec<Comparison>> {
     ])
 }
 
-/// Returns the median times to the first token of runs that are not kept and of kept ones, which alternate on a connection
+/// Returns the median times to the first token of runs that are not stored and of stored ones, which alternate on a connection
 /// each, and that of an `fdatasync` of `disk` between them; NaN without it.
 async fn first_tokens(
     app: &ThreadApp,

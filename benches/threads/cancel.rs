@@ -14,7 +14,7 @@ use benches::upstream::open_streams;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use crate::thread_app::{ThreadApp, app_over, kept};
+use crate::thread_app::{ThreadApp, app_over, stored_fields};
 
 /// Number of runs of each subject in a repeat, one after another, and of those that another process cancels.
 const RUNS: usize = 20;
@@ -48,7 +48,7 @@ pub(crate) async fn measure(repeats: usize) -> Result<Vec<Comparison>> {
     Ok(vec![
         Comparison::new(
             "a run cancelled in its process: until its request to the model is closed, p99, beside the disconnect of the \
-             client of a run that is not kept",
+             client of a run that is not stored",
             "ms",
             Bound::FigureAtMost(SAME_PROCESS_LIMIT_MS),
             &left,
@@ -64,7 +64,7 @@ pub(crate) async fn measure(repeats: usize) -> Result<Vec<Comparison>> {
     ])
 }
 
-/// Disconnects the client of a run that is not kept. Returns the milliseconds until the vendor's stream is closed.
+/// Disconnects the client of a run that is not stored. Returns the milliseconds until the vendor's stream is closed.
 async fn leave(app: &ThreadApp, vendor: &mut HttpConnection) -> Result<f64> {
     let client = begin(app, json!({}), vendor).await?;
     let left = Instant::now();
@@ -73,10 +73,10 @@ async fn leave(app: &ThreadApp, vendor: &mut HttpConnection) -> Result<f64> {
     Ok(millis(left.elapsed()))
 }
 
-/// Cancels a kept run whose client stays. Returns the milliseconds until the vendor's stream is closed.
+/// Cancels a stored run whose client stays. Returns the milliseconds until the vendor's stream is closed.
 async fn cancel(app: &ThreadApp, canceller: &mut HttpConnection, vendor: &mut HttpConnection) -> Result<f64> {
     let id = agent_core::new_id();
-    let _client = begin(app, kept(&id), vendor).await?;
+    let _client = begin(app, stored_fields(&id), vendor).await?;
     let sent = Instant::now();
     canceller.call(&cancel_run(&app.token, &id), 200).await?;
     wait_for_streams(vendor, 0).await?;

@@ -1,5 +1,5 @@
 //! `cargo bench -p benches --bench threads`: threads in SQLite: loading a thread for a turn, pages of a long list over
-//! HTTP, the deletion of threads whose retention is over, and kept runs: their beginning, memory, readers and cancellation.
+//! HTTP, the deletion of threads whose retention is over, and stored runs: their beginning, memory, readers and cancellation.
 //!
 //! Files are in the directory for temporary files (`TMPDIR`), which must be on a disk for meaningful figures and needs three
 //! gigabytes. Each figure is the median of five repeats, three for runs, in each of which the reference and the subject
@@ -47,7 +47,7 @@ struct Options {
     /// Number of expired threads in the measurement `retention`; 20,000 if absent
     #[arg(long, value_name = "NUMBER", env = "THREADS_BENCH_EXPIRED")]
     expired: Option<usize>,
-    /// Path of an `app_over` of another build, beside which the measurement `before` compares runs that are not kept
+    /// Path of an `app_over` of another build, beside which the measurement `before` compares runs that are not stored
     #[arg(long, value_name = "FILE", env = "THREADS_BENCH_BEFORE")]
     before: Option<PathBuf>,
     /// Exit with status 1 if a limit is exceeded

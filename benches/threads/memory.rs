@@ -1,4 +1,4 @@
-//! Resident memory of kept runs: of one whose client reads it, and of one without a client.
+//! Resident memory of stored runs: of one whose client reads it, and of one without a client.
 
 use anyhow::Result;
 use benches::answer::Behaviour;
@@ -17,22 +17,22 @@ const STREAM_LIMIT_KIB: f64 = 32.0;
 const BACKGROUND_LIMIT_KIB: f64 = 12.0;
 
 pub(crate) async fn measure(repeats: usize) -> Result<Vec<Comparison>> {
-    let (mut plain, mut kept, mut background) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut plain, mut stored, mut background) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..repeats {
         plain.push(growth(json!({})).await?);
-        kept.push(growth(json!({"store": true})).await?);
+        stored.push(growth(json!({"store": true})).await?);
         background.push(growth(json!({"store": true, "background": true})).await?);
     }
     Ok(vec![
         Comparison::new(
-            "memory of a kept open stream, beside one that is not kept",
+            "memory of a stored open stream, beside one that is not stored",
             "KiB",
             Bound::FigureAtMost(STREAM_LIMIT_KIB),
             &plain,
-            &kept,
+            &stored,
         ),
         Comparison::new(
-            "memory of a kept run without a client, beside an open stream that is not kept",
+            "memory of a stored run without a client, beside an open stream that is not stored",
             "KiB",
             Bound::FigureAtMost(BACKGROUND_LIMIT_KIB),
             &plain,

@@ -15,7 +15,7 @@ use futures_util::try_join;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::thread_app::{ThreadApp, app_over, kept};
+use crate::thread_app::{ThreadApp, app_over, stored_fields};
 
 const CHUNKS: usize = 40;
 const INTERVAL_MS: u64 = 50;
@@ -40,7 +40,7 @@ pub(crate) async fn measure(repeats: usize) -> Result<Vec<Comparison>> {
         let mut runs = JoinSet::new();
         for number in 0..RUNS {
             let id = agent_core::new_id();
-            let (chat, log) = (app.chat(RUN, kept(&id)), run_log(&app.token, &id, RUN));
+            let (chat, log) = (app.chat(RUN, stored_fields(&id)), run_log(&app.token, &id, RUN));
             runs.spawn(async move {
                 tokio::time::sleep(BEGIN_INTERVAL * number).await;
                 follow(addresses, &chat, &log).await

@@ -43,7 +43,7 @@ impl ThreadApp {
         self.bench.vendor()
     }
 
-    /// Returns a chat with the agent of a behaviour. Its run is kept if `fields` have a thread, or `store`.
+    /// Returns a chat with the agent of a behaviour. Its run is stored if `fields` have a thread, or `store`.
     pub(crate) fn chat(&self, behaviour: Behaviour, fields: Value) -> Step {
         model_chat(&self.token, behaviour, fields)
     }
@@ -55,7 +55,7 @@ pub(crate) fn app_over() -> &'static Path {
 }
 
 /// Returns the fields of a chat whose run and thread have this id.
-pub(crate) fn kept(id: &str) -> Value {
+pub(crate) fn stored_fields(id: &str) -> Value {
     json!({"threadId": id, "runId": id})
 }
 

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::thread_app::{ThreadApp, app_over, kept};
+use crate::thread_app::{ThreadApp, app_over, stored_fields};
 
 const RUNS: usize = 64;
 /// Number of readers of each run, as many as it may have.
@@ -39,9 +39,9 @@ pub(crate) async fn measure(repeats: usize) -> Result<Vec<Comparison>> {
     let (mut alone, mut watched) = (Vec::new(), Vec::new());
     let (mut of_stream, mut of_watcher) = (Vec::new(), Vec::new());
     for _ in 0..repeats {
-        let without = Load { runs: RUNS, watchers: 0, is_kept: true }.run(&app).await?;
-        let with = Load { runs: RUNS, watchers: WATCHERS, is_kept: true }.run(&app).await?;
-        let plain = Load { runs: RUNS * WATCHERS, watchers: 0, is_kept: false }.run(&app).await?;
+        let without = Load { runs: RUNS, watchers: 0, is_stored: true }.run(&app).await?;
+        let with = Load { runs: RUNS, watchers: WATCHERS, is_stored: true }.run(&app).await?;
+        let plain = Load { runs: RUNS * WATCHERS, watchers: 0, is_stored: false }.run(&app).await?;
         alone.push(without.pace_ms);
         watched.push(with.pace_ms);
         let per_thousand = |used: Duration| millis(used) * 1000.0 / (RUNS * WATCHERS * CHUNKS) as f64;
@@ -50,14 +50,14 @@ pub(crate) async fn measure(repeats: usize) -> Result<Vec<Comparison>> {
     }
     Ok(vec![
         Comparison::new(
-            "64 kept runs with 32 readers each: time from the first token to the end, beside without readers",
+            "64 stored runs with 32 readers each: time from the first token to the end, beside without readers",
             "ms",
             Bound::AtMost(1.05),
             &alone,
             &watched,
         ),
         Comparison::new(
-            "CPU of such a reader per 1,000 chunks, beside one of 2,048 streams that are not kept",
+            "CPU of such a reader per 1,000 chunks, beside one of 2,048 streams that are not stored",
             "ms",
             Bound::AtMost(1.0),
             &of_stream,
@@ -72,7 +72,7 @@ struct Load {
     runs: usize,
     /// Number of readers of each run.
     watchers: usize,
-    is_kept: bool,
+    is_stored: bool,
 }
 
 /// Figures of a load.
@@ -99,7 +99,7 @@ impl Load {
         let mut runs = JoinSet::new();
         for number in 0..self.runs {
             let id = agent_core::new_id();
-            let fields = if self.is_kept { kept(&id) } else { json!({}) };
+            let fields = if self.is_stored { stored_fields(&id) } else { json!({}) };
             let run = WatchedRun {
                 address: app.running.address,
                 chat: app.chat(RUN, fields),

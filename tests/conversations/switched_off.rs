@@ -1,4 +1,4 @@
-//! Requests whose runs are not kept: by the request, by the setting, or for want of a thread.
+//! Requests whose runs are not stored: by the request, by the setting, or for want of a thread.
 
 use serde_json::{Value, json};
 

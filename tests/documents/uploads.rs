@@ -123,6 +123,15 @@ async fn the_same_original_is_extracted_again_only_on_request() {
     let fetch = async || expect_json(get(&app, OWNER, document_path).await, 200).await;
     let document = poll_until(fetch, |document| document["content"]["status"] == "ready").await;
     assert_eq!(document["text"], "one");
+
+    // A client that repeats its upload does not begin the extraction again.
+    let generation = async || {
+        let long = upload(&app, OWNER, "/api/documents/long/content", &[], "word ".repeat(400_000)).await;
+        assert!(matches!(long.status().as_u16(), 200 | 202), "{}", long.status());
+        let document = expect_json(get(&app, OWNER, "/api/documents/long").await, 200).await;
+        document["content"]["generation"].as_str().expect("an upload").to_owned()
+    };
+    assert_eq!(generation().await, generation().await);
 }
 
 #[tokio::test]

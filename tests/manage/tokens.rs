@@ -126,7 +126,6 @@ async fn tokens_end_with_their_agent() {
 #[tokio::test]
 async fn a_bad_body_names_the_field() {
     let bench = open().await;
-    let tools: Vec<String> = (0..501).map(|n| n.to_string()).collect();
     for (sent, detail) in [
         (json!({}), "the body is missing the field `kind`"),
         (json!({"kind": "x"}), "kind must be one of `widget`, `mcp`, `api`"),
@@ -150,7 +149,13 @@ async fn a_bad_body_names_the_field() {
         (json!({"kind": "api", "agents": ["a1"]}), "agents has an agent twice"),
         (json!({"kind": "api", "agents": vec!["a1"; 50]}), "agents has more than 50 elements"),
         (json!({"kind": "mcp", "label": "x".repeat(201)}), "label has more than 200 bytes"),
-        (json!({"kind": "mcp", "tools": tools}), "tools has more than 500 elements"),
+        (json!({"kind": "mcp", "tools": vec!["readTodos"; 501]}), "tools has more than 500 elements"),
+        (
+            json!({"kind": "mcp", "tools": ["readTodos", "readToodos"]}),
+            "tools[1] names no tool that this agent may use",
+        ),
+        // A preset does not include it.
+        (json!({"kind": "mcp", "tools": ["readEpics"]}), "tools[0] names no tool that this agent may use"),
         (json!({"kind": "mcp", "todoListId": "a\u{0}"}), "todoListId has a control or invisible character"),
     ] {
         let problem = expect_problem(bench.post(OWNER, PATH, &sent).await, 400, "INVALID_REQUEST").await;

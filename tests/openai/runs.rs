@@ -260,7 +260,7 @@ async fn a_stored_run_may_wait_for_approval() {
     expect_error(response, 409, "interrupts_open").await;
     let streamed = test.send(json!({"stream": true}), &[("x-thread-id", "t2")]).await;
     assert_eq!(text(&frames(streamed).await), notice);
-    // A run that is not kept cannot wait.
+    // A run that is not stored cannot wait.
     let completion = test.complete(json!({})).await;
     assert_eq!(completion["choices"][0]["message"]["content"], "As you like.");
 }

@@ -51,6 +51,8 @@ async fn the_cron_route_needs_its_secret() {
     expect_problem(cron(&app, "guess-0123456789abcdef", "?run=true").await, 401, "UNAUTHENTICATED").await;
     let status = expect_json(cron(&app, CRON_SECRET, "").await, 200).await;
     assert_eq!(status, json!({"status": "ok", "canonicalScheduler": "pulse"}));
+    let misspelt = expect_problem(cron(&app, CRON_SECRET, "?run=1").await, 400, "INVALID_REQUEST").await;
+    assert_eq!(misspelt["detail"], "run must be true or false", "it would never run anything");
     let nothing = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await;
     assert_eq!((&nothing["run"]["source"], &nothing["run"]["due"]), (&json!("memory"), &json!(0)));
 }
@@ -312,6 +314,29 @@ async fn local_jobs_are_handed_over_to_a_scheduler() {
     assert!(ids.contains(&&sync["jobId"]), "{sync} {ids:?}");
     let left = JobFilter { open: true, ..JobFilter::default() };
     assert_eq!(stores.jobs.count(&left).await.expect("a count"), 0, "none is left to run twice");
+}
+
+/// A scheduler whose `DATABASE_URL` names the application's SQLite file has its jobs beside the local ones. Its own would be
+/// moved first, since they are older.
+#[tokio::test]
+async fn jobs_of_a_scheduler_over_the_same_store_are_not_handed_over() {
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    let scheduler = server::scheduler(stores.jobs.clone(), &format!("{}/callback", refused_url()), &[]).await;
+    let hourly = json!({"payload": create_todo("Hourly"), "everyMs": 3_600_000});
+    let own = request_scheduler(&scheduler, "POST", "/jobs", Some(&hourly)).await;
+    let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
+    let payload = serde_json::from_value(create_todo("Later")).expect("a payload");
+    let later = ScheduleSpec { every_ms: Some(7_200_000), ..ScheduleSpec::default() };
+    let local_job = local.schedule_job(&JobRequest::new(payload, later)).await.expect("a job").job_id;
+    let _app = app(&stores, &scheduler.url(""), &[]).await;
+    let open = || request_scheduler(&scheduler, "GET", "/jobs?companyId=c1&state=open&order=asc", None);
+    let has_moved = |jobs: &Value| {
+        let jobs = jobs["jobs"].as_array().expect("jobs");
+        jobs.iter().all(|job| job["jobId"] != *local_job)
+    };
+    let moved = poll_until(open, has_moved).await;
+    let jobs = moved["jobs"].as_array().expect("jobs");
+    assert_eq!((jobs.len(), &jobs[0]["jobId"]), (2, &own["jobId"]), "{jobs:?}");
 }
 
 /// There are more of them than are read at once.

@@ -9,10 +9,11 @@ use agent_platform::own_tools::{ToolSettingsError, compile_open_api, faults};
 use serde_json::{Value, json};
 
 use super::http::put_agent;
+use crate::support::log::LogBuffer;
 use crate::support::packages::npm_folder;
 use crate::support::server::{self, session_token};
-use crate::support::vendor::{Step, Vendor, json_response};
-use crate::support::{report, workspace};
+use crate::support::vendor::{ReceivedRequest, Step, Vendor, answer, json_response, tool_calls};
+use crate::support::{poll_until, report, workspace};
 
 const SERVER: &str = "https://api.acme.example/v1";
 /// Published documents, each with the number of its operations whose body, if they have one, is JSON.
@@ -283,4 +284,172 @@ async fn bodies_have_the_media_type_of_the_document() {
     assert_eq!(header("accept"), ["application/json, application/*;q=0.8, text/*;q=0.5"]);
     assert_eq!(header("content-type"), [MEDIA_TYPE]);
     assert_eq!(request.json(), body, "a null, by which a merge patch removes a member, is sent");
+}
+
+#[tokio::test]
+async fn keys_in_the_query_and_in_cookies_are_sent_and_shown_nowhere() {
+    const KEY: &str = "query-canary/0123456789";
+    const ENCODED_KEY: &str = "query-canary%2F0123456789";
+    const COOKIE: &str = "cookie-canary-0123456789";
+    let is_clear = |text: &str| text.contains("query-canary") || text.contains("cookie-canary");
+    let log = LogBuffer::install();
+    let (vendor, service, other) = (Vendor::start().await, Vendor::start().await, Vendor::start().await);
+    let echo = json!({"asked": format!("/v1/orders/7?api_key={ENCODED_KEY}"), "key": KEY});
+    let key_path = format!("/v1/orders/7?api_key={ENCODED_KEY}");
+    service.on(&key_path, [json_response("403 Forbidden", "", &echo.to_string())]);
+    let echo = json!({"cookie": format!("sid={COOKIE}")});
+    service.on_all(json_response("403 Forbidden", "", &echo.to_string()));
+    let scheme = |location: &str, name: &str| json!({"type": "apiKey", "in": location, "name": name});
+    let document = json!({"openapi": "3.1.0", "security": [{"key": []}],
+        "components": {"securitySchemes": {"key": scheme("query", "api_key"), "session": scheme("cookie", "sid")}},
+        "paths": {"/orders/{orderId}": {"get": {"operationId": "getOrder", "parameters": [
+            {"name": "orderId", "in": "path", "required": true, "schema": {"type": "string"}},
+            {"name": "api_key", "in": "query", "required": true, "schema": {"type": "string"}}]}}}});
+    let mut workspace = workspace(&vendor.base_url(), "m");
+    let app = server::app(&json!({"users": workspace["users"]}), &[]).await;
+    let entry = |id: &str, auth: Value| {
+        json!({"id": id, "document": document, "server": format!("http://{}/v1", service.address),
+            "operations": ["getOrder"], "auth": auth})
+    };
+    workspace["agents"][0]["content"]["mcpPreset"] = json!("none");
+    workspace["agents"][0]["content"]["openApi"] = json!([
+        entry("key", json!({"type": "query", "name": "api_key", "secret": KEY})),
+        entry("cookie", json!({"type": "cookie", "name": "sid", "secret": COOKIE})),
+    ]);
+    let saved = put_agent(&app, &workspace).await;
+    assert_eq!(saved.status(), 201);
+    let saved = saved.text().await.expect("a body");
+    assert!(!is_clear(&saved) && saved.matches(r#""secret":"***""#).count() == 2, "{saved}");
+
+    let calls = [
+        ("c1", "key_getOrder", r#"{"orderId":"7"}"#),
+        ("c2", "cookie_getOrder", r#"{"orderId":"8","api_key":"chosen"}"#),
+    ];
+    let run = async || {
+        vendor.on("m", [tool_calls(&calls), answer(&["Done."])]);
+        let response = app.chat(&json!({"agentId": "a1", "message": "Where?"})).await;
+        response.text().await.expect("a body")
+    };
+    let body = run().await;
+    assert!(body.contains("Done.") && body.contains("403") && !is_clear(&body), "{body}");
+    let heads: Vec<_> = service.received().into_iter().map(|request| request.head).collect();
+    assert_eq!(heads.len(), 2);
+    let has = |text: &str| heads.iter().any(|head| head.contains(text));
+    assert!(has(&format!("GET {key_path} HTTP/1.1\r\n")), "{heads:?}");
+    assert!(has("GET /v1/orders/8?api_key=chosen HTTP/1.1\r\n"), "{heads:?}");
+    let cookie = format!("cookie: sid={COOKIE}");
+    assert!(heads.iter().any(|head| head.to_ascii_lowercase().contains(&cookie)), "{heads:?}");
+    let offered = vendor.received_bodies("m")[0]["tools"].to_string();
+    assert_eq!(
+        offered.matches("api_key").count(),
+        2,
+        "a property of the one tool alone, and required: {offered}"
+    );
+
+    let get = async |path: &str| {
+        let request = app.request("GET", path).bearer_auth(session_token("u1", "c1"));
+        request.send().await.expect("an answer").text().await.expect("a body")
+    };
+    let audit = poll_until(
+        async || get("/api/agent/tools/audit?agentId=a1").await,
+        |page| page.contains("key_getOrder"),
+    );
+    let mut shown = vec![audit.await, get("/api/agents/a1").await, get("/api/agents/a1/tools").await];
+    let preview = app.request("POST", "/api/svcchat/previewPrompt").bearer_auth(session_token("u1", "c1"));
+    let preview = preview.json(&json!({"agentId": "a1", "message": "hi"})).send().await.expect("an answer");
+    shown.push(preview.text().await.expect("a body"));
+    for text in shown {
+        assert!(text.contains("getOrder") && !is_clear(&text), "{text}");
+    }
+
+    // With another server, the secrets are gone.
+    let moved = workspace.to_string().replace(&service.address.to_string(), &other.address.to_string());
+    let moved = moved.replace(KEY, "***").replace(COOKIE, "***");
+    let moved: Value = serde_json::from_str(&moved).expect("JSON");
+    assert_eq!(put_agent(&app, &moved).await.status(), 200);
+    let body = run().await;
+    assert!(body.contains("credential is not configured"), "{body}");
+    assert_eq!(other.connections(), 0);
+    let log = log.text();
+    assert!(log.contains("answered"), "{log}");
+    assert_eq!(log.lines().find(|line| is_clear(line)), None, "the log has a secret");
+}
+
+/// Returns the parts of a form (RFC 7578): the name, the media type and the value of each.
+fn parts(request: &ReceivedRequest) -> Vec<(String, Option<String>, String)> {
+    let field = |head: &str, name: &str| {
+        let mut fields = head.lines().filter_map(|line| line.split_once(": "));
+        fields.find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned())
+    };
+    let content_type = field(&request.head, "content-type").expect("a media type");
+    let boundary = content_type.strip_prefix("multipart/form-data; boundary=").expect("a boundary");
+    let is_boundary_char = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    assert!((1..=70).contains(&boundary.len()) && boundary.chars().all(is_boundary_char), "{boundary}");
+    let body = std::str::from_utf8(&request.body).expect("text");
+    let body = body.strip_prefix(&format!("--{boundary}\r\n")).expect("a first part");
+    let body = body.strip_suffix(&format!("\r\n--{boundary}--\r\n")).expect("an end");
+    let part = |part: &str| {
+        let (head, value) = part.split_once("\r\n\r\n").expect("a head");
+        let disposition = field(head, "content-disposition").expect("a disposition");
+        let name = disposition.strip_prefix("form-data; name=\"").expect("a name").strip_suffix('"');
+        (name.expect("a name").to_owned(), field(head, "content-type"), value.to_owned())
+    };
+    body.split(&format!("\r\n--{boundary}\r\n")).map(part).collect()
+}
+
+#[tokio::test]
+async fn forms_with_parts_are_sent_without_their_files() {
+    let (vendor, service) = (Vendor::start().await, Vendor::start().await);
+    service.on_all(json_response("200 OK", "", r#"{"done":true}"#));
+    let mut workspace = workspace(&vendor.base_url(), "m");
+    let app = server::app(&workspace, &[]).await;
+    let entries = [
+        ("v30", "3.0.3", json!({"type": "string", "format": "binary"})),
+        ("v31", "3.1.0", json!({"type": "string", "contentMediaType": "image/png"})),
+    ]
+    .map(|(id, revision, image)| {
+        let schema = json!({"type": "object", "required": ["title", "meta"], "properties": {
+            "title": {"type": "string"}, "meta": {"type": "object"}, "count": {"type": "integer"},
+            "labels": {"type": "array", "items": {"type": "string"}}, "csv": {"type": "string"}, "image": image}});
+        let content = json!({"multipart/form-data": {"schema": schema,
+            "encoding": {"csv": {"contentType": "text/csv"}, "image": {"contentType": "image/png, image/jpeg"}}}});
+        let document = json!({"openapi": revision, "paths": {"/photos": {"post": {"operationId": "addPhoto",
+            "requestBody": {"required": true, "content": content}}}}});
+        json!({"id": id, "document": document, "server": format!("http://{}", service.address),
+            "operations": ["addPhoto"]})
+    });
+    workspace["agents"][0]["content"]["openApi"] = json!(entries);
+    assert_eq!(put_agent(&app, &workspace).await.status(), 200);
+
+    let list = app.request("GET", "/api/agents/a1/tools").bearer_auth(session_token("u1", "c1"));
+    let list: Value = list.send().await.expect("an answer").json().await.expect("JSON");
+    assert_eq!(list["skipped"], json!([]));
+    let incomplete = list["incomplete"].as_array().expect("a list");
+    assert_eq!(incomplete.len(), 2, "{list}");
+    for (report, id) in incomplete.iter().zip(["v30", "v31"]) {
+        assert_eq!((&report["openApiId"], &report["operation"]), (&json!(id), &json!("addPhoto")));
+        assert!(report["reason"].as_str().expect("text").starts_with("is called without \"image\", "));
+    }
+    let title = "A \"photo\"\r\n--agentd-0\r\nContent-Disposition: form-data; name=\"admin\"\r\n\r\n1";
+    let form = json!({"title": title, "meta": {"tags": ["\u{fc}", null]}, "count": 3, "labels": ["x", "y z"],
+        "csv": "a,b\r\n"});
+    for (index, id) in ["v30", "v31"].into_iter().enumerate() {
+        let call = app.request("POST", &format!("/api/agents/a1/tools/{id}_addPhoto/test"));
+        let call = call.bearer_auth(session_token("u1", "c1")).json(&json!({"arguments": {"body": form}}));
+        let result: Value = call.send().await.expect("an answer").json().await.expect("JSON");
+        assert_eq!((&result["isError"], &result["structured"]), (&json!(false), &json!({"done": true})));
+        let request = &service.received()[index];
+        let expected = [
+            ("title", None, title),
+            ("meta", Some("application/json"), "{\"tags\":[\"\u{fc}\",null]}"),
+            ("count", None, "3"),
+            ("labels", None, "x"),
+            ("labels", None, "y z"),
+            ("csv", Some("text/csv"), "a,b\r\n"),
+        ];
+        let expected = expected.map(|(name, media_type, value)| {
+            (name.to_owned(), media_type.map(str::to_owned), value.to_owned())
+        });
+        assert_eq!(parts(request), expected, "{id}");
+    }
 }

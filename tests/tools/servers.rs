@@ -543,10 +543,15 @@ async fn the_owner_alone_inspects_pins_and_tries_tools() {
         expect_problem(tried, 404, "NOT_FOUND").await;
     }
     let unknown = post(&app, "/discover", &json!({"serverId": "erp"})).await;
-    expect_problem(unknown, 400, "INVALID_REQUEST").await;
-    for (name, status, code) in [("search", 409, "CONFLICT"), ("hidden", 400, "INVALID_REQUEST")] {
+    let problem = expect_problem(unknown, 400, "INVALID_REQUEST").await;
+    assert!(problem["detail"].as_str().expect("text").ends_with("which has crm"), "{problem}");
+    for (name, status, code, detail) in [
+        ("search", 409, "CONFLICT", "search"),
+        ("hidden", 400, "INVALID_REQUEST", "is not a tool that the role names: search"),
+    ] {
         let body = json!({"serverId": "crm", "fingerprints": {(name): "0".repeat(64)}});
-        expect_problem(post(&app, "/pin", &body).await, status, code).await;
+        let problem = expect_problem(post(&app, "/pin", &body).await, status, code).await;
+        assert!(problem["detail"].as_str().expect("text").contains(detail), "{problem}");
     }
     // A definition that no model should read.
     let mut huge = definition("search");

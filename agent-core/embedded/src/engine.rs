@@ -26,8 +26,8 @@ struct Queue {
 struct QueueState {
     waiting: VecDeque<QueuedCall>,
     /// True if the weights are to be loaded even without a call.
-    warm: bool,
-    closed: bool,
+    is_load_requested: bool,
+    is_closed: bool,
 }
 
 impl Queue {
@@ -52,16 +52,17 @@ impl Queue {
 
     /// Blocks until the weights are needed. Returns `false` if the queue is closed.
     fn wait_for_demand(&self) -> bool {
-        let idle = |state: &mut QueueState| !state.warm && !state.closed && state.waiting.is_empty();
+        let idle =
+            |state: &mut QueueState| !state.is_load_requested && !state.is_closed && state.waiting.is_empty();
         let state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
-        !state.closed
+        !state.is_closed
     }
 
     /// Blocks until a call is queued and returns it, or `None` once the queue is closed.
     fn next(&self) -> Option<QueuedCall> {
-        let idle = |state: &mut QueueState| !state.closed && state.waiting.is_empty();
+        let idle = |state: &mut QueueState| !state.is_closed && state.waiting.is_empty();
         let mut state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
-        if state.closed { None } else { state.waiting.pop_front() }
+        if state.is_closed { None } else { state.waiting.pop_front() }
     }
 }
 
@@ -118,7 +119,7 @@ impl Engine {
 
     /// Loads the weights and waits until they are loaded.
     pub(crate) async fn warm(&self) -> Result<(), AgentError> {
-        self.queue.lock().warm = true;
+        self.queue.lock().is_load_requested = true;
         self.queue.changed.notify_all();
         self.wait_loaded().await
     }
@@ -151,7 +152,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.queue.lock().closed = true;
+        self.queue.lock().is_closed = true;
         self.queue.changed.notify_all();
     }
 }

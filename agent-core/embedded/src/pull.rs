@@ -87,7 +87,7 @@ impl Pull {
         std::fs::create_dir_all(folder).map_err(|source| PullError::folder(folder, source))?;
         let mut missing = Vec::new();
         for file in model.files {
-            if !keep(file, folder.join(file.name), say).await? {
+            if !is_downloaded(file, folder.join(file.name), say).await? {
                 missing.push(*file);
             }
         }
@@ -119,7 +119,7 @@ impl Pull {
 }
 
 /// Returns true if a file exists and has the right checksum.
-async fn keep(
+async fn is_downloaded(
     file: &ModelFile,
     path: PathBuf,
     say: &(dyn Fn(&str) + Send + Sync),

@@ -91,7 +91,8 @@ pub(crate) fn shape(prompt: &Prompt, is_latest: bool) -> ShapedPrompt {
         false => Vec::new(),
     };
     let clock = quotes.is_empty() && asks_for_clock(question);
-    let user_text = context_of_turn(prompt, clock) + &ask(question, &sentences, !quotes.is_empty());
+    let user_text =
+        context_of_turn(prompt, clock) + &format_question(question, &sentences, !quotes.is_empty());
     let mut messages: Vec<Message> =
         prompt.messages().iter().map(|message| message.original().clone()).collect();
     match messages.iter().rposition(|message| message.role == Role::User) {
@@ -123,7 +124,7 @@ fn context_of_turn(prompt: &Prompt, clock: bool) -> String {
 }
 
 /// Writes the question below the facts: the sentences that matter to it, or the first ones if none does.
-fn ask(question: &str, sentences: &[Sentence<'_>], is_answered: bool) -> String {
+fn format_question(question: &str, sentences: &[Sentence<'_>], is_answered: bool) -> String {
     let mut shown: Vec<usize> = (0..sentences.len()).collect();
     shown.sort_by(|&a, &b| sentences[b].score.total_cmp(&sentences[a].score));
     if sentences.iter().any(|sentence| sentence.score > 0.0) {
@@ -169,7 +170,7 @@ fn split_sentences<'a>(fragments: &[&'a Fragment]) -> Vec<Sentence<'a>> {
 }
 
 /// Returns the words of the question that say what it is about. The words of the operator's own prompt, such as the
-/// company's name, are in every question and tell nothing.
+/// company's name, are in every question and say nothing about it.
 fn content_words(question: &str, system: &str) -> Vec<String> {
     let system_words = words(system);
     let mut terms = words(question);

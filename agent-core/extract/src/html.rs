@@ -1,6 +1,7 @@
 //! HTML documents as Markdown.
 
 mod css;
+mod movement;
 mod sheets;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! PDF documents.
 
 mod canvas;
+mod covered_text;
 mod drawing;
 mod form;
 mod layers;

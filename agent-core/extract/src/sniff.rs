@@ -4,6 +4,7 @@ mod office;
 
 use serde::de::IgnoredAny;
 
+use self::office::ArchiveKind;
 use crate::encoding::decode;
 use crate::media_type::MediaType;
 
@@ -17,11 +18,17 @@ const MAX_CONTROLS_OF_SHORT_TEXT: usize = 3;
 
 /// Returns the media type of a document by its content, or `None` if it is none that can be extracted.
 ///
-/// The declared media type decides only among the kinds of text, which look alike. It need not be a supported one.
+/// The declared media type decides only among the kinds of text, which look alike, and among those of damaged Office documents. It need
+/// not be a supported one.
 pub fn sniff(bytes: &[u8], declared: &str) -> Option<MediaType> {
     let declared = MediaType::parse(declared);
     if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
-        return office::office_type(bytes);
+        // What is left of a damaged archive may not tell its kind. Its extraction says that it is damaged.
+        return match office::archive_kind(bytes) {
+            ArchiveKind::Office(media_type) => Some(media_type),
+            ArchiveKind::Damaged => declared.filter(|media_type| media_type.is_office()),
+            ArchiveKind::Other => None,
+        };
     }
     if is_encrypted_office(bytes) {
         // Its extraction says that it is encrypted.

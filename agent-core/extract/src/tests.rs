@@ -220,7 +220,8 @@ fn words_of_page(content: &str) -> String {
     let tint = pdf.object("<< /FunctionType 2 /Domain [0 1] /C0 [1] /C1 [0] /N 1 >>");
     let resources = format!(
         "/XObject << /Image {image} 0 R /Text {text} 0 R /Dark {dark} 0 R /Bar {bar} 0 R >> /ColorSpace << /Rgb [/CalRGB << /WhitePoint [.95 1 1.09] >>] \
-         /Spot [/Separation /Ink /DeviceGray {tint} 0 R] >> /ExtGState << /Clear << /ca 0 >> /Difference << /BM /Difference >> >>"
+         /Spot [/Separation /Ink /DeviceGray {tint} 0 R] >> /ExtGState << /Clear << /ca 0 >> /Half << /ca .5 >> /Difference << /BM /Difference >> \
+         /Mask << /SMask << /S /Alpha /G {dark} 0 R >> >> >>"
     );
     pdf.page(content.as_bytes(), &resources);
     let text = extracted(MediaType::Pdf, &pdf.build()).unwrap().document.text;
@@ -252,7 +253,7 @@ fn text_that_is_not_seen_on_a_white_page_is_dropped() {
         "1 g /Text Do".to_owned(),
         // What is painted elsewhere, or in white, is not behind it.
         format!("0 0 1 rg 0 500 612 60 re f 0 640 m 612 640 l S 10 10 592 772 re S 1 g {secret}"),
-        format!("1 g 0 0 612 792 re f {secret}"),
+        format!("1 g 0 500 612 150 re f {secret}"),
         format!("0 g 300 590 200 30 re f 60 590 m 60 620 l S 1 g {secret}"),
         format!("q 612 0 0 200 0 0 cm /Image Do Q 1 g {secret}"),
         format!("q 0 0 1 rg Q q 1 g {secret} Q"),
@@ -305,6 +306,75 @@ fn text_that_may_be_seen_on_a_page_is_kept() {
     // The text of a scan is behind its picture.
     let scan = words_of_page(&format!("1 g {shown} q 612 0 0 792 0 0 cm /Image Do Q"));
     assert_eq!(scan, "A secret invoice.");
+}
+
+#[test]
+fn text_under_a_rectangle_that_is_painted_later_is_dropped() {
+    let secret = "0 g BT /F1 12 Tf 72 600 Td (A secret) Tj ( invoice.) Tj ET ";
+    let page = |between: &str| words_of_page(&format!("{FIRST_LINE}{between} {LAST_LINE}"));
+    for hidden in [
+        format!("{secret} 1 g 60 590 200 30 re f"),
+        format!("{secret} 0 g 60 590 200 30 re f 1 g"),
+        format!("{secret} .5 .5 1 rg 260 620 -200 -30 re B"),
+        format!("{secret} q 0 500 612 200 re W n /DeviceRGB cs 1 1 0 sc 60 590 200 30 re f Q"),
+        format!("{secret} q 1 0 0 1 10 10 cm 0 1 -1 0 300 0 cm 500 100 170 200 re f Q"),
+        format!("{secret} q /Clear gs Q 60 590 200 30 re f 1 w 60 605 m 500 605 l S"),
+        format!(
+            "{} 60 590 200 30 re f",
+            secret.replace("(A secret) Tj ( invoice.) Tj", "[(A secret) -300 (invoice)] TJ")
+        ),
+        "/Text Do 60 590 200 30 re f".to_owned(),
+    ] {
+        assert_eq!(page(&hidden), "The first rule. The last rule.", "{hidden}");
+    }
+    // What is written on the rectangle is seen.
+    let words = page(&format!("{secret} 1 g 60 590 200 30 re f 0 g BT /F1 12 Tf 72 600 Td (A label.) Tj ET"));
+    assert!(words.contains("A label.") && !words.contains("secret"), "{words}");
+}
+
+#[test]
+fn text_that_a_later_shape_does_not_certainly_cover_is_kept() {
+    let shown = "0 g BT /F1 12 Tf 72 600 Td (A secret invoice.) Tj ET ";
+    let page = |between: &str| words_of_page(&format!("{FIRST_LINE}{between} {LAST_LINE}"));
+    for content in [
+        // Backgrounds of pages, cells and marked text, which are painted before.
+        format!("1 g 0 0 612 792 re f {shown}"),
+        format!(".9 g 60 590 200 30 re f {shown} .9 g 60 560 200 30 re f"),
+        // A part of the text, by its length or its height.
+        format!("{shown} 1 g 60 590 50 30 re f"),
+        format!("{shown} 1 g 100 590 200 30 re f"),
+        format!("{shown} 1 g 60 603 200 2 re f"),
+        // Other shapes, clipped ones, and ones with holes.
+        format!("{shown} 1 g 60 590 m 300 590 l 180 640 l f"),
+        format!("{shown} 1 g 60 590 200 30 re 70 595 150 20 re f*"),
+        format!("{shown} 1 g q 1 0 .1 1 0 0 cm 0 590 200 30 re f Q"),
+        format!("{shown} 1 g q 300 300 m 310 300 l 300 310 l W n 60 590 200 30 re f Q"),
+        format!("{shown} 1 g q 0 0 100 100 re W n 60 590 200 30 re f Q"),
+        format!("{shown} 1 g 60 590 200 30 re S"),
+        format!("{shown} 1 g 60 590 200 30 re n"),
+        // What shows the text that is behind it.
+        format!("{shown} q 1 g /Half gs 60 590 200 30 re f Q"),
+        format!("{shown} q 1 g /Mask gs 60 590 200 30 re f Q"),
+        format!("{shown} q 1 1 0 rg /Difference gs 60 590 200 30 re f Q"),
+        format!("{shown} q 1 g /Unknown gs 60 590 200 30 re f Q"),
+        format!("{shown} q /Spot cs 1 scn 60 590 200 30 re f Q"),
+        format!("{shown} q 0 0 0 0 k 60 590 200 30 re f Q"),
+        format!("{shown} q /Pattern cs /P1 scn 60 590 200 30 re f Q"),
+        // Forms and layers may be hidden.
+        format!("{shown} /Dark Do"),
+        format!("{shown} /OC /Layer BDC 1 g 60 590 200 30 re f EMC"),
+        // A picture or a drawing of the text may be over the rectangle.
+        format!("{shown} 1 g 60 590 200 30 re f q 200 0 0 30 60 590 cm /Image Do Q"),
+        format!("{shown} 1 g 60 590 200 30 re f 0 g 72 600 m 80 600 l 76 610 l f"),
+        // The same text once more.
+        "/Text Do 1 g 60 590 200 30 re f 0 g /Text Do".to_owned(),
+    ] {
+        let words = page(&content);
+        assert!(
+            words.contains("A secret invoice.") && words.contains("The last rule."),
+            "{content}: {words}"
+        );
+    }
 }
 
 /// Returns a document with further entries of its catalogue.

@@ -1,22 +1,24 @@
 //! Assignments: tool calls and turns that an agent runs on a schedule, and their synchronization with the scheduler.
 //!
-//! An [`Assignment`] is the stored configuration; the [`AssignmentSync`] beside it records the state last sent to the
-//! scheduler. `pending_calls`, a pure function, derives the outstanding scheduler calls from the two;
+//! An [`Assignment`] is the stored configuration. The [`AssignmentSync`] beside it, the link, has the state last sent to the
+//! scheduler. `calls::pending_calls`, a pure function, derives the outstanding scheduler calls from the two;
 //! [`sync_assignment`] makes them. An assignment whose synchronized version differs is out of sync until
 //! [`sync_assignment`] is called for it, by the request that saved it or by a periodic pass over all assignments.
 
 use std::time::Duration;
 
+use agent_core::ids::{CompanyId, JobId};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
-use agent_jobs::job::{JobPayload, JobScope, JobState};
-
-use crate::local_pulse::is_local_job;
-use crate::pulse::{JobRequest, Pulse, PulseError, ScheduledJob};
+use crate::pulse::{Pulse, PulseError};
 use crate::records::{Key, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json};
 use crate::workspace::{Assignment, assignment_key};
-use agent_core::ids::{CompanyId, JobId};
+
+mod calls;
+mod state;
+
+use calls::{execute_calls, pending_calls};
+pub use state::{AssignedJob, AssignmentSync, SyncTarget, SyncedState};
 
 /// Collection of the synchronization states.
 pub const SYNC_COLLECTION: &str = "assignmentLinks";
@@ -32,161 +34,6 @@ const MAX_SYNC_ROUNDS: usize = 4;
 /// [`StoreError::Invalid`] for an invalid identifier.
 pub fn sync_key(company_id: &CompanyId, id: &str) -> Result<Key, StoreError> {
     Key::new(company_id, SYNC_COLLECTION, id)
-}
-
-/// Synchronization state of an assignment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AssignmentSync {
-    /// State last sent to the scheduler; absent before the first synchronization.
-    #[serde(rename = "told", default, skip_serializing_if = "Option::is_none")]
-    pub last_sent: Option<SyncedState>,
-    /// Expiry of the lease of a synchronization in progress.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub busy_until: Option<Timestamp>,
-}
-
-/// Assignment state known to the scheduler.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SyncedState {
-    /// Assignment as it was sent.
-    pub assignment: Assignment,
-    /// Record version of the assignment when it was sent.
-    pub version: u64,
-    /// Number of times that the job was cancelled because the agent might no longer do the work.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub suspensions: u64,
-    /// Job of the assignment; absent if it is disabled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job: Option<AssignedJob>,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-/// Circumstances that decide, beside the assignment itself, if it has a job and where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SyncTarget {
-    /// True if the agent may do the work; see [`Assignment::can_run`]. An assignment without permission is treated as
-    /// a disabled one until the permission returns.
-    pub can_run: bool,
-    /// True if the application stores the jobs itself, because no scheduler is configured.
-    pub is_local: bool,
-}
-
-impl SyncTarget {
-    /// Returns the assignment as the scheduler should know it.
-    fn effective(self, assignment: &Assignment) -> Assignment {
-        let mut effective = assignment.clone();
-        effective.schedule.enabled &= self.can_run;
-        effective
-    }
-
-    /// Returns true if a job of the assignment is where it should be.
-    fn holds(self, job: &AssignedJob) -> bool {
-        is_local_job(&job.job_id) == self.is_local
-    }
-}
-
-/// Locally recorded state of an assignment's job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AssignedJob {
-    /// Job id.
-    pub job_id: JobId,
-    /// Number of the next occurrence; absent if only the scheduler knows it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub occurrence: Option<u64>,
-    /// Due time of the next occurrence.
-    pub execute_at: Timestamp,
-}
-
-/// Outstanding scheduler call.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum SchedulerCall {
-    /// Creates a job.
-    Schedule(Box<JobRequest>),
-    /// Reschedules the job. If it is gone or final, a new one is created.
-    Reschedule {
-        /// Job id.
-        job_id: JobId,
-        /// Request for the new job, if one must be created.
-        request: Box<JobRequest>,
-    },
-    /// Reads the job of an unchanged assignment. If it was cancelled, a new one is created.
-    Confirm {
-        /// Job id.
-        job_id: JobId,
-        /// Request for the new job, if one must be created.
-        request: Box<JobRequest>,
-    },
-    /// Cancels one job that was replaced.
-    CancelJob {
-        /// Job id.
-        job_id: JobId,
-        /// Scope of the job.
-        scope: JobScope,
-    },
-    /// Cancels all jobs of the assignment.
-    CancelAll {
-        /// Scope of the jobs.
-        scope: JobScope,
-    },
-}
-
-/// Returns the outstanding scheduler calls: `before` is the state known to the scheduler, `after` the stored
-/// assignment with its version. Pure.
-///
-/// A replaced job is cancelled after the new one is created, so that an interrupted sequence can be repeated from the
-/// start.
-pub(crate) fn pending_calls(
-    before: Option<&SyncedState>,
-    after: Option<(&Assignment, u64)>,
-    target: SyncTarget,
-) -> Vec<SchedulerCall> {
-    // A job elsewhere is unknown to this scheduler. The application cancels those that it has stored itself.
-    let is_on_target = |job: &&AssignedJob| target.holds(job);
-    let known = before.and_then(|last_sent| Some((last_sent, last_sent.job.as_ref().filter(is_on_target)?)));
-    let suspensions = before.map_or(0, |last_sent| last_sent.suspensions);
-    // A one-off job that has run elsewhere is not run again here.
-    let is_over = before.zip(after).is_some_and(|(last_sent, (new, version))| {
-        let has_run = |job: &AssignedJob| !target.holds(job) && job.occurrence.is_none();
-        last_sent.version == version
-            && new.schedule.execute_at.is_some()
-            && last_sent.job.as_ref().is_some_and(has_run)
-    });
-    let enabled = after.filter(|(assignment, _)| assignment.schedule.enabled);
-    match (known, enabled) {
-        (None, None) => Vec::new(),
-        (None, Some(_)) if is_over => Vec::new(),
-        (Some((last_sent, _)), None) => {
-            vec![SchedulerCall::CancelAll { scope: last_sent.assignment.scope() }]
-        }
-        (None, Some((new, version))) => {
-            vec![SchedulerCall::Schedule(Box::new(new.request(version, suspensions)))]
-        }
-        (Some((last_sent, job)), Some((new, version))) => {
-            let (old, request) = (&last_sent.assignment, Box::new(new.request(version, suspensions)));
-            let job_id = job.job_id.clone();
-            let same_work = without_zone(old.payload()) == without_zone(new.payload());
-            if old.payload() == new.payload() && old.schedule == new.schedule {
-                // An earlier cancellation may have reached the scheduler although its answer was lost, or the scheduler may
-                // have cancelled the job at a callback while the assignment was disabled.
-                vec![SchedulerCall::Confirm { job_id, request }]
-            } else if same_work && old.schedule.timezone == new.schedule.timezone {
-                vec![SchedulerCall::Reschedule { job_id, request }]
-            } else {
-                let cancel = SchedulerCall::CancelJob { job_id, scope: old.scope() };
-                vec![SchedulerCall::Schedule(request), cancel]
-            }
-        }
-    }
-}
-
-fn without_zone(payload: JobPayload) -> JobPayload {
-    JobPayload { timezone: None, ..payload }
 }
 
 /// Error of a synchronization.
@@ -218,57 +65,109 @@ pub async fn sync_assignment(
 ) -> Result<(), SyncError> {
     let keys = [assignment_key(company_id, id)?, sync_key(company_id, id)?];
     for _ in 0..MAX_SYNC_ROUNDS {
-        let mut rows = records.get_many(&keys).await?.into_iter();
-        let saved = rows.next().flatten().map(|record| record.parse::<Assignment>(keys[0].collection()));
-        let link = rows.next().flatten().map(|record| record.parse::<AssignmentSync>(keys[1].collection()));
-        let (saved, link) = (saved.transpose()?, link.transpose()?);
-        let last_sent = link.as_ref().and_then(|link| link.value.last_sent.clone());
-        if is_in_sync(saved.as_ref(), link.as_ref(), target) {
+        let round = SyncRound::read(records, &keys, target).await?;
+        if is_in_sync(round.assignment.as_ref(), round.link.as_ref(), target) {
             return Ok(());
         }
-        if link.as_ref().and_then(|link| link.value.busy_until).is_some_and(|until| until > now) {
-            return Err(SyncError::Busy);
-        }
-        let lease =
-            AssignmentSync { last_sent: last_sent.clone(), busy_until: now.saturating_add(SYNC_LEASE).ok() };
-        let precondition = Precondition::unchanged_since(link.map(|link| link.version));
-        let version = match records.put_as(&keys[1], &lease, precondition).await {
-            Err(StoreError::Conflict { .. }) => continue,
-            put => put?,
-        };
-        let held = Precondition::Version(version);
-        let state = saved.as_ref().map(|saved| (target.effective(&saved.value), saved.version));
-        let calls =
-            pending_calls(last_sent.as_ref(), state.as_ref().map(|(new, version)| (new, *version)), target);
-        let known =
-            last_sent.as_ref().and_then(|last_sent| last_sent.job.clone()).filter(|job| target.holds(job));
-        let job = match execute_calls(pulse, id, known, calls).await {
-            Ok(job) => job,
+        let Some(leased_version) = round.acquire_lease(now).await? else { continue };
+        match round.call_scheduler(pulse, id).await {
+            Ok(sent) => round.store(sent, leased_version).await?,
             Err(error) => {
-                // Releases the lease, so that the next caller need not wait. If this write fails too, the lease
-                // expires.
-                let _ = records.put_as(&keys[1], &AssignmentSync { last_sent, busy_until: None }, held).await;
+                round.release_lease(leased_version).await;
                 return Err(error.into());
             }
-        };
-        let write = match state {
-            None => Write::Delete { key: keys[1].clone(), precondition: held },
-            Some((assignment, version)) => {
-                let was_suspended =
-                    saved.is_some_and(|saved| saved.value.schedule.enabled) && !target.can_run;
-                let suspensions =
-                    last_sent.map_or(0, |last_sent| last_sent.suspensions) + u64::from(was_suspended);
-                let last_sent = Some(SyncedState { assignment, version, suspensions, job });
-                let value = to_json(&AssignmentSync { last_sent, busy_until: None })?;
-                Write::Put { key: keys[1].clone(), value, precondition: held }
-            }
-        };
-        match records.commit(vec![write]).await {
-            Ok(_) | Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
         }
     }
     Err(SyncError::Busy)
+}
+
+/// One attempt at a synchronization, from the assignment and the link as they are stored.
+struct SyncRound<'r> {
+    records: &'r dyn Records,
+    link_key: &'r Key,
+    target: SyncTarget,
+    assignment: Option<Record<Assignment>>,
+    link: Option<Record<AssignmentSync>>,
+}
+
+impl<'r> SyncRound<'r> {
+    /// Reads the assignment and the link, which have these keys.
+    async fn read(
+        records: &'r dyn Records,
+        keys: &'r [Key; 2],
+        target: SyncTarget,
+    ) -> Result<Self, StoreError> {
+        let [assignment_key, link_key] = keys;
+        let mut rows = records.get_many(keys).await?.into_iter();
+        let assignment =
+            rows.next().flatten().map(|row| row.parse(assignment_key.collection())).transpose()?;
+        let link = rows.next().flatten().map(|row| row.parse(link_key.collection())).transpose()?;
+        Ok(Self { records, link_key, target, assignment, link })
+    }
+
+    fn last_sent(&self) -> Option<&SyncedState> {
+        self.link.as_ref()?.value.last_sent.as_ref()
+    }
+
+    /// Writes the lease to the link, and returns the version of the link with it; `None` if the link has changed.
+    ///
+    /// # Errors
+    /// [`SyncError::Busy`] while another process has the lease; errors of the store.
+    async fn acquire_lease(&self, now: Timestamp) -> Result<Option<u64>, SyncError> {
+        let busy_until = self.link.as_ref().and_then(|link| link.value.busy_until);
+        if busy_until.is_some_and(|until| until > now) {
+            return Err(SyncError::Busy);
+        }
+        let busy_until = now.saturating_add(SYNC_LEASE).ok();
+        let leased = AssignmentSync { last_sent: self.last_sent().cloned(), busy_until };
+        let unchanged = Precondition::unchanged_since(self.link.as_ref().map(|link| link.version));
+        match self.records.put_as(self.link_key, &leased, unchanged).await {
+            Ok(version) => Ok(Some(version)),
+            Err(StoreError::Conflict { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes the outstanding calls. Returns the state that the scheduler has then; `None` for a deleted assignment.
+    async fn call_scheduler(&self, pulse: &dyn Pulse, id: &str) -> Result<Option<SyncedState>, PulseError> {
+        let effective = |record: &Record<Assignment>| (self.target.effective(&record.value), record.version);
+        let stored = self.assignment.as_ref().map(effective);
+        let after = stored.as_ref().map(|(assignment, version)| (assignment, *version));
+        let calls = pending_calls(self.last_sent(), after, self.target);
+        let job = self.last_sent().and_then(|sent| sent.job_at(self.target)).cloned();
+        let job = execute_calls(pulse, id, calls, job).await?;
+        let suspensions = self.suspensions();
+        Ok(stored.map(|(assignment, version)| SyncedState { assignment, version, suspensions, job }))
+    }
+
+    /// Returns the number of suspensions with the one of this round, if the agent may not do the work.
+    fn suspensions(&self) -> u64 {
+        let is_enabled = self.assignment.as_ref().is_some_and(|record| record.value.schedule.enabled);
+        let is_suspended = is_enabled && !self.target.can_run;
+        self.last_sent().map_or(0, |sent| sent.suspensions) + u64::from(is_suspended)
+    }
+
+    /// Stores the state that the scheduler has, and ends the lease. A link that has changed is left to the next round.
+    async fn store(&self, sent: Option<SyncedState>, leased_version: u64) -> Result<(), StoreError> {
+        let (key, precondition) = (self.link_key.clone(), Precondition::Version(leased_version));
+        let write = match sent {
+            None => Write::Delete { key, precondition },
+            Some(sent) => {
+                let value = to_json(&AssignmentSync { last_sent: Some(sent), busy_until: None })?;
+                Write::Put { key, value, precondition }
+            }
+        };
+        match self.records.commit(vec![write]).await {
+            Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends the lease, so that the next caller need not wait for its expiry. A failed write has no other effect.
+    async fn release_lease(&self, leased_version: u64) {
+        let link = AssignmentSync { last_sent: self.last_sent().cloned(), busy_until: None };
+        let _ = self.records.put_as(self.link_key, &link, Precondition::Version(leased_version)).await;
+    }
 }
 
 /// Returns true if the scheduler knows the stored version, as the target has it.
@@ -282,61 +181,11 @@ pub fn is_in_sync(
         (Some(saved), Some(last_sent)) => {
             saved.version == last_sent.version
                 && last_sent.assignment.schedule.enabled == (saved.value.schedule.enabled && target.can_run)
-                && last_sent.job.as_ref().is_none_or(|job| target.holds(job))
+                && last_sent.job.as_ref().is_none_or(|job| target.has_job(job))
         }
         (None, _) => link.is_none(),
         (Some(_), None) => false,
     }
-}
-
-async fn execute_calls(
-    pulse: &dyn Pulse,
-    id: &str,
-    mut job: Option<AssignedJob>,
-    calls: Vec<SchedulerCall>,
-) -> Result<Option<AssignedJob>, PulseError> {
-    for operation in calls {
-        match operation {
-            SchedulerCall::Schedule(request) => {
-                job = Some(assigned_job(pulse.schedule_job(&request).await?, Some(1)))
-            }
-            SchedulerCall::Reschedule { job_id, request } => {
-                let moved = pulse.reschedule_job(&request.scope(), &job_id, &request.schedule).await;
-                job = Some(match moved {
-                    // Only the scheduler knows the new occurrence number.
-                    Ok(moved) => assigned_job(moved, None),
-                    Err(PulseError::NotFound | PulseError::Conflict(_)) => {
-                        assigned_job(pulse.schedule_job(&request).await?, Some(1))
-                    }
-                    Err(error) => return Err(error),
-                });
-            }
-            SchedulerCall::Confirm { job_id, request } => {
-                let is_gone = match pulse.get_job(&request.scope(), &job_id).await {
-                    Ok(found) => found.state == JobState::Cancelled,
-                    // A one-off job that has run is deleted after a time, and must not run again.
-                    Err(PulseError::NotFound) => request.schedule.execute_at.is_none(),
-                    Err(error) => return Err(error),
-                };
-                if is_gone {
-                    job = Some(assigned_job(pulse.schedule_job(&request).await?, Some(1)));
-                }
-            }
-            SchedulerCall::CancelJob { job_id, scope } => match pulse.cancel_job(&scope, &job_id).await {
-                Ok(_) | Err(PulseError::NotFound) => {}
-                Err(error) => return Err(error),
-            },
-            SchedulerCall::CancelAll { scope } => {
-                pulse.cancel_jobs_for_assignment(&scope, id).await?;
-                job = None;
-            }
-        }
-    }
-    Ok(job)
-}
-
-fn assigned_job(scheduled: ScheduledJob, occurrence: Option<u64>) -> AssignedJob {
-    AssignedJob { job_id: scheduled.job_id, occurrence, execute_at: scheduled.execute_at }
 }
 
 /// Records that an occurrence of an assignment's job has run, and the next one, so that it can be run while the

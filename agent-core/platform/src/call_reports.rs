@@ -35,7 +35,7 @@ struct SharedReports {
 
 #[derive(Default)]
 struct ReportQueue {
-    closed: bool,
+    is_closed: bool,
     events: VecDeque<Event>,
     bytes: usize,
     /// Calls that have started and whose result has not been read.
@@ -63,12 +63,12 @@ impl ToolCallReporter {
     /// Reports the start of a call. `arguments` returns them as JSON text, and is called only if the run is active.
     pub fn start_call(&self, tool: &str, arguments: impl FnOnce() -> String) -> ToolCallGuard {
         let none = ToolCallGuard { id: Id::default(), board: None };
-        if self.0.lock().closed {
+        if self.0.lock().is_closed {
             return none;
         }
         let delta = arguments();
         let mut waiting = self.0.lock();
-        if waiting.closed {
+        if waiting.is_closed {
             return none;
         }
         let bytes = waiting.bytes + tool.len() + delta.len();
@@ -117,7 +117,7 @@ impl ToolCallGuard {
     /// failed. `result` is called only if the run is active.
     pub fn finish(mut self, result: impl FnOnce() -> (String, bool)) {
         if let Some(board) = self.board.take()
-            && !board.lock().closed
+            && !board.lock().is_closed
         {
             let (content, is_error) = result();
             board.end(&self.id, content, is_error);
@@ -136,7 +136,7 @@ impl Drop for ToolCallGuard {
 impl SharedReports {
     fn end(&self, id: &Id, mut content: String, is_error: bool) {
         let mut waiting = self.lock();
-        if waiting.closed {
+        if waiting.is_closed {
             return;
         }
         if waiting.bytes + content.len() > MAX_UNREAD_REPORT_BYTES {
@@ -227,7 +227,7 @@ impl ReportedToolCalls for ToolCallReceiver {
 impl Drop for ToolCallReceiver {
     fn drop(&mut self) {
         let mut waiting = self.0.lock();
-        *waiting = ReportQueue { closed: true, ..ReportQueue::default() };
+        *waiting = ReportQueue { is_closed: true, ..ReportQueue::default() };
     }
 }
 

@@ -10,7 +10,7 @@ use crate::parameters::ModelParameters;
 /// Bounds of the shares, in thousandths.
 const AT: RangeInclusive<usize> = 300..=950;
 const TO: RangeInclusive<usize> = 100..=450;
-/// Bounds of what is kept.
+/// Bounds of the numbers of turns and tool results that are kept.
 const KEEP_TURNS: RangeInclusive<usize> = 1..=50;
 const KEEP_TOOL_RESULTS: RangeInclusive<usize> = 0..=100;
 /// Maximum length of the instructions for the summary, in bytes.

@@ -74,12 +74,12 @@ pub struct ChatInput {
     thread_fault: Option<FieldError>,
     /// An invalid tool of the client. The turn has none of the tools then.
     tools_fault: Option<FieldError>,
-    /// Error of a request without a message, which only a kept run may be.
+    /// Error of a request without a message, which only a stored run may be.
     message_fault: Option<FieldError>,
 }
 
 impl ChatInput {
-    /// Returns the fields that concern the thread. They are valid only if the run is to be kept: other requests may use
+    /// Returns the fields that concern the thread. They are valid only if the run is to be stored: other requests may use
     /// their names for another purpose.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl ChatInput {
         }
     }
 
-    /// Rejects invalid tools of the client, for a run that is not kept.
+    /// Rejects invalid tools of the client, for a run that is not stored.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl ChatInput {
         self.tools_fault.clone().map_or(Ok(()), Err)
     }
 
-    /// Rejects a request without a message that needs an answer, for a run that is not kept.
+    /// Rejects a request without a message that needs an answer, for a run that is not stored.
     ///
     /// # Errors
     ///
@@ -224,7 +224,7 @@ fn read_chat(
         Ok(tools) => (tools, None),
         Err(fault) => (Vec::new(), Some(fault)),
     };
-    // An invalid field, which may be the one that needs no message, is reported first if the run is to be kept.
+    // An invalid field, which may be the one that needs no message, is reported first if the run is to be stored.
     let needs_no_message = thread_fault.is_some() || thread_fields.allows_no_message();
     let (conversation, message_fault) = match read_conversation(&sources, to_answer) {
         Ok(conversation) => (conversation, None),

@@ -44,7 +44,7 @@ pub enum IdError {
     /// A control, format or invisible character, or white space other than U+0020.
     #[error("has a control or invisible character")]
     Unprintable,
-    /// Not in Unicode Normalization Form C (UAX #15).
+    /// The id is not in Unicode Normalization Form C (UAX #15).
     #[error("is not in Unicode Normalization Form C")]
     NotNormalized,
 }

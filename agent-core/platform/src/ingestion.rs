@@ -166,7 +166,7 @@ impl Ingestion {
         self.0.now()
     }
 
-    /// Lets [`run`](Self::run) look for tasks at once.
+    /// Wakes [`run`](Self::run), which looks for tasks at once.
     pub fn wake(&self) {
         self.0.wake();
     }

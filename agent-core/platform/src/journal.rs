@@ -221,7 +221,7 @@ pub struct RunJournal {
     names: Mutex<BTreeSet<String>>,
     /// The calls being made, by their idempotency keys.
     open_calls: Mutex<HashMap<String, Arc<OpenCall>>>,
-    /// Number of calls without a place in the run's rounds, by name and arguments.
+    /// Number of calls without a position in the run's rounds, by name and arguments.
     unnumbered_calls: Mutex<HashMap<String, usize>>,
     /// Number of model calls of this attempt.
     rounds: AtomicUsize,

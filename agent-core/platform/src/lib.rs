@@ -60,6 +60,7 @@ pub mod run_observer;
 pub mod run_registry;
 mod run_table;
 pub mod run_tools;
+mod schema_steps;
 pub mod seal;
 pub mod spawner;
 mod tags;

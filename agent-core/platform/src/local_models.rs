@@ -133,6 +133,6 @@ mod tests {
         assert!(start("local", "b").await.is_ok(), "another company has a share of its own");
         assert!(start("openai", "a").await.is_ok(), "other models are not limited");
         answers.pop();
-        assert!(start("local", "a").await.is_ok(), "a call that is dropped leaves its place");
+        assert!(start("local", "a").await.is_ok(), "a call that is dropped returns its permit");
     }
 }

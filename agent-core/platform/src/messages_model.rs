@@ -63,9 +63,9 @@ pub enum SamplingSupport {
 /// Tokenizer of Anthropic's models. They are not published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaudeTokenizer {
-    /// That of the models before version 4.7.
+    /// Generation of the models before version 4.7.
     Earlier,
-    /// That of version 4.7 and of later ones.
+    /// Generation of version 4.7 and of later ones.
     Present,
 }
 

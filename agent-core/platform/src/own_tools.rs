@@ -15,6 +15,7 @@ mod changes;
 mod credential;
 mod definition;
 mod fingerprint;
+mod form;
 mod inspection;
 mod limits;
 mod offered_schema;
@@ -47,7 +48,7 @@ pub use inspection::{
     DiscoveredTool, Discovery, InspectionError, OwnToolReport, ToolSource, spec_fingerprint,
 };
 pub use limits::{MAX_DEFINITION_BYTES, MAX_NAME_BYTES, MAX_OWN_TOOLS};
-pub use open_api::{SkippedOperationReport, compile_open_api, skipped_operations};
+pub use open_api::{SkippedOperationReport, compile_open_api, incomplete_operations, skipped_operations};
 pub use pins::ToolStatus;
 pub use registry::{OwnToolRegistry, PreviewedRole};
 pub use schema::nonconforming_path;
@@ -62,8 +63,10 @@ pub struct HttpToolRequest {
     pub company_id: CompanyId,
     /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
     pub method: &'static str,
-    /// The address.
+    /// The address, without the parameter of `secret_query`.
     pub url: Url,
+    /// Parameter with a secret that the client appends to the query.
+    pub secret_query: Option<(String, Secret)>,
     /// Headers, whose values may be secret.
     pub headers: Vec<(String, Secret)>,
     /// Body of the type `content_type`.

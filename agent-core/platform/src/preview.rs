@@ -206,7 +206,7 @@ impl Preview {
 /// Shows what a turn would send, compared with what runs have sent. Nothing is sent, and nothing is remembered.
 ///
 /// # Errors
-/// As [`run_turn`](agent_core::turn::run_turn), short of what only the backend can say.
+/// Those of [`run_turn`](agent_core::turn::run_turn), except for errors of the backend's response.
 pub async fn preview_turn(
     platform: &Platform,
     principal: &Principal,

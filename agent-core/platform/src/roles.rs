@@ -26,11 +26,11 @@ pub(crate) use secrets::{resolve_destination, secret_fields};
 ///
 /// The contract, held by `conformance::role_store`:
 ///
-/// - an agent of another company is as absent as one that never was, and so is one whose id none can have;
+/// - an agent of another company is absent, and so is one whose id is invalid;
 /// - an agent's id is unique within its company: two companies may have agents of the same id;
-/// - a role is replaced whole, its secrets by the rule of [`merge_secrets`], and the next read gives it;
+/// - a role is replaced as a whole, its secrets by the rule of [`merge_secrets`], and the next read returns it;
 /// - a write whose precondition does not hold changes nothing;
-/// - secrets are given by [`role`](RoleSource::role) alone, to the code that sends them.
+/// - only [`role`](RoleSource::role) returns secrets, for the code that sends them.
 #[async_trait]
 pub trait RoleStore: RoleSource {
     /// Returns the role of `agent_id` with its secrets masked, and the version that [`put_role`](Self::put_role)

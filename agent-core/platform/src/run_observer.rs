@@ -1,7 +1,7 @@
 //! Recorder of runs: their times, the selection of their backends, the manifests of their prompts and the attempts at their
 //! calls.
 //!
-//! A [`RunObserver`] exists while this process has a run that is kept. It receives data at three points of the run: as
+//! A [`RunObserver`] exists while this process has a run that is stored. It receives data at three points of the run: as
 //! the turn's observer of inputs and request, as an observer of the events before they are filtered for the audience,
 //! and as [`ObservedModels`] around the model. Nothing is recorded per token.
 

@@ -53,8 +53,8 @@ pub use document_archive::{DocumentVersion, MAX_DOCUMENT_VERSIONS};
 pub use document_indexes::document_index_status;
 pub(crate) use document_indexes::{
     DecodedDocIndex, EncodedDocIndex, IndexReplacement, IndexedDocument, StoredDocIndex, StoredSlices,
-    append_vector_slice, drop_index_vectors, index_key, load_document_indexes, record_embedding_failure,
-    replace_document_index, vector_drops_key,
+    append_vector_slice, drop_index_vectors, index_key, keep_document_index, load_document_indexes,
+    record_embedding_failure, replace_document_index, vector_drops_key,
 };
 pub use document_versions::{
     DocumentVersionSummary, delete_document, get_document_version, list_document_versions, restore_document,

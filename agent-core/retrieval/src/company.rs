@@ -55,7 +55,7 @@ struct Segment {
     alive: Vec<bool>,
     alive_documents: usize,
     alive_chunks: usize,
-    /// Of all documents, alive or not.
+    /// Totals of all documents, including removed ones.
     totals: Totals,
     owners: Vec<u32>,
     locations: Vec<ChunkLocation>,

@@ -48,7 +48,7 @@ impl DocEntry {
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
     pub(crate) documents: &'a [DocEntry],
-    /// For each chunk the position of its document; `None` if the part has one document.
+    /// Position of each chunk's document; `None` if the part has one document.
     pub(crate) owners: Option<&'a [u32]>,
     pub(crate) locations: &'a [ChunkLocation],
     pub(crate) lengths: &'a [u16],
@@ -137,7 +137,7 @@ pub(crate) struct ScopedPart<'a> {
 enum AllowedDocuments {
     All,
     Some {
-        /// For each document of the part.
+        /// Flags of each document of the part.
         flags: Vec<bool>,
         /// The positions of the allowed documents, ascending.
         positions: Vec<u32>,

@@ -63,7 +63,7 @@ pub enum UnattendedCalls {
     /// The call is refused.
     #[default]
     Deny,
-    /// The call waits, if the run is kept; else it is refused.
+    /// The call waits, if the run is stored; else it is refused.
     Wait,
     /// The call is made.
     Allow,

@@ -69,7 +69,7 @@ pub struct ToolAuth {
     /// The secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
-    /// `type` (`none`, `bearer`, `basic` or `header`), and what it needs.
+    /// `type` (`none`, `bearer`, `basic`, `header`, `query` or `cookie`), and what it needs.
     #[serde(flatten)]
     pub settings: Map<String, Value>,
 }

@@ -21,7 +21,7 @@ pub(super) struct AnswerAssembler {
     message_id: Id,
     /// True if text or a call has used `message_id`. Later text starts a message with a new identifier, since a
     /// closed message cannot be reopened, and clients treat a second start as a second message.
-    message_id_used: bool,
+    is_message_id_used: bool,
     text_id: Option<Id>,
     reasoning_id: Option<Id>,
     /// Text of the answer. It is needed only if there are calls, but precedes them.
@@ -56,7 +56,7 @@ impl AnswerAssembler {
         let items = earlier.iter().flat_map(|message| &message.provider_items);
         Self {
             message_id: crate::new_id().into(),
-            message_id_used: false,
+            is_message_id_used: false,
             text_id: None,
             reasoning_id: None,
             text: String::new(),
@@ -158,7 +158,7 @@ impl AnswerAssembler {
 
     fn open_text(&mut self, out: &mut VecDeque<Event>) {
         self.close_reasoning(out);
-        let is_used = std::mem::replace(&mut self.message_id_used, true);
+        let is_used = std::mem::replace(&mut self.is_message_id_used, true);
         let message_id = if is_used { Id::from(crate::new_id()) } else { self.message_id.clone() };
         self.text_id = Some(message_id.clone());
         self.text.reserve(INITIAL_TEXT_CAPACITY);
@@ -193,7 +193,7 @@ impl AnswerAssembler {
         let is_taken = id.is_empty() || used_ids.contains(&*id);
         let id = Id::from(if is_taken { format!("call_{}", crate::new_id()) } else { id });
         used_ids.insert(id.clone());
-        self.message_id_used = true;
+        self.is_message_id_used = true;
         out.push_back(Event::ToolCallStart {
             tool_call_id: id.clone(),
             tool_call_name: name.clone(),

@@ -290,6 +290,21 @@ pub(crate) fn ends_delivery(step: &Step) -> bool {
     matches!(step, Step::Extend { .. } | Step::Release { .. } | Step::End { .. })
 }
 
+/// Returns the condition for a state as a constant, because a partial index is not used for a parameter. `dead` is the
+/// database's condition for the column of that name.
+pub(crate) fn state_condition(state: JobState, dead: &'static str) -> &'static str {
+    match state {
+        JobState::Scheduled => "state = 'scheduled'",
+        JobState::Running => "state = 'running'",
+        JobState::Retryable => "state = 'retryable'",
+        JobState::Paused => "state = 'paused'",
+        JobState::Completed => "state = 'completed'",
+        // Includes jobs that continue but have dead letters.
+        JobState::Discarded => dead,
+        JobState::Cancelled => "state = 'cancelled'",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -36,7 +36,7 @@ pub(crate) struct PageKey {
     prefix: String,
     size: usize,
     cursor: Option<String>,
-    descending: bool,
+    is_descending: bool,
 }
 
 impl PageKey {
@@ -46,7 +46,7 @@ impl PageKey {
             prefix: list.prefix.clone(),
             size: list.page_size(),
             cursor: list.cursor.clone(),
-            descending: list.order == Order::Descending,
+            is_descending: list.order == Order::Descending,
         }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) const SUM_COLUMNS: [&str; 11] = [
 /// A row of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CallRow {
-    /// Place in the ledger; not read for a row that is written.
+    /// Position in the ledger; not read for a row that is written.
     pub(crate) n: i64,
     pub(crate) company: String,
     pub(crate) id: String,

@@ -57,7 +57,7 @@ pub enum StartError {
     #[error(transparent)]
     Outbound(#[from] OutboundError),
     /// The listen address cannot be bound.
-    #[error("cannot listen on {address}: {source}; is another process using the port? (see PORT and HOST)")]
+    #[error("cannot listen on {address}: {source}{} (see PORT and HOST)", listen_hint(.source))]
     Listen {
         /// Address to listen on.
         address: SocketAddr,
@@ -96,6 +96,16 @@ pub(crate) fn with_source(error: &dyn std::error::Error) -> String {
     }
 }
 
+/// Returns what the operator can do about an address that cannot be bound, if that is known.
+fn listen_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; is another process using the port?",
+        io::ErrorKind::AddrNotAvailable => "; does this machine have the address?",
+        io::ErrorKind::PermissionDenied => "; does the port need a privilege?",
+        _ => "",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::error::Error;
@@ -115,6 +125,22 @@ mod tests {
     impl Error for Layer {
         fn source(&self) -> Option<&(dyn Error + 'static)> {
             self.1.as_deref().map(|source| source as &(dyn Error + 'static))
+        }
+    }
+
+    #[test]
+    fn only_a_port_in_use_is_said_to_be_in_use() {
+        let text = |kind: io::ErrorKind| {
+            let address = ([192, 0, 2, 1], 3000).into();
+            StartError::Listen { address, source: kind.into() }.to_string()
+        };
+        let in_use = text(io::ErrorKind::AddrInUse);
+        assert!(in_use.ends_with("; is another process using the port? (see PORT and HOST)"), "{in_use}");
+        for other in [io::ErrorKind::AddrNotAvailable, io::ErrorKind::PermissionDenied, io::ErrorKind::Other]
+        {
+            let other = text(other);
+            assert!(other.starts_with("cannot listen on 192.0.2.1:3000: "), "{other}");
+            assert!(other.ends_with(" (see PORT and HOST)") && !other.contains("another process"), "{other}");
         }
     }
 

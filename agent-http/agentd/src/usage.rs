@@ -1,4 +1,4 @@
-//! `agentd usage`: the operator's view of what calls of models cost.
+//! `agentd usage`: the operator's view of the cost of model calls.
 
 use std::io::Write;
 

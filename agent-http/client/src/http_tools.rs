@@ -1,5 +1,6 @@
 //! Calls of HTTP tools that roles define, through the guarded client.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use agent_core::error::{AgentError, AgentErrorKind};
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method};
 use tokio::time::Instant;
+use url::Url;
 
 use crate::outbound::{OutboundClient, OutboundResponse, UrlTrust, for_tenant, retry_after, was_sent};
 
@@ -34,7 +36,7 @@ impl OutboundHttpTools {
         let deadline = Instant::now() + request.timeout;
         let method = Method::from_bytes(request.method.as_bytes());
         let method = method.map_err(|_| AgentError::new(AgentErrorKind::InvalidRequest, "invalid method"))?;
-        let mut outbound = self.outbound.request(method, &request.url, UrlTrust::Supplied)?;
+        let mut outbound = self.outbound.request(method, &address(request), UrlTrust::Supplied)?;
         outbound = outbound.header(ACCEPT, HeaderValue::from_static(ACCEPTED));
         for (name, value) in &request.headers {
             outbound = outbound.secret_header(name, value)?;
@@ -57,6 +59,14 @@ impl OutboundHttpTools {
         };
         Ok(HttpToolResponse { status: status.as_u16(), has_retry_after, media_type, body: body.into() })
     }
+}
+
+/// Returns the address with the secret parameter of the query.
+fn address(request: &HttpToolRequest) -> Cow<'_, Url> {
+    let Some((name, value)) = &request.secret_query else { return Cow::Borrowed(&request.url) };
+    let mut url = request.url.clone();
+    url.query_pairs_mut().append_pair(name, value.expose());
+    Cow::Owned(url)
 }
 
 /// Reads the body of a response.

@@ -33,7 +33,7 @@ pub(crate) struct LineSplitter {
     /// Start of a line that earlier chunks left incomplete.
     partial_line: Vec<u8>,
     /// True if `partial_line` contains a line that was returned, and must be cleared.
-    partial_line_returned: bool,
+    has_returned_partial_line: bool,
     limit: usize,
     ends: LineEnds,
 }
@@ -72,7 +72,7 @@ impl LineSplitter {
             chunk: Bytes::new(),
             offset: 0,
             partial_line: Vec::new(),
-            partial_line_returned: false,
+            has_returned_partial_line: false,
             limit,
             ends,
         }
@@ -113,7 +113,7 @@ impl LineSplitter {
             (LineLocation::Chunk(start..start + length), length)
         } else {
             self.partial_line.extend_from_slice(&self.chunk[start..end]);
-            self.partial_line_returned = true;
+            self.has_returned_partial_line = true;
             (LineLocation::Head, self.without_cr(&self.partial_line).len())
         };
         if length > self.limit {
@@ -135,7 +135,7 @@ impl LineSplitter {
         self.clear_returned();
         self.partial_line.extend_from_slice(&self.chunk[self.offset..]);
         self.offset = self.chunk.len();
-        self.partial_line_returned = true;
+        self.has_returned_partial_line = true;
         Some(self.without_cr(&self.partial_line)).filter(|line| !line.is_empty())
     }
 
@@ -177,9 +177,9 @@ impl LineSplitter {
     }
 
     fn clear_returned(&mut self) {
-        if self.partial_line_returned {
+        if self.has_returned_partial_line {
             clear(&mut self.partial_line);
-            self.partial_line_returned = false;
+            self.has_returned_partial_line = false;
         }
     }
 
@@ -230,9 +230,9 @@ pub(crate) struct SseDecoder {
     /// Values of the `data` fields otherwise, each followed by LF.
     data: Vec<u8>,
     /// True if the buffered event was returned, and must be cleared.
-    event_returned: bool,
+    has_returned_event: bool,
     /// True until the first line, which may start with a byte order mark.
-    at_start: bool,
+    is_at_start: bool,
 }
 
 impl Default for SseDecoder {
@@ -250,8 +250,8 @@ impl SseDecoder {
             event: Vec::new(),
             in_chunk: None,
             data: Vec::new(),
-            event_returned: false,
-            at_start: true,
+            has_returned_event: false,
+            is_at_start: true,
         }
     }
 
@@ -280,7 +280,7 @@ impl SseDecoder {
                 break;
             }
         }
-        self.event_returned = true;
+        self.has_returned_event = true;
         let data = match &self.in_chunk {
             Some(range) => &self.lines.chunk[range.clone()],
             None => &self.data[..self.data.len() - 1],
@@ -297,7 +297,7 @@ impl SseDecoder {
 
     /// Clears the event that was returned.
     fn clear_returned_event(&mut self) {
-        if std::mem::take(&mut self.event_returned) {
+        if std::mem::take(&mut self.has_returned_event) {
             self.event.clear();
             self.in_chunk = None;
             clear(&mut self.data);
@@ -307,7 +307,7 @@ impl SseDecoder {
     /// Processes a line; returns `true` if it ends an event.
     fn process_line(&mut self, location: &LineLocation) -> Result<bool, AgentError> {
         let mut line = self.lines.line(location);
-        if std::mem::take(&mut self.at_start) {
+        if std::mem::take(&mut self.is_at_start) {
             line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
         }
         if line.is_empty() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent_core::error::AgentError;
 use agent_core::ids::JobId;
 use agent_core::secret::Secret;
-use agent_jobs::job::{JobFilter, JobOrder, JobScope, JobView};
+use agent_jobs::job::{JobFilter, JobOrder, JobScope, JobState, JobView, StepError};
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::ids::check_id;
 use agent_platform::pulse::{
@@ -21,6 +21,7 @@ use serde::de::DeserializeOwned;
 use url::Url;
 
 use crate::outbound::{OutboundClient, UrlTrust};
+use crate::problem::ProblemDetails;
 
 /// Time limit of a request to the scheduler.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,7 +33,8 @@ const MAX_RESPONSE_BYTES: usize = 24 << 20;
 /// The scheduler at `PULSE_URL`. The URL is set by the operator, so no address is denied. The secret is sent to that
 /// URL only.
 ///
-/// The texts of error responses are not repeated: a different server at that URL could echo what it was sent.
+/// Of the texts of error responses, only those of a [`StepError`] are repeated: a different server at that URL could echo
+/// what it was sent.
 #[derive(Debug, Clone)]
 pub struct PulseClient {
     outbound: OutboundClient,
@@ -106,13 +108,22 @@ fn status_error(status: StatusCode, answer: &[u8]) -> PulseError {
         400 | 413 | 415 | 422 => PulseError::Invalid("the scheduler rejected the job".to_owned()),
         409 => match serde_json::from_slice(answer) {
             Ok(LimitProblem { limit }) => PulseError::LimitReached(limit),
-            Err(_) => PulseError::Conflict(
-                "the job is final, or its idempotency key belongs to another job".to_owned(),
-            ),
+            Err(_) => PulseError::Conflict(conflict_text(answer)),
         },
         401 | 403 | 405 | 406 => PulseError::Refused(format!("HTTP {status}").into()),
         _ => PulseError::Unavailable(format!("HTTP {status}").into()),
     }
+}
+
+/// Returns the text for a conflict: that of the [`StepError`] which the response quotes, or else a general one. Other texts
+/// are not repeated.
+fn conflict_text(answer: &[u8]) -> String {
+    let finals = [JobState::Completed, JobState::Discarded, JobState::Cancelled].map(StepError::Final);
+    let refusals = [StepError::Busy, StepError::NothingDiscarded, StepError::NeverFires];
+    let detail = ProblemDetails::parse(answer).and_then(|problem| problem.detail);
+    let mut texts = finals.into_iter().chain(refusals).map(|error| error.to_string());
+    let known = texts.find(|text| Some(text) == detail.as_ref());
+    known.unwrap_or_else(|| "the job is final, or its idempotency key belongs to another job".to_owned())
 }
 
 fn scope_query(scope: &JobScope) -> Vec<(&str, &str)> {
@@ -231,6 +242,27 @@ mod tests {
         for answer in [r#"{"code":"CONFLICT"}"#, r#"{"limit":"many"}"#, ""] {
             assert!(matches!(error(answer), PulseError::Conflict(_)), "{answer}");
         }
+    }
+
+    /// The other conflict is that of an idempotency key, of which the application says no more than before.
+    #[test]
+    fn a_conflict_has_the_schedulers_reason_and_no_other_text() {
+        let text = |detail: &str| {
+            let answer = serde_json::json!({"code": "CONFLICT", "detail": detail}).to_string();
+            status_error(StatusCode::CONFLICT, answer.as_bytes()).to_string()
+        };
+        for reason in [
+            "the job is completed",
+            "the job is discarded",
+            "the job is cancelled",
+            "the job has no discarded occurrence to redrive",
+            "the job is being delivered or waits for a retry",
+            "the schedule has no further occurrence",
+        ] {
+            assert_eq!(text(reason), reason);
+        }
+        let general = text("Authorization: Bearer canary");
+        assert_eq!(general, "the job is final, or its idempotency key belongs to another job");
     }
 
     #[test]

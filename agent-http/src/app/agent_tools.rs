@@ -9,8 +9,8 @@ use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolOutput, ToolReg
 use agent_core::tool_loop::call_tool;
 use agent_platform::approval_floor::load_approval_floor;
 use agent_platform::own_tools::{
-    InspectionError, OwnToolRegistry, OwnToolReport, ToolSource, ToolStatus, skipped_operations,
-    spec_fingerprint,
+    InspectionError, OwnToolRegistry, OwnToolReport, ToolSource, ToolStatus, incomplete_operations,
+    skipped_operations, spec_fingerprint,
 };
 use agent_platform::run_tools::{AllowedTools, allowed_tools_in_run};
 use http::StatusCode;
@@ -119,10 +119,11 @@ impl OwnedAgent {
         Ok(reports.into_iter().map(with_approval).collect())
     }
 
-    /// Lists the tools, and the operations of OpenAPI documents that cannot be tools.
+    /// Lists the tools, and the operations of OpenAPI documents that cannot be tools, or not as a whole.
     async fn list_with_skipped(&self) -> Result<Value, HttpError> {
-        let skipped = skipped_operations(&self.role.content.own_tools);
-        Ok(json!({ "tools": self.list().await?, "skipped": skipped }))
+        let own_tools = &self.role.content.own_tools;
+        let (skipped, incomplete) = (skipped_operations(own_tools), incomplete_operations(own_tools));
+        Ok(json!({ "tools": self.list().await?, "skipped": skipped, "incomplete": incomplete }))
     }
 }
 
@@ -187,7 +188,7 @@ pub(super) async fn test(context: RequestContext<App>, principal: Principal) -> 
 
 fn inspection_error(error: InspectionError) -> HttpError {
     match error {
-        InspectionError::UnknownServer => HttpError::invalid("serverId", error),
+        InspectionError::UnknownServer { .. } => HttpError::invalid("serverId", error),
         InspectionError::NotPinnable { tool, message } => {
             HttpError::invalid(&format!("fingerprints.{tool}"), message)
         }
@@ -203,7 +204,22 @@ fn statuses() -> Value {
 }
 
 fn tool_list() -> Value {
-    json!({"type": "object", "required": ["tools", "skipped"], "properties": {
+    let operations = |description: &str| {
+        json!({
+            "type": "array",
+            "description": description,
+            "items": {
+                "type": "object",
+                "required": ["openApiId", "operation", "reason"],
+                "properties": {
+                    "openApiId": {"type": "string"},
+                    "operation": {"type": "string"},
+                    "reason": {"type": "string"},
+                },
+            },
+        })
+    };
+    json!({"type": "object", "required": ["tools", "skipped", "incomplete"], "properties": {
         "tools": {"type": "array", "items": {
             "type": "object",
             "required": ["name", "source", "approval", "status"],
@@ -218,19 +234,10 @@ fn tool_list() -> Value {
                 "status": statuses(),
             },
         }},
-        "skipped": {
-            "type": "array",
-            "description": "Operations of OpenAPI documents that cannot be tools.",
-            "items": {
-                "type": "object",
-                "required": ["openApiId", "operation", "reason"],
-                "properties": {
-                    "openApiId": {"type": "string"},
-                    "operation": {"type": "string"},
-                    "reason": {"type": "string"},
-                },
-            },
-        },
+        "skipped": operations("Operations of OpenAPI documents that cannot be tools."),
+        "incomplete": operations(
+            "Operations of OpenAPI documents that are tools without an optional body, or without parts of a form.",
+        ),
     }})
 }
 

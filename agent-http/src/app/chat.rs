@@ -15,7 +15,7 @@ use agent_platform::response_format::MAX_REPAIRS;
 use http::request;
 use serde_json::{Value, json};
 
-use super::conversation::{KeptTurn, ThreadRequest};
+use super::conversation::{StoredTurn, ThreadRequest};
 use super::credential::ChatHead;
 use super::{App, runs};
 use crate::auth::{Credential, HeadCredential, Visitor};
@@ -72,10 +72,10 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
     turn.trace = Some(trace.context());
     app.check_files(&principal, &turn.messages).await?;
     let thread = match thread {
-        Some(request) => KeptTurn::open(&app, &principal, &turn, request).await?,
+        Some(request) => StoredTurn::open(&app, &principal, &turn, request).await?,
         None => None,
     };
-    let is_background = thread.as_ref().is_some_and(KeptTurn::is_background);
+    let is_background = thread.as_ref().is_some_and(StoredTurn::is_background);
     // The log of a run in the background is read while it runs.
     turn.whole_delivery = (framing == Framing::Json && !is_background).then(WholeDelivery::default);
     let whole_delivery = turn.whole_delivery.clone();
@@ -186,7 +186,7 @@ pub(super) async fn start(
     app: &Arc<App>,
     principal: &Principal,
     mut turn: TurnRequest,
-    thread: Option<KeptTurn>,
+    thread: Option<StoredTurn>,
 ) -> Result<(RunSource, Option<Box<dyn RunRecorder>>), HttpError> {
     let (is_new_id, is_new_thread) = (turn.run_id.is_empty(), turn.thread_id.is_empty());
     assign_ids(&mut turn);
@@ -199,7 +199,7 @@ pub(super) async fn start(
     }
 }
 
-/// Starts a run that is not kept. A run id chosen by the client is used up once the backend has accepted the run, or if
+/// Starts a run that is not stored. A run id chosen by the client is used up once the backend has accepted the run, or if
 /// the request is cancelled before.
 async fn start_unkept(
     app: &App,
@@ -278,7 +278,7 @@ pub(super) fn body_schema() -> Value {
             "widgetToken": text(), "userId": text(), "companyId": text(),
             "store": {"type": "boolean", "description": "Keeps the run, or does not keep it."},
             "history": {"type": "string", "enum": ["server", "client"]},
-            "onDisconnect": {"type": "string", "enum": ["cancel", "continue"], "description": "Effect of a disconnect on a kept run."},
+            "onDisconnect": {"type": "string", "enum": ["cancel", "continue"], "description": "Effect of a disconnect on a stored run."},
             "graceMs": {"type": "integer", "minimum": 0, "maximum": MAX_GRACE_MS, "description": "Time without a client after which the run is cancelled."},
             "onBusy": {"type": "string", "enum": ["reject", "interrupt", "queue"], "description": "Treatment of a thread that has a run."},
             "background": {"type": "boolean", "description": "Answers 202 at once; the run continues without a client."},

@@ -121,7 +121,8 @@ fn view(floor: &ApprovalFloor) -> Value {
 
 fn read_floor(body: &Map<String, Value>) -> Result<ApprovalFloor, HttpError> {
     if let Some(name) = body.keys().find(|name| *name != ANNOTATIONS) {
-        return Err(HttpError::invalid(name, "is not a member of the approval floor"));
+        let message = format!("is not a member of the approval floor; expected {ANNOTATIONS}");
+        return Err(HttpError::invalid(name, message));
     }
     let Some(Value::Array(hints)) = body.get(ANNOTATIONS) else {
         return Err(HttpError::invalid(ANNOTATIONS, "must be an array"));
@@ -131,9 +132,14 @@ fn read_floor(body: &Map<String, Value>) -> Result<ApprovalFloor, HttpError> {
     }
     let hint = |(index, hint): (usize, &Value)| {
         FloorHint::deserialize(hint)
-            .map_err(|_| HttpError::invalid(&format!("{ANNOTATIONS}[{index}]"), "is not a known hint"))
+            .map_err(|_| HttpError::invalid(&format!("{ANNOTATIONS}[{index}]"), unknown_hint()))
     };
     Ok(ApprovalFloor { annotations: hints.iter().enumerate().map(hint).collect::<Result<_, _>>()? })
+}
+
+fn unknown_hint() -> String {
+    let names = FloorHint::ALL.map(|hint| json!(hint).as_str().unwrap_or_default().to_owned());
+    format!("must be one of {}", names.join(", "))
 }
 
 fn members() -> Value {
@@ -199,9 +205,18 @@ mod tests {
             (json!({}), "annotations must be an array"),
             (json!({"annotations": "destructive"}), "annotations must be an array"),
             (json!({"annotations": []}), "annotations is empty; delete the setting instead"),
-            (json!({"annotations": ["openWorld", "sk-1"]}), "annotations[1] is not a known hint"),
-            (json!({"annotations": [1]}), "annotations[0] is not a known hint"),
-            (json!({"annotations": ["openWorld"], "by": 1}), "by is not a member of the approval floor"),
+            (
+                json!({"annotations": ["openWorld", "sk-1"]}),
+                "annotations[1] must be one of destructive, openWorld, notReadOnly",
+            ),
+            (
+                json!({"annotations": [1]}),
+                "annotations[0] must be one of destructive, openWorld, notReadOnly",
+            ),
+            (
+                json!({"annotations": ["openWorld"], "by": 1}),
+                "by is not a member of the approval floor; expected annotations",
+            ),
         ] {
             let error = read_floor(body.as_object().expect("an object")).expect_err(fault);
             assert_eq!(error.detail(), fault);

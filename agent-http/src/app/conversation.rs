@@ -10,8 +10,6 @@ mod detach;
 mod error;
 mod expiry;
 mod job;
-mod kept_run;
-mod kept_turn;
 mod log_reader;
 mod notifications;
 mod plan;
@@ -24,6 +22,8 @@ mod resume;
 mod retention;
 mod starting_client;
 mod stop;
+mod stored_run_recorder;
+mod stored_turn;
 mod summaries;
 mod turn;
 mod upkeep;
@@ -32,7 +32,6 @@ pub(super) use continue_run::continue_run;
 pub(super) use error::events_path;
 pub(super) use expiry::sweep_approvals;
 pub(super) use job::start_job_turn;
-pub(super) use kept_turn::KeptTurn;
 pub(super) use log_reader::{LogReader, log_gone, too_many_readers};
 pub(super) use notifications::{
     delete_message_notifications, delete_obsolete_notifications, delete_thread_notifications,
@@ -40,5 +39,6 @@ pub(super) use notifications::{
 };
 pub(super) use preview::load_preview_messages;
 pub(super) use retention::sweep_threads;
+pub(super) use stored_turn::StoredTurn;
 pub(super) use summaries::{delete_obsolete_summaries, sweep_summaries};
 pub(super) use turn::ThreadRequest;

@@ -52,7 +52,8 @@ pub(super) async fn get(context: RequestContext<App>, (): ()) -> HandlerResult {
     let query = Query::from_uri(&context.head.uri);
     let run = match query.get("run")? {
         Some("true") => Some(run(&context.state).await?),
-        _ => None,
+        None | Some("false") => None,
+        Some(_) => return Err(HttpError::invalid("run", "must be true or false")),
     };
     let status = CronStatus { status: "ok", canonical_scheduler: "pulse", run };
     answer::json(StatusCode::OK, &status)
@@ -205,7 +206,7 @@ pub(super) fn describe(schemas: &mut Schemas) -> Operation {
 mod tests {
     use std::time::Duration;
 
-    use agent_jobs::job::{Job, JobKind, JobPayload, NewJob};
+    use agent_jobs::job::{Job, JobPayload, NewJob};
     use agent_jobs::schedule::Schedule;
     use agent_platform::memory::MemoryRecords;
     use agent_platform::testing::MemoryPulse;
@@ -218,20 +219,7 @@ mod tests {
     /// Creates jobs of one company that are due in the future, and then one of another that is due now.
     async fn scheduler(now: Timestamp) -> MemoryPulse {
         let pulse = MemoryPulse::default();
-        let payload = |company: &str| JobPayload {
-            kind: JobKind::Tool,
-            user_id: "u".into(),
-            company_id: company.into(),
-            agent_id: "a".into(),
-            tool_id: Some("createTodo".to_owned()),
-            assignment_id: None,
-            arguments: None,
-            message: None,
-            todo_list_id: None,
-            thread_id: None,
-            timezone: None,
-            traceparent: None,
-        };
+        let payload = |company: &str| JobPayload::for_tool(company, "u", "a", "createTodo");
         let later = Schedule::after(now, Duration::from_secs(3600));
         let job = |company, schedule| Job::new(NewJob::new(payload(company), schedule), now);
         let jobs = (0..JOBS).map(|_| job("first", later.clone()));

@@ -93,9 +93,7 @@ pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> H
     if bytes.is_empty() {
         return Err(HttpError::invalid("the body", "is empty"));
     }
-    // The type is detected from the content, not from the declared type alone.
-    let media_type = state.uploads.ingestion.detect(&declared, &bytes).ok_or_else(unsupported)?;
-    let upload = hash_original(NewUpload::new, (id.to_owned(), title, media_type, bytes)).await?;
+    let upload = new_upload(&state, (id.to_owned(), title), declared, bytes).await?;
     let stored = store(&documents, &head.headers, upload, permit).await?;
     documents.announce(id, version.is_none());
     respond(&documents, &head.headers, id, stored).await
@@ -113,16 +111,27 @@ async fn file_content(documents: &Documents, file: &str) -> Result<(String, Byte
     Ok((file.media_type, bytes))
 }
 
-/// Hashes an original outside of the tasks that serve connections.
-async fn hash_original(
-    make: fn(String, Option<String>, String, Bytes) -> NewUpload,
-    (id, title, media_type, bytes): (String, Option<String>, String, Bytes),
+/// Detects the media type of an original by its content and hashes it, outside of the tasks that serve connections: a JSON
+/// document is parsed for it.
+///
+/// # Errors
+/// 415 if the extractor does not read it.
+async fn new_upload(
+    app: &App,
+    (id, title): (String, Option<String>),
+    declared: String,
+    bytes: Bytes,
 ) -> Result<NewUpload, HttpError> {
-    let hashing = tokio::task::spawn_blocking(move || make(id, title, media_type, bytes));
-    hashing.await.map_err(HttpError::internal)
+    let ingestion = app.uploads.ingestion.clone();
+    let work = tokio::task::spawn_blocking(move || {
+        let media_type = ingestion.detect(&declared, &bytes)?;
+        Some(NewUpload::new(id, title, media_type, bytes))
+    });
+    work.await.map_err(HttpError::internal)?.ok_or_else(unsupported)
 }
 
-/// Stores an upload, unless the document has the same original and its text, and returns the document.
+/// Stores an upload, unless the document has the same original with its text or an extraction that has not ended, and returns
+/// the document.
 async fn store(
     documents: &Documents,
     headers: &HeaderMap,
@@ -131,8 +140,8 @@ async fn store(
 ) -> Result<Versioned<Document>, HttpError> {
     let (app, company_id) = (&documents.app, &documents.principal.company_id);
     let id = upload.document_id.clone();
-    if let Some(extracted) = find_extracted(documents, headers, &upload).await? {
-        return Ok(extracted);
+    if let Some(stored) = find_stored(documents, headers, &upload).await? {
+        return Ok(stored);
     }
     let existing = documents.find(&id).await?;
     let replaced = existing.and_then(|existing| existing.value.content).map_or(0, |content| content.bytes);
@@ -146,9 +155,9 @@ async fn store(
     attached
 }
 
-/// Returns the document if it has the original of an upload, and its text by the same extractor. It gets the title of
-/// the upload.
-async fn find_extracted(
+/// Returns the document if it has the original of an upload, and its text by the same extractor or an extraction that has not
+/// ended. It gets the title of the upload.
+async fn find_stored(
     documents: &Documents,
     headers: &HeaderMap,
     upload: &NewUpload,
@@ -157,7 +166,8 @@ async fn find_extracted(
     for _ in 0..MAX_WRITE_ATTEMPTS {
         let condition = check_conditions(headers, documents.version_for_put(&upload.document_id).await?)?;
         let Some(document) = documents.find(&upload.document_id).await? else { return Ok(None) };
-        if !upload.is_extracted_in(&document.value, app.uploads.ingestion.extractor_id()) {
+        let extractor = app.uploads.ingestion.extractor_id();
+        if !upload.is_extracted_in(&document.value, extractor) && !upload.is_waiting_in(&document.value) {
             return Ok(None);
         }
         match rename_upload(&*app.records, &document, (upload.title.as_deref(), condition), user_id).await {
@@ -364,7 +374,7 @@ pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
     let operation = Operation::new("putDocumentContent", TAG, "Uploads the original of a document.").describe(
         "Creates the document, or replaces its text and its original. The media type is one whose text can be extracted, \
          such as plain text; any other is 415. The text is extracted in the background; `GET` of the document has the \
-         state. The same original is not extracted again by the same extractor.",
+         state. The same original is not extracted again by the same extractor, and an extraction of it that has not ended continues.",
     );
     operation
         .parameter("query", "title", "Title of the document.", string_schema())

@@ -108,7 +108,7 @@ pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) 
     answer::json(StatusCode::ACCEPTED, &announced)
 }
 
-/// Lets the texts of a page of documents be extracted again that another extractor has extracted.
+/// Queues the documents of a page for extraction whose texts are of another extractor.
 async fn reindex_texts(app: &App, principal: &Principal, query: &Query<'_>) -> HandlerResult {
     for name in ["embedder", "embeddings"] {
         if query.get(name)?.is_some() {

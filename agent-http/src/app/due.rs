@@ -72,26 +72,13 @@ impl CompanyRotation {
 
 #[cfg(test)]
 mod tests {
-    use agent_jobs::job::{JobKind, JobPayload};
+    use agent_jobs::job::JobPayload;
     use jiff::Timestamp;
 
     use super::*;
 
     fn delivery(company: &str, second: i64) -> Delivery {
-        let payload = JobPayload {
-            kind: JobKind::Tool,
-            user_id: "u".into(),
-            company_id: company.into(),
-            agent_id: "a".into(),
-            tool_id: Some("createTodo".to_owned()),
-            assignment_id: None,
-            arguments: None,
-            message: None,
-            todo_list_id: None,
-            thread_id: None,
-            timezone: None,
-            traceparent: None,
-        };
+        let payload = JobPayload::for_tool(company, "u", "a", "createTodo");
         Delivery {
             payload: payload.into(),
             job_id: format!("{company}{second}").into(),

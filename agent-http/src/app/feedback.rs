@@ -78,7 +78,7 @@ pub(super) async fn list_threads(context: RequestContext<App>, principal: Princi
     private(answer::json(StatusCode::OK, &page))
 }
 
-/// Reads a request for a page of what belongs to an agent of the caller.
+/// Reads a request for a page of an agent's records. The caller must own the agent.
 async fn agent_page(
     context: RequestContext<App>,
     principal: &Principal,

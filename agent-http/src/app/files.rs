@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use agent_platform::conversation::ThreadKey;
+use agent_platform::ingestion::Ingestion;
 use agent_platform::media_type::essence;
 use agent_platform::records::{ListQuery, Record, StoreError};
 use agent_platform::workspace::{
@@ -108,19 +109,23 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     if bytes.is_empty() {
         return Err(HttpError::invalid("the body", "is empty"));
     }
-    let media_type = detect(&app, &declared, &bytes).ok_or_else(|| {
+    // What is uploaded is read and hashed outside of the tasks that serve connections.
+    let ingestion = app.uploads.ingestion.clone();
+    let byte_count = bytes.len();
+    let reading = tokio::task::spawn_blocking(move || {
+        let media_type = detect(&ingestion, &declared, &bytes)?;
+        Some(NewUserFile::new(name, media_type, bytes))
+    });
+    let file = reading.await.map_err(HttpError::internal)?.ok_or_else(|| {
         let detail =
             "the content is not a supported picture (PNG, JPEG, GIF, WebP), recording (MP3, WAV) or document";
         HttpError::new(Code::UnsupportedMediaType, detail)
     })?;
-    check_upload_quota(&app, &principal.company_id, 0, bytes.len()).await?;
+    check_upload_quota(&app, &principal.company_id, 0, byte_count).await?;
     if has_all_user_files(&*app.records, owner).await? {
         let detail = format!("the user has {MAX_USER_FILES} files, and no more can be stored");
         return Err(HttpError::conflict(detail).with_member("limit", MAX_USER_FILES.into()));
     }
-    // Hashed outside of the tasks that serve connections.
-    let hashing = tokio::task::spawn_blocking(move || NewUserFile::new(name, media_type, bytes));
-    let file = hashing.await.map_err(HttpError::internal)?;
     let now = app.uploads.ingestion.now();
     let expires_at = now.saturating_add(app.quotas.file_ttl).map_err(HttpError::internal)?;
     let file = FileView::from(file.store(&*app.records, owner, now, expires_at).await?);
@@ -131,12 +136,12 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
 }
 
 /// Returns the media type of a file by its content; `None` if no model and no extractor reads it.
-fn detect(app: &App, declared: &str, bytes: &[u8]) -> Option<String> {
+fn detect(ingestion: &Ingestion, declared: &str, bytes: &[u8]) -> Option<String> {
     let detected = infer::get(bytes).map(|detected| detected.mime_type());
     let media_type = detected.filter(|detected| MEDIA_TYPES.contains(detected)).map(str::to_owned);
     // A file that is declared as a picture but not detected as one, such as an SVG, is not stored as text.
     let is_media = ["image/", "audio/", "video/"].iter().any(|kind| declared.starts_with(kind));
-    media_type.or_else(|| app.uploads.ingestion.detect(declared, bytes).filter(|_| !is_media))
+    media_type.or_else(|| ingestion.detect(declared, bytes).filter(|_| !is_media))
 }
 
 /// Returns the media type that the request declares, without parameters.

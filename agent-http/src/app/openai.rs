@@ -2,7 +2,7 @@
 //! `POST /api/agent/chat`, in another format.
 //!
 //! The API has no place for some properties of a run, which are in headers instead: `X-Agent-Run-Id`, `X-Thread-Id` of a
-//! run that is kept, and `X-Agent-Run-State: waiting` of an answer that waits for a person's approval.
+//! run that is stored, and `X-Agent-Run-State: waiting` of an answer that waits for a person's approval.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::conversation::{KeptTurn, ThreadRequest};
+use super::conversation::{StoredTurn, ThreadRequest};
 use super::{App, answer, chat};
 use crate::auth::ApiClient;
 use crate::body::ResponseBody;
@@ -27,7 +27,7 @@ use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
 use crate::stream::{self, ChatCompletion};
 
-/// Header that names the thread in which a run is kept.
+/// Header that names the thread in which a run is stored.
 pub(super) const THREAD_HEADER: HeaderName = HeaderName::from_static("x-thread-id");
 /// Response header with the id of the run.
 pub(super) const RUN_HEADER: HeaderName = HeaderName::from_static("x-agent-run-id");
@@ -138,7 +138,7 @@ pub(super) async fn post_completion(context: RequestContext<App>, client: ApiCli
     let turn = TurnRequest { trace, whole_delivery: whole_delivery.clone(), ..input.turn };
     app.check_files(&principal, &turn.messages).await?;
     let thread = match thread {
-        Some(request) => KeptTurn::open(&app, &principal, &turn, request).await?,
+        Some(request) => StoredTurn::open(&app, &principal, &turn, request).await?,
         None => None,
     };
     let (model, client_tools) = (turn.agent_id.clone(), &turn.client_tools);
@@ -147,7 +147,7 @@ pub(super) async fn post_completion(context: RequestContext<App>, client: ApiCli
     let run = events.run().clone();
     let is_kept = recorder.is_some();
     let id = format!("chatcmpl-{}", run.run_id);
-    // The calls of a run that is kept are those of its thread.
+    // The calls of a run that is stored are those of its thread.
     let calls_in_parallel = calls_in_parallel || is_kept;
     let created = SystemTime::now();
     let completion = ChatCompletion { id, created, model, includes_usage, client_tools, calls_in_parallel };

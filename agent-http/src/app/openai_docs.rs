@@ -24,7 +24,7 @@ pub(super) fn get_model(schemas: &mut Schemas) -> Operation {
 }
 
 pub(super) fn post_completion(_: &mut Schemas) -> Operation {
-    let thread = "Thread in which the run is kept.";
+    let thread = "Thread in which the run is stored.";
     let header = |text: &str| json!({"description": text, "schema": string_schema()});
     let content = json!({
         "application/json": {"schema": completion_schema()},
@@ -32,7 +32,7 @@ pub(super) fn post_completion(_: &mut Schemas) -> Operation {
     });
     let headers = json!({
         "X-Agent-Run-Id": header("Id of the run."),
-        "X-Thread-Id": header("Thread in which the run is kept."),
+        "X-Thread-Id": header("Thread in which the run is stored."),
         "X-Agent-Run-State": header("`waiting`, if the run waits for a person's approval. Streams do not have it."),
     });
     let description = "The chat completion, or its chunks as server-sent events that end with `[DONE]`.";

@@ -1,4 +1,4 @@
-//! Refusal of what a budget of the cost would refuse in each run: calls whose price is not known.
+//! Rejection of roles whose calls have no known price, if a budget limits their cost: each run would be refused.
 
 use std::sync::Arc;
 

@@ -110,7 +110,7 @@ fn ui_message_nodes(thread: &Thread, path: Vec<Node>, approvals: &[Approval]) ->
     groups.iter().map(|group| ui_message_node(thread, group, approvals)).collect()
 }
 
-/// Returns the node of a group: the first one's place, the last one's id and state, and one message.
+/// Returns the node of a group: the first one's position, the last one's id and state, and one message.
 fn ui_message_node(thread: &Thread, group: &[Node], approvals: &[Approval]) -> Value {
     let (first, last) = (&group[0], &group[group.len() - 1]);
     let is_user = first.message.role() == NodeRole::User;

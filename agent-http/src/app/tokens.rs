@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_core::request::Principal;
+use agent_core::role::RoleBlock;
+use agent_core::tool::Caller;
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, StoreError};
+use agent_platform::run_tools::allowed_tools_in_run;
 use agent_platform::token::{
     ApiGrant, Caps, Grant, MAX_AGENTS_PER_TOKEN, McpGrant, MintedToken, NewToken, Token, TokenMintError,
     WidgetGrant,
@@ -130,6 +133,7 @@ pub(super) struct AgentTokens {
     app: Arc<App>,
     principal: Principal,
     agent_id: AgentId,
+    role: RoleBlock,
 }
 
 #[async_trait]
@@ -138,8 +142,8 @@ impl Listing for AgentTokens {
 
     async fn open(app: Arc<App>, principal: Principal, params: &Params) -> Result<Self, HttpError> {
         let agent_id: AgentId = params.get("id")?.into();
-        load_owned(&app, &principal, &agent_id).await?;
-        Ok(Self { app, principal, agent_id })
+        let role = load_owned(&app, &principal, &agent_id).await?.value;
+        Ok(Self { app, principal, agent_id, role })
     }
 
     async fn page(&self, list: ListQuery) -> Result<TokenPage, HttpError> {
@@ -151,9 +155,10 @@ impl Listing for AgentTokens {
 
 pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, body } = context;
-    let AgentTokens { app, principal, agent_id } = AgentTokens::open(state, principal, &params).await?;
+    let AgentTokens { app, principal, agent_id, role } = AgentTokens::open(state, principal, &params).await?;
     let request: TokenRequest = body.read_json(&head.headers).await?;
     let grant = request.grant(&principal.user_id, &agent_id)?;
+    check_tools(request.tools.as_deref().unwrap_or_default(), &role)?;
     // Bounded here, since each agent is looked up.
     if let Some(agents) = request.agents.as_ref().filter(|agents| agents.len() < MAX_AGENTS_PER_TOKEN) {
         for (index, agent) in agents.iter().enumerate() {
@@ -167,6 +172,17 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let MintedToken { token: known, text } = app.tokens.mint(new_token).await.map_err(mint_error_response)?;
     let created = CreatedToken { known, token: text.expose().to_owned() };
     answer::json(StatusCode::CREATED, &created)
+}
+
+/// Checks that the agent may use each of the tools, since a token for others would grant nothing.
+fn check_tools(tools: &[String], role: &RoleBlock) -> Result<(), HttpError> {
+    let allowed = allowed_tools_in_run(role, Caller::Session);
+    match tools.iter().position(|tool| !allowed.contains(tool)) {
+        None => Ok(()),
+        Some(index) => {
+            Err(HttpError::invalid(&format!("tools[{index}]"), "names no tool that this agent may use"))
+        }
+    }
 }
 
 fn mint_error_response(error: TokenMintError) -> HttpError {
@@ -183,7 +199,7 @@ fn mint_error_response(error: TokenMintError) -> HttpError {
 
 pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, params, .. } = context;
-    let AgentTokens { app, principal, agent_id } = AgentTokens::open(state, principal, &params).await?;
+    let AgentTokens { app, principal, agent_id, .. } = AgentTokens::open(state, principal, &params).await?;
     let id = params.get("tokenId")?;
     // Looked up in the agent's own list: the id alone would also match tokens of other agents of the company.
     let query = ListQuery { prefix: id.to_owned(), limit: Some(1), ..ListQuery::default() };

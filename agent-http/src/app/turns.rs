@@ -30,7 +30,7 @@ impl App {
     }
 
     /// Runs a turn in a thread, which keeps the files of its messages.
-    pub(super) async fn run_kept_turn(
+    pub(super) async fn run_stored_turn(
         &self,
         principal: &Principal,
         mut turn: TurnRequest,

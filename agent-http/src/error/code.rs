@@ -103,7 +103,7 @@ codes! {
     PriceUnknown = "PRICE_UNKNOWN", UNPROCESSABLE_ENTITY;
     /// A rate limit was reached, here or upstream.
     RateLimited = "RATE_LIMITED", TOO_MANY_REQUESTS;
-    /// As many runs wait for the thread as may.
+    /// The thread's queue of waiting runs is full.
     QueueFull = "QUEUE_FULL", TOO_MANY_REQUESTS;
     /// Internal server error.
     Internal = "INTERNAL", INTERNAL_SERVER_ERROR;

@@ -112,7 +112,7 @@ struct AssistantMessage<'a> {
 
 #[derive(Debug, Serialize)]
 struct CallObject<'a> {
-    /// Place among the calls; in chunks alone.
+    /// Index among the calls; only in chunks.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<usize>,
     id: &'a str,

@@ -36,13 +36,13 @@ pub(crate) struct StreamTimer {
     /// Waker registered with the timer. While it stays the same, the timer is not polled before it fires.
     registered_waker: Option<Waker>,
     /// False for the plain implementation: the timer is polled whenever the source is pending.
-    lazy: bool,
+    is_lazy: bool,
     idle_timeout: Duration,
     total_timeout: Duration,
     deadline: Instant,
     /// Time at which the source was last found pending after it had yielded items.
     idle_since: Instant,
-    /// The same without the items that the client does not receive, or the time of the latest sign of life.
+    /// Time since which the client has received neither an item nor a sign of life.
     unseen_since: Instant,
     is_keep_alive_due: bool,
     items_since_idle: u32,
@@ -62,7 +62,7 @@ impl StreamTimer {
             timer: Box::pin(sleep_until(timer_deadline)),
             timer_deadline,
             registered_waker: None,
-            lazy: limits.relay.lazy_timer,
+            is_lazy: limits.relay.lazy_timer,
             idle_timeout,
             total_timeout,
             deadline,
@@ -132,7 +132,7 @@ impl StreamTimer {
                 _ => self.unseen_since = now,
             }
         }
-        if self.lazy
+        if self.is_lazy
             && now < self.timer_deadline
             && self.registered_waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()))
         {

@@ -74,7 +74,7 @@ pub(super) enum Architecture {
 /// The attention of ModernBERT's layers, which see all tokens or those around each.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LocalAttention {
-    /// For each layer, true if it sees all tokens.
+    /// True for each layer whose tokens attend to all tokens, and not only to near ones.
     pub(super) is_global: Vec<bool>,
     /// Distance of tokens that the other layers see.
     pub(super) window: usize,

@@ -28,7 +28,7 @@ struct Call {
 struct CallQueueState {
     queries: VecDeque<Call>,
     documents: VecDeque<Call>,
-    closed: bool,
+    is_closed: bool,
 }
 
 impl CallQueueState {
@@ -68,7 +68,7 @@ impl CallQueue {
     fn next(&self) -> Option<(Call, EmbeddingPriority)> {
         let mut state = self.lock();
         loop {
-            if state.closed {
+            if state.is_closed {
                 return None;
             }
             if let Some(next) = state.next() {
@@ -144,7 +144,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.queue.lock().closed = true;
+        self.queue.lock().is_closed = true;
         self.queue.changed.notify_all();
     }
 }

@@ -47,7 +47,7 @@ const NAMED_COLORS: [(&str, u32); 29] = [
 pub(super) enum Paint {
     /// Red, green and blue.
     Solid([u8; 3]),
-    /// Nothing is painted.
+    /// No color: nothing is painted.
     Transparent,
     /// A picture, a gradient, a translucent color, or a value that is not understood.
     Unknown,
@@ -246,7 +246,7 @@ pub(super) struct Declaration {
 }
 
 /// Properties that decide on whether a text is seen. Shorthands stand for some of them.
-const PROPERTIES: [&str; 44] = [
+const PROPERTIES: [&str; 47] = [
     "-webkit-background-clip",
     "-webkit-text-fill-color",
     "-webkit-text-stroke",
@@ -265,6 +265,7 @@ const PROPERTIES: [&str; 44] = [
     "flex",
     "flex-basis",
     "flex-grow",
+    "float",
     "font-size",
     "grid-area",
     "height",
@@ -289,7 +290,9 @@ const PROPERTIES: [&str; 44] = [
     "text-shadow",
     "top",
     "transform",
+    "translate",
     "visibility",
+    "white-space",
     "z-index",
 ];
 

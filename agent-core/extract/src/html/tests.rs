@@ -91,6 +91,15 @@ fn text_that_styles_hide_is_dropped() {
         "<style>a{color:inherit}</style><p style='color:#fff'><a href=/a>x</a></p>",
         "<style>.x{color:#fff;margin:-1px}</style><p class=x>x</p>",
         "<ul><li style='color:#fff'>x</li><li><code style='opacity:0.01'>y</code></li></ul>",
+        "<p style='transform:translate(-9999px)'>x</p><p style='transform:translateY(-10000px)'>y <b>z</b></p>",
+        "<div style='transform:translateX(-999em)'><p style='transform:translate3d(9px,0,0)'>x</p></div>",
+        "<p style='translate:-9999px 0'>x</p><span style='position:absolute;transform:translateX(-9999px)'>y</span>",
+        "<style>.x{transform:translatex(-10000px)}</style><p class=x>x <img src=a alt=y></p>",
+        "<p style='clip-path:polygon(0 0, 0px 0, 0 0)'>x</p><p style='clip-path:polygon(1px 0,1px 9px,1px 5px)'>y</p>",
+        "<span style='display:inline-block;transform:scale(0)'>x</span>",
+        "<a style='display:block;text-indent:-9999px'>x</a>",
+        "<div style='display:flex'><span style='transform:scale(0)'>x</span></div>",
+        "<p><span style='float:left;width:0;overflow:hidden'>x</span></p>",
     ] {
         assert_eq!(markdown(&format!("<p>seen</p>{hidden}")), "seen", "{hidden}");
     }
@@ -147,6 +156,26 @@ fn text_that_may_be_seen_is_kept() {
         "<div style='height:0;padding-bottom:50%;overflow:hidden'><p style='position:absolute'>shown</p></div>",
         "<div style='display:table-cell;max-width:0;overflow:hidden'>shown</div>",
         "<p style='opacity:0;animation:appear 1s forwards'>shown</p>",
+        // Slides, of which one is seen, and elements that are moved within the page, or back to it.
+        "<div style='width:12210px;transform:translate3d(-9990px,0,0)'><p>shown</p></div>",
+        "<div style='display:flex;transform:translateX(-9990px)'><p>shown</p></div>",
+        "<script>run()</script><div style='transform:translateX(-9990px)'><p>shown</p></div>",
+        "<p style='transform:translate(-50%,-50%);top:50%;left:50%;position:absolute'>shown</p>",
+        "<p style='transform:translateX(-100vw)'>shown</p>",
+        "<p style='transform:translateX(9999px)'>shown</p>",
+        "<p style='transform:rotate(180deg) translateX(-9999px)'>shown</p>",
+        "<p style='transform:translateX(-9999px) translateX(9999px)'>shown</p>",
+        "<div style='transform:translateX(-9999px)'><p style='transform:translateX(9999px)'>shown</p></div>",
+        "<div style='transform:translateX(-9999px)'><p style='position:relative;left:9999px'>shown</p></div>",
+        "<p style='position:absolute;left:9999px;transform:translateX(-9999px)'>shown</p>",
+        "<p style='transform:translateX(-9999px);animation:appear 1s forwards'>shown</p>",
+        "<style>.x{transform:translateX(-9999px)}.open .x{transform:none}</style><p class=x>shown</p>",
+        "<p style='clip-path:polygon(0 0,100% 0,100% 100%)'>shown</p>",
+        // Sizes, indents and transformations have no effect within a line.
+        "<p><span style='transform:translateX(-9999px)'>shown</span></p>",
+        "<p><span style='transform:scale(0)'>shown</span></p>",
+        "<p><span style='text-indent:-9999px'>shown</span></p>",
+        "<p><span style='width:0;height:0;overflow:hidden'>shown</span></p>",
         // What is behind a text does not always contain it.
         "<div style='position:fixed;inset:0;background:#123;z-index:-1'></div><p style='color:#fff'>shown</p>",
         "<style>#x{position:absolute;z-index:-1}</style><div style='position:relative;background:#fff'><div id=x></div>\

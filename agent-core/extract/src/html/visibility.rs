@@ -11,6 +11,7 @@
 use super::css::{
     MEDIUM_FONT_PIXELS, PAGE_PIXELS, Paint, flattens, is_flat, is_transparent, pixels, split_at_top,
 };
+use super::movement::{Movement, ROWS};
 use super::sheets::{Cascade, PropertyValue, StyleSheets, StyledElement};
 
 /// Size of text in pixels up to which it is not read: a point.
@@ -23,6 +24,62 @@ const MAX_HIDDEN_BOX_PIXELS: f32 = 1.0;
 const OVERLAP_PIXELS: f32 = -24.0;
 /// Parts of tables, which are as large as their content whatever their size.
 const TABLE_PARTS: [&str; 7] = ["table", "tbody", "td", "tfoot", "th", "thead", "tr"];
+/// Elements with a box of their own unless a style says otherwise. Others are within lines of text, where sizes, indents and
+/// transformations have no effect.
+const BOXED_ELEMENTS: [&str; 49] = [
+    "address",
+    "article",
+    "aside",
+    "blockquote",
+    "body",
+    "caption",
+    "center",
+    "dd",
+    "details",
+    "dir",
+    "div",
+    "dl",
+    "dt",
+    "fieldset",
+    "figcaption",
+    "figure",
+    "footer",
+    "form",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "header",
+    "hgroup",
+    "hr",
+    "html",
+    "img",
+    "legend",
+    "li",
+    "main",
+    "menu",
+    "ol",
+    "optgroup",
+    "option",
+    "p",
+    "pre",
+    "search",
+    "section",
+    "summary",
+    "table",
+    "tbody",
+    "td",
+    "tfoot",
+    "th",
+    "thead",
+    "tr",
+    "ul",
+];
+/// Values of `display` of elements without a box of their own.
+const UNBOXED_DISPLAYS: [&str; 7] =
+    ["contents", "inherit", "initial", "inline", "revert", "revert-layer", "unset"];
 /// Difference of a channel between colors up to which they are the same to a reader.
 const MAX_COLOR_DIFFERENCE: u8 = 8;
 /// Classes of an element that are compared.
@@ -73,6 +130,9 @@ pub(super) struct TextVisibility {
     font_pixels: f32,
     is_invisible: bool,
     is_indented_away: bool,
+    movement: Movement,
+    /// True if the elements that are directly in this one have boxes of their own.
+    has_items: bool,
     /// True if a shadow, an outline, a filter or a clipped background shows the text, whatever its color.
     has_effects: bool,
 }
@@ -91,6 +151,8 @@ impl TextVisibility {
             font_pixels: MEDIUM_FONT_PIXELS,
             is_invisible: false,
             is_indented_away: false,
+            movement: Movement::default(),
+            has_items: false,
             has_effects: false,
         }
     }
@@ -106,23 +168,26 @@ impl TextVisibility {
         };
         self.is_invisible
             || self.is_indented_away
+            || self.movement.is_off_page()
             || self.font_pixels <= MAX_HIDDEN_FONT_PIXELS
             || (has_color_of_background && !self.has_effects)
     }
 
     /// Returns true if no picture is seen that is directly in the element.
     pub(super) fn hides_pictures(&self) -> bool {
-        self.is_invisible
+        self.is_invisible || self.movement.is_off_page()
     }
 
     /// Returns the visibility of the text of an element within this one; `None` if nothing within it is seen.
     pub(super) fn within(&self, element: &VisualElement<'_>, sheets: &StyleSheets) -> Option<Self> {
         let cascade = sheets.cascade(&element.styled);
         let font_pixels = self.font_pixels(&cascade);
-        if hides_all(element.styled.tag, &cascade, font_pixels) {
+        let has_box = has_box(element.styled.tag, self.has_items, &cascade);
+        if hides_all(element.styled.tag, has_box, &cascade, font_pixels) {
             return None;
         }
-        let mut inner = Self { font_pixels, ..self.clone() };
+        let has_items = ROWS.contains(&cascade.certain("display"));
+        let mut inner = Self { font_pixels, has_items, ..self.clone() };
         inner.set_colors(element, &cascade);
         inner.set_background(element, &cascade, sheets.is_layered());
         match cascade.get("visibility") {
@@ -132,9 +197,16 @@ impl TextVisibility {
         }
         match cascade.get("text-indent") {
             PropertyValue::Set("inherit" | "unset") | PropertyValue::Unset => {}
-            PropertyValue::Set(value) => inner.is_indented_away = is_off_page(value, font_pixels),
-            PropertyValue::Uncertain => inner.is_indented_away = false,
+            PropertyValue::Set(value) if is_off_page(value, font_pixels) => {
+                inner.is_indented_away |= has_box;
+            }
+            PropertyValue::Set(_) | PropertyValue::Uncertain => inner.is_indented_away = false,
         }
+        // A script may move the page's elements, as slides.
+        inner.movement = match sheets.is_incomplete() {
+            true => Movement::default(),
+            false => self.movement.within(has_box, &cascade, font_pixels),
+        };
         Some(inner)
     }
 
@@ -214,7 +286,7 @@ impl TextVisibility {
 }
 
 /// Returns true for an element of which nothing is seen, whatever the styles of the elements within it.
-fn hides_all(tag: &str, cascade: &Cascade, font_pixels: f32) -> bool {
+fn hides_all(tag: &str, has_box: bool, cascade: &Cascade, font_pixels: f32) -> bool {
     let value = |name: &str| cascade.certain(name);
     if value("display") == "none" || value("content-visibility") == "hidden" {
         return true;
@@ -225,13 +297,14 @@ fn hides_all(tag: &str, cascade: &Cascade, font_pixels: f32) -> bool {
     }
     let is_positioned = !matches!(value("position"), "" | "static");
     let lies_off_page = |name: &str| is_off_page(value(name), font_pixels);
-    let clips = ["hidden", "clip"].iter().any(|clip| value("overflow").contains(clip))
+    let clips = has_box
+        && ["hidden", "clip"].iter().any(|clip| value("overflow").contains(clip))
         && !TABLE_PARTS.contains(&tag)
         && !value("display").contains("table");
     is_transparent(value("opacity"))
         || ["opacity(0)", "opacity(0%)"].iter().any(|filter| value("filter").contains(filter))
-        || flattens(value("transform"))
-        || is_flat(value("scale"), ' ')
+        || (has_box && flattens(value("transform")))
+        || (has_box && is_flat(value("scale"), ' '))
         || (is_positioned && ["left", "top", "right", "bottom"].into_iter().any(lies_off_page))
         || lies_beside(cascade, "margin-left", "padding-left", font_pixels)
         || lies_beside(cascade, "margin-top", "padding-top", font_pixels)
@@ -239,6 +312,22 @@ fn hides_all(tag: &str, cascade: &Cascade, font_pixels: f32) -> bool {
         || (clips && HEIGHTS.has_no_room(cascade, font_pixels))
         || (is_positioned && clips_all(value("clip")))
         || clips_path(value("clip-path"))
+}
+
+/// Returns true for an element that certainly has a box of its own, as an item beside others or by itself, and is no part of a line
+/// of text.
+fn has_box(tag: &str, is_item: bool, cascade: &Cascade) -> bool {
+    let is_outside_lines = is_item
+        || matches!(cascade.certain("position"), "absolute" | "fixed")
+        || matches!(cascade.certain("float"), "left" | "right");
+    if is_outside_lines && cascade.get("display") != PropertyValue::Set("contents") {
+        return true;
+    }
+    match cascade.get("display") {
+        PropertyValue::Unset => BOXED_ELEMENTS.contains(&tag),
+        PropertyValue::Set(display) => !UNBOXED_DISPLAYS.contains(&display),
+        PropertyValue::Uncertain => false,
+    }
 }
 
 /// Returns true for an element that may lie over others, which do not contain it.
@@ -254,6 +343,7 @@ fn may_overlap(cascade: &Cascade, font_pixels: f32) -> bool {
     is_set("position", "static")
         || is_set("grid-area", "auto")
         || is_set("transform", "none")
+        || is_set("translate", "none")
         || ["margin-left", "margin-top"].into_iter().any(is_pulled)
 }
 
@@ -325,6 +415,9 @@ fn clips_path(path: &str) -> bool {
     if let Some(radius) = path.strip_prefix("circle(").or_else(|| path.strip_prefix("ellipse(")) {
         return ["0)", "0 ", "0px", "0%"].iter().any(|zero| radius.starts_with(zero));
     }
+    if let Some(points) = path.strip_prefix("polygon(").and_then(|points| points.strip_suffix(')')) {
+        return is_line(points);
+    }
     let Some(sides) = path.strip_prefix("inset(").and_then(|sides| sides.strip_suffix(')')) else {
         return false;
     };
@@ -342,4 +435,19 @@ fn clips_path(path: &str) -> bool {
         first.zip(second).is_some_and(|(first, second)| first + second >= 100.0)
     };
     covers(top, bottom) || covers(left, right)
+}
+
+/// Returns true for the points of a polygon that all have the same horizontal or the same vertical position.
+fn is_line(points: &str) -> bool {
+    let positions = |axis: usize| {
+        let points = split_at_top(points, ',').filter(|point| !matches!(*point, "evenodd" | "nonzero"));
+        points.map(move |point| match split_at_top(point, ' ').nth(axis) {
+            Some("0" | "0px" | "0%") => Some("0"),
+            position => position,
+        })
+    };
+    (0..2).any(|axis| {
+        let first = positions(axis).next().flatten();
+        first.is_some() && positions(axis).all(|position| position == first)
+    })
 }

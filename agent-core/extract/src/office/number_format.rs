@@ -12,14 +12,14 @@ const MAX_DIGITS: usize = 15;
 pub(super) enum NumberFormat {
     #[default]
     General,
-    /// With a number of decimals.
+    /// A percentage with a number of decimals.
     Percent(usize),
     Date,
     DateTime,
     Time,
     /// Hours, minutes or seconds that are not restricted to a day.
     Duration,
-    /// Nothing is shown.
+    /// An empty format, which shows nothing.
     Hidden,
 }
 

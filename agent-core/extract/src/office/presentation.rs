@@ -238,7 +238,7 @@ impl<'x> ShapeEditor<'x> {
         }
     }
 
-    /// Puts the table of a chart in its place.
+    /// Replaces a chart by its table.
     fn place_chart(&mut self, element: &BytesStart<'_>, range: Range<usize>) {
         if let Some(table) = attribute(element, "r:id").and_then(|id| self.charts.remove(&id)) {
             self.changes.replace(range, table);

@@ -48,6 +48,13 @@ impl Matrix {
         (a * x + c * y + e, b * x + d * y + f)
     }
 
+    /// Returns true if rectangles stay parallel to the edges of the page.
+    fn keeps_rectangles(self) -> bool {
+        let [a, b, c, d, ..] = self.0.map(f32::abs);
+        let none = a.max(b).max(c).max(d) * 1e-4;
+        (b <= none && c <= none) || (a <= none && d <= none)
+    }
+
     /// Returns the length of a horizontal unit.
     pub(super) fn horizontal_scale(self) -> f32 {
         self.0[0].hypot(self.0[1])
@@ -70,8 +77,11 @@ pub(super) struct Bounds {
 
 impl Bounds {
     /// Everything.
-    const EVERYWHERE: Self =
+    pub(super) const EVERYWHERE: Self =
         Self { left: f32::NEG_INFINITY, bottom: f32::NEG_INFINITY, right: f32::INFINITY, top: f32::INFINITY };
+    /// Nothing, which contains no rectangle.
+    pub(super) const NOWHERE: Self =
+        Self { left: f32::INFINITY, bottom: f32::INFINITY, right: f32::NEG_INFINITY, top: f32::NEG_INFINITY };
 
     /// Returns the smallest rectangle around positions, and everything if one of them is no number.
     pub(super) fn around(points: impl IntoIterator<Item = Point>) -> Self {
@@ -101,6 +111,32 @@ impl Bounds {
         }
     }
 
+    /// Returns the part of the rectangle that is in another one.
+    pub(super) fn intersection(self, other: Self) -> Self {
+        Self {
+            left: self.left.max(other.left),
+            bottom: self.bottom.max(other.bottom),
+            right: self.right.min(other.right),
+            top: self.top.min(other.top),
+        }
+    }
+
+    /// Returns true if another rectangle is wholly in this one.
+    pub(super) fn contains(self, other: Self) -> bool {
+        self.left <= other.left
+            && self.bottom <= other.bottom
+            && self.right >= other.right
+            && self.top >= other.top
+    }
+
+    /// Returns true if a part of another rectangle is in this one.
+    pub(super) fn overlaps(self, other: Self) -> bool {
+        self.left <= other.right
+            && self.bottom <= other.top
+            && self.right >= other.left
+            && self.top >= other.bottom
+    }
+
     /// Returns the rectangle with a border around it.
     pub(super) fn with_border(self, width: f32) -> Self {
         Self {
@@ -123,13 +159,29 @@ pub(super) struct Path {
     edges: Vec<Bounds>,
     /// Number of lines and curves.
     edge_count: usize,
+    /// The rectangle that the whole path is, if it is one that is parallel to the edges of the page.
+    rectangle: Option<Bounds>,
 }
 
 impl Path {
     /// Begins a part.
     pub(super) fn begin(&mut self, point: Point) {
-        (self.start, self.current) = (Some(point), Some(point));
+        (self.start, self.current, self.rectangle) = (Some(point), Some(point), None);
         push(&mut self.shapes, Bounds::around([point]));
+    }
+
+    /// Appends a rectangle by two of its corners, which are transformed.
+    pub(super) fn add_rectangle(&mut self, (left, bottom): Point, (right, top): Point, matrix: Matrix) {
+        let is_first = self.shapes.is_empty();
+        let corners = [(left, bottom), (right, bottom), (right, top), (left, top)];
+        let corners = corners.map(|corner| matrix.apply(corner));
+        self.begin(corners[0]);
+        corners[1..].iter().for_each(|&corner| self.extend(&[corner]));
+        self.close();
+        let is_finite = corners.iter().all(|(x, y)| x.is_finite() && y.is_finite());
+        if is_first && is_finite && matrix.keeps_rectangles() {
+            self.rectangle = Some(Bounds::around(corners));
+        }
     }
 
     /// Appends a line or curve by its control points and its end.
@@ -138,6 +190,7 @@ impl Path {
         let edge = Bounds::around(self.current.iter().chain(points).copied());
         push(&mut self.edges, edge);
         self.edge_count += 1;
+        self.rectangle = None;
         match self.shapes.last_mut() {
             Some(shape) => *shape = shape.union(edge),
             None => self.shapes.push(edge),
@@ -150,6 +203,16 @@ impl Path {
         if let Some(start) = self.start {
             self.extend(&[start]);
         }
+    }
+
+    /// Returns the rectangle that the whole path is, if it is one that is parallel to the edges of the page.
+    pub(super) fn rectangle(&self) -> Option<Bounds> {
+        self.rectangle
+    }
+
+    /// Returns the rectangle around the path, which is everything for one without parts.
+    pub(super) fn bounds(&self) -> Bounds {
+        self.shapes.iter().copied().reduce(Bounds::union).unwrap_or(Bounds::EVERYWHERE)
     }
 
     /// Returns the rectangles around what is filled.
@@ -275,10 +338,37 @@ mod tests {
         path.extend(&[(60.0, 50.0)]);
         assert_eq!(path.shapes(), [rectangle(0.0, 0.0, 20.0, 30.0), rectangle(50.0, 50.0, 60.0, 50.0)]);
         assert_eq!((path.edges().len(), path.edge_count()), (4, 4));
+        assert_eq!((path.rectangle(), path.bounds()), (None, rectangle(0.0, 0.0, 60.0, 50.0)));
         for number in 0..10_000 {
             path.begin((100.0, number as f32));
         }
         assert_eq!(path.shapes().len(), MAX_PATH_PARTS);
         assert_eq!(path.shapes().last().map(|last| last.top), Some(9_999.0));
+    }
+
+    #[test]
+    fn paths_that_are_one_rectangle_are_known() {
+        let quarter_turn = Matrix([0.0, 1.0, -1.0, 0.0, 0.0, 0.0]);
+        let slanted = Matrix([1.0, 0.2, 0.0, 1.0, 0.0, 0.0]);
+        for (matrix, expected) in [
+            (Matrix::IDENTITY, Some(rectangle(1.0, 2.0, 11.0, 22.0))),
+            (quarter_turn, Some(rectangle(-22.0, 1.0, -2.0, 11.0))),
+            (slanted, None),
+            (Matrix([f32::NAN; 6]), None),
+        ] {
+            let mut path = Path::default();
+            path.add_rectangle((11.0, 22.0), (1.0, 2.0), matrix);
+            assert_eq!(path.rectangle(), expected, "{matrix:?}");
+            path.extend(&[(5.0, 5.0)]);
+            assert_eq!(path.rectangle(), None);
+        }
+        let mut path = Path::default();
+        path.begin((0.0, 0.0));
+        path.add_rectangle((1.0, 2.0), (11.0, 22.0), Matrix::IDENTITY);
+        assert_eq!(path.rectangle(), None, "a part comes before");
+        let (page, part) = (rectangle(0.0, 0.0, 100.0, 100.0), rectangle(90.0, 90.0, 110.0, 95.0));
+        assert!(page.overlaps(part) && !page.contains(part) && page.contains(page.intersection(part)));
+        assert!(Bounds::EVERYWHERE.contains(part) && !Bounds::NOWHERE.contains(part));
+        assert!(!page.intersection(Bounds::NOWHERE).contains(part));
     }
 }

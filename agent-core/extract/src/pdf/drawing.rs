@@ -99,6 +99,11 @@ pub(super) struct GraphicsState {
     pub(super) fill: Ink,
     pub(super) stroke: Ink,
     pub(super) is_blended: bool,
+    /// True if what is filled may show what is behind it, by an opacity or a mask.
+    pub(super) is_translucent: bool,
+    pub(super) is_masked: bool,
+    /// Area in which everything is painted. What is painted outside of it may be clipped.
+    pub(super) unclipped: Bounds,
     /// True for a form in a layer that is switched off.
     pub(super) is_hidden: bool,
     pub(super) line_width: f32,
@@ -124,6 +129,9 @@ impl Default for GraphicsState {
             fill: black,
             stroke: black,
             is_blended: false,
+            is_translucent: false,
+            is_masked: false,
+            unclipped: Bounds::EVERYWHERE,
             is_hidden: false,
             line_width: 1.0,
             text,
@@ -158,8 +166,11 @@ impl GraphicsState {
         true
     }
 
-    /// Applies a dictionary of parameters.
-    pub(super) fn apply_parameters(&mut self, parameters: &ExtGState) {
+    /// Applies a dictionary of parameters without its mask, and whether it sets one.
+    pub(super) fn apply_parameters(&mut self, parameters: &ExtGState, sets_mask: Option<bool>) {
+        self.is_masked = sets_mask.unwrap_or(self.is_masked);
+        self.is_translucent =
+            parameters.fill_alpha.map_or(self.is_translucent, |opacity| opacity.is_nan() || opacity < 1.0);
         if let Some(mode) = parameters.blend_mode {
             self.is_blended = mode != BlendMode::Normal;
         }
@@ -170,6 +181,17 @@ impl GraphicsState {
                 opacity.map_or(ink.is_transparent, |opacity| opacity <= MAX_COLOR_DIFFERENCE);
         }
         self.line_width = parameters.line_width.unwrap_or(self.line_width);
+    }
+
+    /// Applies a dictionary of parameters that cannot be read.
+    pub(super) fn apply_unknown_parameters(&mut self) {
+        (self.is_masked, self.is_translucent) = (true, true);
+    }
+
+    /// Returns true if nothing is seen of what is behind a fill.
+    pub(super) fn fills_opaquely(&self) -> bool {
+        let is_known = matches!(self.fill.space, Some(ColorSpace::Gray | ColorSpace::Rgb));
+        is_known && !self.is_blended && !self.is_translucent && !self.is_masked
     }
 
     /// Returns the ink of text; `None` if it is not painted, or clips what is painted later.
@@ -189,7 +211,7 @@ pub(super) enum DrawnObject {
     /// A form with its matrix and the position of its content stream; `None` if that cannot be read.
     Form(ObjectId, Matrix, Option<usize>),
     Picture,
-    /// One that is not there. Viewers draw nothing, either.
+    /// A name without an object, for which viewers draw nothing.
     Missing,
 }
 
@@ -213,6 +235,8 @@ pub(super) struct Drawing {
     /// Number of those that are switched off.
     hidden_marks: usize,
     pub(super) path: Path,
+    /// True if the path clips what is painted after it.
+    pub(super) clips: bool,
     /// The text line matrix.
     pub(super) line: Matrix,
     /// Distance from the beginning of the line in text space; `None` if it is unknown.
@@ -229,6 +253,7 @@ impl Drawing {
             marked: Vec::new(),
             hidden_marks: 0,
             path: Path::default(),
+            clips: false,
             line: Matrix::IDENTITY,
             offset: Some(0.0),
         }
@@ -268,6 +293,12 @@ impl Drawing {
         let height = |edge: f32| text.rise + edge * text.size;
         let matrix = self.line.then(self.state.matrix);
         Bounds::of_rectangle((left, height(lower)), (right, height(upper)), matrix)
+    }
+
+    /// Returns the current position of text, or the beginning of its line if that is unknown.
+    pub(super) fn text_origin(&self) -> Bounds {
+        let matrix = self.line.then(self.state.matrix);
+        Bounds::around([matrix.apply((self.offset.unwrap_or_default(), self.state.text.rise))])
     }
 
     /// Applies an operation that moves the position of text. Returns false for other operations.
@@ -314,11 +345,7 @@ impl Drawing {
             }
             "re" => {
                 if let Some([x, y, width, height]) = numbers(operation) {
-                    self.path.begin(matrix.apply((x, y)));
-                    for corner in [(x + width, y), (x + width, y + height), (x, y + height)] {
-                        self.path.extend(&[matrix.apply(corner)]);
-                    }
-                    self.path.close();
+                    self.path.add_rectangle((x, y), (x + width, y + height), matrix);
                 }
                 return true;
             }

@@ -104,9 +104,9 @@ struct TextFilter {
     mode: i64,
     /// Positions of clipping texts of which nothing has been seen.
     unseen: BTreeSet<usize>,
-    /// Those of the open text object, whose clip begins at its end.
+    /// Operations of the open text object, whose clip begins at its end.
     pending: Vec<usize>,
-    /// Those whose clip is in force.
+    /// Operations whose clip is in force.
     clips: Vec<usize>,
     /// Saved rendering modes with the numbers of clips.
     saved: Vec<(i64, usize)>,

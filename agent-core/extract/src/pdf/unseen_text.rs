@@ -1,39 +1,32 @@
 //! Text of PDF pages that is drawn, but not seen: in white where nothing is painted on the white page, transparent, of a point or
-//! less, or in a layer that is switched off.
+//! less, in a layer that is switched off, or under an opaque rectangle that is painted later.
 //!
 //! The operations of a page and of its forms are followed as a viewer does. Where it is not certain that text is not seen, it
 //! counts as seen: in colors of unknown spaces, with blend modes, in fonts with their own drawings, and wherever something that is
-//! not known to be white was painted before, even if it was painted over.
+//! not known to be white was painted before, even if it was painted over. A rectangle covers text only if it is the page's own,
+//! in a known color, and neither clipped nor in a layer, and if no picture or drawing is painted over it that may have the text.
+
+mod page_text;
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use unpdf::parser::backend::{
     ContentOp, ExtGState, ObjectId, PageId, PaintedXObject, PdfBackend, PdfValue, RawBackend, ResourceScope,
-    get_number_from_value,
+    SoftMaskEntry,
 };
 
 use super::canvas::{Bounds, Canvas, Matrix};
-use super::drawing::{
-    ColorSpace, Drawing, DrawnObject, GraphicsState, Ink, TextExtent, is_writing, line_move, numbers,
-    strings_of,
-};
+use super::covered_text::CoveredText;
+use super::drawing::{ColorSpace, Drawing, DrawnObject, GraphicsState, Ink, line_move, numbers};
 use super::layers::Layers;
 
-/// Size of text in points up to which it is not read.
-const MAX_HIDDEN_SIZE: f32 = 1.0;
 /// Operations of a page that are followed.
 const MAX_OPERATIONS: usize = 2_000_000;
 /// Saved graphics states of a content stream.
 const MAX_SAVED_STATES: usize = 512;
 /// Forms that are drawn within one another.
 const MAX_NESTED_FORMS: usize = 16;
-/// Lower and upper edge of small letters, for a font of size 1.
-const LETTER_EDGES: (f32, f32) = (0.1, 0.5);
-/// Lower and upper edge of symbols, for a font of size 1.
-const SYMBOL_EDGES: (f32, f32) = (-0.2, 1.0);
-/// Fonts of a page whose glyphs are read. Those of any further font may have drawings of their own.
-const MAX_FONTS: usize = 256;
 
 /// The operations that draw text which is not seen, by their positions in the content streams of a page.
 #[derive(Debug, Default)]
@@ -46,12 +39,19 @@ pub(super) struct UnseenText {
 impl UnseenText {
     /// Returns the unseen text of a page of a document with layers, if they are known. A page that cannot be followed has none.
     pub(super) fn find(document: &RawBackend, page: PageId, layers: Option<&Layers>) -> Self {
-        let unseen = Self::follow(document, page, layers, false);
-        // Few pages have text for which it matters what symbols paint.
-        if unseen.is_empty() { unseen } else { Self::follow(document, page, layers, true) }
+        let (unseen, may_be_covered) = Self::follow(document, page, layers, false);
+        // Few pages have text for which it matters what symbols paint, or how long the text is.
+        let is_known = unseen.is_empty() && !may_be_covered;
+        if is_known { unseen } else { Self::follow(document, page, layers, true).0 }
     }
 
-    fn follow(document: &RawBackend, page: PageId, layers: Option<&Layers>, paints_symbols: bool) -> Self {
+    /// Returns the unseen text by the first or second pass, and true if text may be covered.
+    fn follow(
+        document: &RawBackend,
+        page: PageId,
+        layers: Option<&Layers>,
+        is_second_pass: bool,
+    ) -> (Self, bool) {
         let mut walk = PageWalk {
             document,
             layers,
@@ -65,7 +65,8 @@ impl UnseenText {
             parameters: HashMap::new(),
             forms: Vec::new(),
             own_drawings: HashMap::new(),
-            paints_symbols,
+            covered: CoveredText::default(),
+            is_second_pass,
             stroke_count: 0,
             remaining_operations: MAX_OPERATIONS,
         };
@@ -73,7 +74,7 @@ impl UnseenText {
         let stream = content.and_then(|content| walk.stream(content));
         match stream.and_then(|stream| walk.draw(stream, None, GraphicsState::default())) {
             Some(()) => walk.finish(),
-            None => Self::default(),
+            None => (Self::default(), false),
         }
     }
 
@@ -106,11 +107,20 @@ impl UnseenText {
 /// Visibility of what an operation draws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visibility {
-    /// It draws no text.
+    /// The operation draws no text.
     Blank,
     Unseen,
-    /// Its text is seen at least once.
+    /// The text is seen at least once.
     Seen,
+}
+
+impl Visibility {
+    /// Adds that of a further time that the operation draws.
+    fn merge(&mut self, other: Self) {
+        if other == Self::Seen || *self == Self::Blank {
+            *self = other;
+        }
+    }
 }
 
 /// A content stream of a page or form.
@@ -121,6 +131,9 @@ struct ContentStream {
 
 /// Name of a resource, and the form that has it.
 type ResourceName = (Option<ObjectId>, Vec<u8>);
+
+/// Parameters of the graphics state without a mask, and whether they set one.
+type StateParameters = (ExtGState, Option<bool>);
 
 /// The drawing of a page.
 struct PageWalk<'d> {
@@ -136,13 +149,15 @@ struct PageWalk<'d> {
     /// Objects, spaces of colors and parameters of the graphics state, which are read once however often they are named.
     objects: HashMap<ResourceName, DrawnObject>,
     spaces: HashMap<ResourceName, Option<ColorSpace>>,
-    parameters: HashMap<ResourceName, Option<ExtGState>>,
+    parameters: HashMap<ResourceName, Option<StateParameters>>,
     /// The forms that are being drawn.
     forms: Vec<ObjectId>,
     /// Fonts by the form that names them, with true for those that draw their glyphs by operations.
     own_drawings: HashMap<(Option<ObjectId>, Rc<[u8]>), bool>,
-    /// True if text may be over symbols, which are drawn as text.
-    paints_symbols: bool,
+    /// Text that is seen unless it is covered. The first pass knows where it begins, and the second one its size.
+    covered: CoveredText,
+    /// True if text may be over symbols, which are drawn as text, or covered.
+    is_second_pass: bool,
     /// Number of lines and curves that were stroked.
     stroke_count: usize,
     remaining_operations: usize,
@@ -177,11 +192,8 @@ impl PageWalk<'_> {
                 }
                 "Do" => self.draw_object(&drawing, operation)?,
                 "Tj" | "TJ" | "'" | "\"" => {
-                    let visibility = self.draw_text(&mut drawing, operation);
-                    let known = &mut self.streams[stream].visibility[position];
-                    if visibility == Visibility::Seen || *known == Visibility::Blank {
-                        *known = visibility;
-                    }
+                    let visibility = self.draw_text(&mut drawing, operation, (stream, position));
+                    self.streams[stream].visibility[position].merge(visibility);
                 }
                 _ => self.apply(&mut drawing, operation),
             }
@@ -209,6 +221,7 @@ impl PageWalk<'_> {
                     drawing.state.line_width = width;
                 }
             }
+            "W" | "W*" => drawing.clips = true,
             "gs" => self.apply_parameters(drawing, operation),
             "BMC" => drawing.begin_marked(false),
             "BDC" => {
@@ -220,7 +233,7 @@ impl PageWalk<'_> {
                 self.paint_path(drawing, &operation.operator);
             }
             "BI" => self.paint_picture(drawing),
-            "sh" => self.canvas.paint_all(),
+            "sh" => self.paint_all(),
             _ => {}
         }
     }
@@ -257,11 +270,14 @@ impl PageWalk<'_> {
         let Some(PdfValue::Name(name)) = operation.operands.first() else { return };
         let (document, scope) = (self.document, drawing.scope);
         let parameters = self.parameters.entry((scope.form, name.clone())).or_insert_with(|| {
+            let found = document.ext_gstate(scope, name)?;
+            let sets_mask = found.soft_mask.as_ref().map(|mask| matches!(mask, SoftMaskEntry::Mask(_)));
             // A mask has the content of a form.
-            document.ext_gstate(scope, name).map(|found| ExtGState { soft_mask: None, ..found })
+            Some((ExtGState { soft_mask: None, ..found }, sets_mask))
         });
-        if let Some(parameters) = parameters {
-            drawing.state.apply_parameters(parameters);
+        match parameters {
+            Some((parameters, sets_mask)) => drawing.state.apply_parameters(parameters, *sets_mask),
+            None => drawing.state.apply_unknown_parameters(),
         }
     }
 
@@ -283,7 +299,18 @@ impl PageWalk<'_> {
         let path = std::mem::take(&mut drawing.path);
         let state = &drawing.state;
         let is_visible = |ink: Ink| !ink.is_white || state.is_blended;
-        if matches!(operator, "f" | "F" | "f*" | "B" | "B*" | "b" | "b*") && is_visible(state.fill) {
+        let fills = matches!(operator, "f" | "F" | "f*" | "B" | "B*" | "b" | "b*");
+        if fills {
+            match path.rectangle() {
+                Some(rectangle) if self.covers(drawing) => {
+                    self.covered.cover(rectangle.intersection(state.unclipped));
+                }
+                Some(_) => {}
+                // Letters may be drawn as shapes.
+                None => self.covered.uncover(path.bounds()),
+            }
+        }
+        if fills && is_visible(state.fill) {
             path.shapes().iter().for_each(|&shape| self.canvas.paint(shape));
         }
         if matches!(operator, "B" | "B*" | "b" | "b*" | "S" | "s") && is_visible(state.stroke) {
@@ -292,18 +319,35 @@ impl PageWalk<'_> {
             let border = (state.line_width * scale / 2.0).abs();
             path.edges().iter().for_each(|edge| self.canvas.paint(edge.with_border(border)));
         }
+        if std::mem::take(&mut drawing.clips) {
+            let clip = path.rectangle().unwrap_or(Bounds::NOWHERE);
+            drawing.state.unclipped = drawing.state.unclipped.intersection(clip);
+        }
+    }
+
+    /// Returns true if nothing is seen of what is behind a rectangle that is filled. A form or a layer may be hidden.
+    fn covers(&self, drawing: &Drawing) -> bool {
+        self.forms.is_empty() && !self.has_layers && drawing.state.fills_opaquely()
     }
 
     /// Paints a picture, which fills the unit square.
     fn paint_picture(&mut self, drawing: &Drawing) {
-        self.canvas.paint(Bounds::of_rectangle((0.0, 0.0), (1.0, 1.0), drawing.state.matrix));
+        let bounds = Bounds::of_rectangle((0.0, 0.0), (1.0, 1.0), drawing.state.matrix);
+        self.canvas.paint(bounds);
+        self.covered.uncover(bounds);
+    }
+
+    /// Paints what may be anywhere on the page.
+    fn paint_all(&mut self) {
+        self.canvas.paint_all();
+        self.covered.uncover(Bounds::EVERYWHERE);
     }
 
     /// Draws a picture or form. Returns `None` if a limit is exceeded.
     fn draw_object(&mut self, drawing: &Drawing, operation: &ContentOp) -> Option<()> {
         let Some(PdfValue::Name(name)) = operation.operands.first() else { return Some(()) };
         if self.forms.len() >= MAX_NESTED_FORMS {
-            self.canvas.paint_all();
+            self.paint_all();
             return Some(());
         }
         let key = (drawing.scope.form, name.clone());
@@ -325,7 +369,7 @@ impl PageWalk<'_> {
                 self.forms.pop();
                 return outcome;
             }
-            DrawnObject::Form(..) => self.canvas.paint_all(),
+            DrawnObject::Form(..) => self.paint_all(),
             DrawnObject::Picture => self.paint_picture(drawing),
             DrawnObject::Missing => {}
         }
@@ -347,140 +391,15 @@ impl PageWalk<'_> {
         })
     }
 
-    /// Draws the text of an operation and returns its visibility.
-    fn draw_text(&mut self, drawing: &mut Drawing, operation: &ContentOp) -> Visibility {
-        if operation.operator == "\""
-            && let Some([word_spacing, character_spacing]) = numbers(operation)
-        {
-            drawing.state.text.word_spacing = word_spacing;
-            drawing.state.text.character_spacing = character_spacing;
-        }
-        if matches!(operation.operator.as_str(), "'" | "\"") {
-            drawing.next_line(0.0, -drawing.state.text.leading);
-        }
-        let strings = strings_of(operation);
-        if drawing.is_hidden() {
-            drawing.offset = None;
-            let has_letters = self.has_letters(drawing, strings);
-            return if has_letters { Visibility::Unseen } else { Visibility::Blank };
-        }
-        let state = &drawing.state;
-        let size = state.text.size.abs() * drawing.line.then(state.matrix).vertical_scale();
-        let is_candidate = |ink: &Ink| ink.is_white || ink.is_transparent || size <= MAX_HIDDEN_SIZE;
-        let ink = state.text_ink().filter(is_candidate);
-        let Some(ink) = ink.filter(|_| !self.has_own_drawings(drawing)) else {
-            if self.paints_symbols && drawing.state.text_ink().is_some() {
-                self.paint_symbols(drawing, strings);
-            }
-            drawing.offset = None;
-            return Visibility::Seen;
-        };
-        let extent = self.extent(drawing, strings);
-        let is_unseen = self.hides(drawing, ink, size, extent.as_ref());
-        drawing.offset = drawing.offset.zip(extent).map(|(offset, extent)| offset + extent.end);
-        match (self.has_letters(drawing, strings), is_unseen) {
-            (false, _) => Visibility::Blank,
-            (true, true) => Visibility::Unseen,
-            (true, false) => Visibility::Seen,
-        }
-    }
-
-    /// Returns true if text is not seen that is drawn at the current position.
-    fn hides(&self, drawing: &Drawing, ink: Ink, size: f32, extent: Option<&TextExtent>) -> bool {
-        let state = &drawing.state;
-        let matrix = drawing.line.then(state.matrix);
-        let is_tiny = size <= MAX_HIDDEN_SIZE
-            && extent.is_some_and(|extent| {
-                let width = (extent.range.1 - extent.range.0) * matrix.horizontal_scale();
-                width <= MAX_HIDDEN_SIZE * extent.glyphs as f32
-            });
-        if is_tiny || ink.is_transparent {
-            return true;
-        }
-        ink.is_white
-            && !state.is_blended
-            && !self.canvas.is_painted(drawing.text_bounds(extent, LETTER_EDGES))
-    }
-
-    /// Paints text that may be a background: symbols such as circles, and glyphs with drawings of their own.
-    fn paint_symbols(&mut self, drawing: &Drawing, strings: &[PdfValue]) {
-        let edges = if self.has_own_drawings(drawing) {
-            let font_bounds = self.document.font_bounds(drawing.scope, &drawing.state.text.font);
-            let edges = font_bounds.map(|bounds| (bounds.lly.min(SYMBOL_EDGES.0), bounds.ury));
-            edges.map_or(SYMBOL_EDGES, |(lower, upper)| (lower, upper.max(SYMBOL_EDGES.1)))
-        } else if self.is_symbolic(drawing, strings) {
-            SYMBOL_EDGES
-        } else {
-            return;
-        };
-        let extent = self.extent(drawing, strings);
-        self.canvas.paint(drawing.text_bounds(extent.as_ref(), edges));
-    }
-
-    /// Returns true for text without letters, digits and punctuation that is not blank.
-    fn is_symbolic(&self, drawing: &Drawing, strings: &[PdfValue]) -> bool {
-        let mut is_blank = true;
-        for string in strings {
-            let PdfValue::Str(bytes) = string else { continue };
-            let decoded = self.document.decode_text(drawing.scope, &drawing.state.text.font, bytes);
-            if decoded.text.contains(is_writing) {
-                return false;
-            }
-            // A glyph may have no character.
-            let is_space = decoded.text.trim().is_empty() && !decoded.text.is_empty();
-            is_blank &= is_space || bytes.is_empty();
-        }
-        !is_blank
-    }
-
-    /// Returns the extent of strings with adjustments between them; `None` if the widths of glyphs are unknown.
-    fn extent(&self, drawing: &Drawing, strings: &[PdfValue]) -> Option<TextExtent> {
-        let text = &drawing.state.text;
-        let mut extent = TextExtent::default();
-        let mut advance = |distance: f32| {
-            extent.end += distance * text.horizontal_scale;
-            extent.range = (extent.range.0.min(extent.end), extent.range.1.max(extent.end));
-        };
-        let mut glyph_count = 0;
-        for string in strings {
-            if let Some(adjustment) = get_number_from_value(string) {
-                advance(-adjustment / 1_000.0 * text.size);
-            }
-            let PdfValue::Str(bytes) = string else { continue };
-            for glyph in self.document.glyph_advances(drawing.scope, &text.font, bytes)? {
-                if glyph.vertical.is_some() {
-                    return None;
-                }
-                let word_spacing = if glyph.is_word_space { text.word_spacing } else { 0.0 };
-                advance(glyph.width / 1_000.0 * text.size + text.character_spacing + word_spacing);
-                glyph_count += 1;
+    /// Returns the unseen text, and true if text may be covered.
+    fn finish(mut self) -> (UnseenText, bool) {
+        let may_be_covered = self.covered.has_covered();
+        if self.is_second_pass {
+            for ((stream, position), is_covered) in self.covered.into_positions() {
+                let visibility = if is_covered { Visibility::Unseen } else { Visibility::Seen };
+                self.streams[stream].visibility[position].merge(visibility);
             }
         }
-        Some(TextExtent { glyphs: glyph_count, ..extent })
-    }
-
-    fn has_letters(&self, drawing: &Drawing, strings: &[PdfValue]) -> bool {
-        strings.iter().any(|string| match string {
-            PdfValue::Str(bytes) => {
-                let decoded = self.document.decode_text(drawing.scope, &drawing.state.text.font, bytes);
-                decoded.text.contains(|character: char| !character.is_whitespace())
-            }
-            _ => false,
-        })
-    }
-
-    /// Returns true for a font whose glyphs may have sizes and colors of their own.
-    fn has_own_drawings(&mut self, drawing: &Drawing) -> bool {
-        let font = &drawing.state.text.font;
-        let document = self.document;
-        let key = (drawing.scope.form, Rc::clone(font));
-        if self.own_drawings.len() >= MAX_FONTS && !self.own_drawings.contains_key(&key) {
-            return true;
-        }
-        *self.own_drawings.entry(key).or_insert_with(|| document.type3_font(drawing.scope, font).is_some())
-    }
-
-    fn finish(self) -> UnseenText {
         let mut positions = HashMap::new();
         for (content, index) in self.indexes {
             let visibility = self.streams[index].visibility.iter().enumerate();
@@ -490,6 +409,7 @@ impl PageWalk<'_> {
                 positions.insert(content, unseen);
             }
         }
-        UnseenText { positions, stroke_count: self.stroke_count, has_layers: self.has_layers }
+        let unseen = UnseenText { positions, stroke_count: self.stroke_count, has_layers: self.has_layers };
+        (unseen, may_be_covered)
     }
 }

@@ -8,20 +8,36 @@ const DIRECTORY_ENTRY: &[u8] = b"PK\x01\x02";
 const NAME_LENGTH_OFFSET: usize = 28;
 const NAME_OFFSET: usize = 46;
 
-/// Returns the kind of Office document by the names in the archive's directory.
+/// Kind of a zip archive by the names in its directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ArchiveKind {
+    /// An Office document.
+    Office(MediaType),
+    /// An archive without a directory, or with a part of that of an Office document.
+    Damaged,
+    /// Any other archive.
+    Other,
+}
+
+/// Returns the kind of an archive by the names in its directory.
 ///
 /// It reads the names alone and allocates nothing. Archives that are stored within the archive come before its own
 /// directory, so the last name decides.
-pub(crate) fn office_type(bytes: &[u8]) -> Option<MediaType> {
-    let (mut has_types, mut kind) = (false, None);
+pub(crate) fn archive_kind(bytes: &[u8]) -> ArchiveKind {
+    let (mut has_names, mut has_types, mut kind) = (false, false, None);
     for offset in memchr::memmem::find_iter(bytes, DIRECTORY_ENTRY) {
         let Some(name) = entry_name(&bytes[offset..]) else { continue };
+        has_names = true;
         has_types |= name == b"[Content_Types].xml";
         let folders = [("word/", MediaType::Docx), ("xl/", MediaType::Xlsx), ("ppt/", MediaType::Pptx)];
         let folder = folders.into_iter().find(|(folder, _)| name.starts_with(folder.as_bytes()));
         kind = folder.map(|(_, media_type)| media_type).or(kind);
     }
-    kind.filter(|_| has_types)
+    match kind {
+        Some(media_type) if has_types => ArchiveKind::Office(media_type),
+        None if has_names && !has_types => ArchiveKind::Other,
+        _ => ArchiveKind::Damaged,
+    }
 }
 
 fn entry_name(entry: &[u8]) -> Option<&[u8]> {
@@ -53,22 +69,24 @@ mod tests {
     fn kinds_are_told_by_the_entries() {
         let types: (&str, &[u8]) = ("[Content_Types].xml", b"<Types/>");
         for (entries, expected) in [
-            (&[types, ("word/document.xml", b"")][..], Some(MediaType::Docx)),
-            (&[types, ("word/embeddings/a.xlsx", b"xl/")], Some(MediaType::Docx)),
-            (&[types, ("xl/workbook.xml", b"")], Some(MediaType::Xlsx)),
-            (&[types, ("ppt/presentation.xml", b"")], Some(MediaType::Pptx)),
-            (&[("word/document.xml", b"")], None),
-            (&[types], None),
+            (&[types, ("word/document.xml", b"")][..], ArchiveKind::Office(MediaType::Docx)),
+            (&[types, ("word/embeddings/a.xlsx", b"xl/")], ArchiveKind::Office(MediaType::Docx)),
+            (&[types, ("xl/workbook.xml", b"")], ArchiveKind::Office(MediaType::Xlsx)),
+            (&[types, ("ppt/presentation.xml", b"")], ArchiveKind::Office(MediaType::Pptx)),
+            (&[("word/document.xml", b"")], ArchiveKind::Damaged),
+            (&[types], ArchiveKind::Damaged),
+            (&[], ArchiveKind::Damaged),
+            (&[("mimetype", b"application/epub+zip"), ("content.opf", b"")], ArchiveKind::Other),
         ] {
-            assert_eq!(office_type(&archive(entries)), expected);
+            assert_eq!(archive_kind(&archive(entries)), expected);
         }
         let nested = archive(&[types, ("xl/workbook.xml", b"")]);
         let outer = archive(&[types, ("ppt/presentation.xml", b""), ("ppt/embeddings/a.xlsx", &nested)]);
-        assert_eq!(office_type(&outer), Some(MediaType::Pptx));
+        assert_eq!(archive_kind(&outer), ArchiveKind::Office(MediaType::Pptx));
         for bytes in
             [&b"PK\x03\x04"[..], b"PK\x03\x04 PK\x01\x02", &[b"PK\x01\x02", &[0xff; 50][..]].concat()]
         {
-            assert_eq!(office_type(bytes), None);
+            assert_eq!(archive_kind(bytes), ArchiveKind::Damaged);
         }
     }
 }

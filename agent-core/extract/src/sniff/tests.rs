@@ -57,3 +57,19 @@ fn encrypted_office_documents_are_recognized() {
     assert_eq!(sniff(&bytes, MediaType::Pptx.as_str()), Some(MediaType::Pptx));
     assert_eq!(sniff(&bytes, ""), Some(MediaType::Docx));
 }
+
+#[test]
+fn damaged_archives_are_what_they_are_declared_as() {
+    let office = [MediaType::Docx, MediaType::Xlsx, MediaType::Pptx];
+    for bytes in [&b"PK\x03\x04"[..], b"PK\x03\x04\x14\0\0\0\x08\0 a part of an archive", b"PK\x05\x06"] {
+        for declared in office {
+            assert_eq!(sniff(bytes, declared.as_str()), Some(declared));
+        }
+        for declared in ["application/zip", "application/pdf", "text/plain", ""] {
+            assert_eq!(sniff(bytes, declared), None, "{declared}");
+        }
+    }
+    // Only the beginning of an archive is one.
+    assert_eq!(sniff(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0\0", MediaType::Docx.as_str()), None);
+    assert_eq!(sniff(b"\0\x03\x04", MediaType::Docx.as_str()), None);
+}

@@ -7,8 +7,8 @@ use agent_core::store_error::StoreError;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::job::{
-    AttemptOutcome, InsertOutcome, Job, JobFilter, JobKind, JobPayload, JobScope, JobStore, NewJob, Step,
-    StepError, StepOutcome, StepResult,
+    AttemptOutcome, InsertOutcome, Job, JobFilter, JobPayload, JobScope, JobStore, NewJob, Step, StepError,
+    StepOutcome, StepResult,
 };
 use crate::schedule::Schedule;
 
@@ -21,20 +21,7 @@ pub(super) fn at(ms: i64) -> Timestamp {
 }
 
 pub(super) fn payload(company: &str, user: &str) -> JobPayload {
-    JobPayload {
-        kind: JobKind::Tool,
-        user_id: user.into(),
-        company_id: company.into(),
-        agent_id: "agent".into(),
-        tool_id: Some("remind".to_owned()),
-        assignment_id: None,
-        arguments: None,
-        message: None,
-        todo_list_id: None,
-        thread_id: None,
-        timezone: None,
-        traceparent: None,
-    }
+    JobPayload::for_tool(company, user, "agent", "remind")
 }
 
 /// Builds a job of a company that is due once, `ms` milliseconds after the start time.

@@ -89,6 +89,29 @@ const MAX_ID_BYTES: usize = 256;
 const MAX_PAYLOAD_BYTES: usize = 64 * 1024;
 
 impl JobPayload {
+    /// Creates the payload of a job that calls a tool without arguments.
+    pub fn for_tool(
+        company_id: impl Into<CompanyId>,
+        user_id: impl Into<UserId>,
+        agent_id: impl Into<AgentId>,
+        tool_id: impl Into<String>,
+    ) -> Self {
+        Self {
+            kind: JobKind::Tool,
+            user_id: user_id.into(),
+            company_id: company_id.into(),
+            agent_id: agent_id.into(),
+            tool_id: Some(tool_id.into()),
+            assignment_id: None,
+            arguments: None,
+            message: None,
+            todo_list_id: None,
+            thread_id: None,
+            timezone: None,
+            traceparent: None,
+        }
+    }
+
     /// Returns the payload without its trace. Two requests for the same work differ in that alone.
     pub fn without_trace(&self) -> Self {
         Self { traceparent: None, ..self.clone() }

@@ -145,24 +145,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::job::{JobKind, NewJob};
+    use crate::job::NewJob;
     use crate::schedule::ScheduleSpec;
 
     fn job() -> Job {
         let now = "2026-03-01T12:00:00Z".parse().unwrap();
         let payload = JobPayload {
-            kind: JobKind::Tool,
-            user_id: "u".into(),
-            company_id: "c".into(),
-            agent_id: "a".into(),
-            tool_id: Some("createTodo".to_owned()),
-            assignment_id: None,
             arguments: json!({"title": "call"}).as_object().cloned(),
-            message: None,
-            todo_list_id: None,
-            thread_id: None,
-            timezone: None,
-            traceparent: None,
+            ..JobPayload::for_tool("c", "u", "a", "createTodo")
         };
         let spec = ScheduleSpec { every_ms: Some(60_000), ..ScheduleSpec::default() };
         Job { id: "j".into(), ..Job::new(NewJob::new(payload, spec.resolve(now).unwrap()), now) }

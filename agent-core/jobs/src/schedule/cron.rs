@@ -61,7 +61,7 @@ pub enum GapPolicy {
     /// Runs once right after the gap, for all skipped times in it.
     #[default]
     RunAfter,
-    /// Does not run.
+    /// The occurrence is skipped.
     Skip,
 }
 

@@ -8,12 +8,15 @@ use serde_json::json;
 use agent_jobs::schedule::ScheduleSpec;
 use serde_json::Value;
 
+use super::calls::SchedulerCall;
 use super::*;
 use crate::memory::MemoryRecords;
 use crate::pulse::user_scope;
-use crate::pulse::{CancelResult, JobControl, JobStatus, JobViewPage};
+use crate::pulse::{CancelResult, JobControl, JobRequest, JobStatus, JobViewPage, ScheduledJob};
 use crate::testing::MemoryPulse;
-use agent_jobs::job::{AttemptOutcome, ClaimRequest, CompanyQuota, JobFilter, JobOrder, JobView, Step};
+use agent_jobs::job::{
+    AttemptOutcome, ClaimRequest, CompanyQuota, JobFilter, JobOrder, JobScope, JobState, JobView, Step,
+};
 
 /// Target of an assignment that may run, with a scheduler service.
 const HERE: SyncTarget = SyncTarget { can_run: true, is_local: false };
@@ -27,7 +30,7 @@ fn assignment(change: Value) -> Assignment {
     serde_json::from_value(base).expect("an assignment")
 }
 
-fn told(assignment: Assignment, job: Option<&str>) -> SyncedState {
+fn sent_state(assignment: Assignment, job: Option<&str>) -> SyncedState {
     let execute_at = Timestamp::UNIX_EPOCH;
     let job = job.map(|id| AssignedJob { job_id: id.into(), occurrence: Some(1), execute_at });
     SyncedState { assignment, version: 1, suspensions: 0, job }
@@ -48,7 +51,7 @@ fn shown(operations: &[SchedulerCall]) -> Vec<String> {
 }
 
 #[test]
-fn what_the_scheduler_is_told() {
+fn calls_bring_the_scheduler_to_the_stored_assignment() {
     let on = || assignment(json!({}));
     let off = || assignment(json!({"schedule": {"enabled": false, "cron": "0 9 * * *"}}));
     let later = || assignment(json!({"schedule": {"enabled": true, "cron": "0 10 * * *"}}));
@@ -66,18 +69,18 @@ fn what_the_scheduler_is_told() {
         ("nothing", None, None, &[]),
         ("made", None, Some(on()), &["schedule assignment:s:2"]),
         ("made, switched off", None, Some(off()), &[]),
-        ("the same", Some(told(on(), Some("j"))), Some(on()), &["confirm j"]),
-        ("switched off", Some(told(on(), Some("j"))), Some(off()), &["cancel all"]),
-        ("still off", Some(told(off(), None)), Some(off()), &[]),
-        ("switched on", Some(told(off(), None)), Some(on()), &["schedule assignment:s:2"]),
-        ("removed", Some(told(on(), Some("j"))), None, &["cancel all"]),
-        ("removed while off", Some(told(off(), None)), None, &[]),
-        ("another time", Some(told(on(), Some("j"))), Some(later()), &["reschedule j"]),
-        ("an interval", Some(told(on(), Some("j"))), Some(often()), &["reschedule j"]),
-        ("another zone", Some(told(on(), Some("j"))), Some(elsewhere()), &replaced),
-        ("another tool", Some(told(on(), Some("j"))), Some(other_tool()), &replaced),
-        ("other arguments", Some(told(on(), Some("j"))), Some(other_arguments()), &replaced),
-        ("another user", Some(told(on(), Some("j"))), Some(other_user()), &replaced),
+        ("the same", Some(sent_state(on(), Some("j"))), Some(on()), &["confirm j"]),
+        ("switched off", Some(sent_state(on(), Some("j"))), Some(off()), &["cancel all"]),
+        ("still off", Some(sent_state(off(), None)), Some(off()), &[]),
+        ("switched on", Some(sent_state(off(), None)), Some(on()), &["schedule assignment:s:2"]),
+        ("removed", Some(sent_state(on(), Some("j"))), None, &["cancel all"]),
+        ("removed while off", Some(sent_state(off(), None)), None, &[]),
+        ("another time", Some(sent_state(on(), Some("j"))), Some(later()), &["reschedule j"]),
+        ("an interval", Some(sent_state(on(), Some("j"))), Some(often()), &["reschedule j"]),
+        ("another zone", Some(sent_state(on(), Some("j"))), Some(elsewhere()), &replaced),
+        ("another tool", Some(sent_state(on(), Some("j"))), Some(other_tool()), &replaced),
+        ("other arguments", Some(sent_state(on(), Some("j"))), Some(other_arguments()), &replaced),
+        ("another user", Some(sent_state(on(), Some("j"))), Some(other_user()), &replaced),
     ];
     for (case, before, after, expected) in cases {
         let operations = pending_calls(before.as_ref(), after.as_ref().map(|after| (after, 2)), HERE);
@@ -96,7 +99,7 @@ fn an_assignment_without_its_tool_has_no_job_until_the_tool_returns() {
         let company = CompanyId::from("c");
         let synced = sync_assignment(&records, &pulse, (&company, "s"), target, Timestamp::UNIX_EPOCH);
         ready(synced).expect("synchronized");
-        pulse.taken()
+        pulse.take_calls()
     };
     let key = format!("assignment:s:{version}");
     assert_eq!(sync(true), [format!("schedule {key}")]);
@@ -105,9 +108,8 @@ fn an_assignment_without_its_tool_has_no_job_until_the_tool_returns() {
     assert_eq!(sync(true), [format!("schedule {key}:1")]);
 }
 
-/// A one-off job that has run under one scheduler is not run again under the next.
 #[test]
-fn what_has_run_elsewhere_is_over() {
+fn a_one_off_job_that_another_scheduler_has_run_is_not_run_again() {
     let once = || assignment(json!({"schedule": {"enabled": true, "executeAt": "2026-01-01T00:00:00Z"}}));
     let local = |occurrence| {
         let job = AssignedJob { job_id: "local-j".into(), occurrence, execute_at: Timestamp::UNIX_EPOCH };
@@ -122,9 +124,10 @@ fn what_has_run_elsewhere_is_over() {
 }
 
 #[test]
-fn jobs_are_cancelled_as_those_of_whom_they_were_for() {
+fn jobs_are_cancelled_in_the_scope_of_their_former_user() {
     let new = assignment(json!({"userId": "v"}));
-    let operations = pending_calls(Some(&told(assignment(json!({})), Some("j"))), Some((&new, 2)), HERE);
+    let operations =
+        pending_calls(Some(&sent_state(assignment(json!({})), Some("j"))), Some((&new, 2)), HERE);
     let [SchedulerCall::Schedule(request), SchedulerCall::CancelJob { scope, .. }] = &operations[..] else {
         panic!("{operations:?}")
     };
@@ -133,7 +136,7 @@ fn jobs_are_cancelled_as_those_of_whom_they_were_for() {
 }
 
 #[test]
-fn what_cannot_be_is_named() {
+fn faults_name_the_field() {
     let schedule = |schedule: Value| json!({ "schedule": schedule });
     for (change, expected) in [
         (json!({}), None),
@@ -152,7 +155,7 @@ fn what_cannot_be_is_named() {
 /// Scheduler double that records its calls and fails as scripted.
 #[derive(Default)]
 struct RecordingPulse {
-    told: Mutex<Vec<String>>,
+    calls: Mutex<Vec<String>>,
     faults: Mutex<VecDeque<Option<PulseError>>>,
 }
 
@@ -161,13 +164,13 @@ impl RecordingPulse {
         Self { faults: Mutex::new(faults.into_iter().collect()), ..Self::default() }
     }
 
-    fn note(&self, text: String) -> Result<(), PulseError> {
-        self.told.lock().expect("unpoisoned").push(text);
+    fn record(&self, text: String) -> Result<(), PulseError> {
+        self.calls.lock().expect("unpoisoned").push(text);
         self.faults.lock().expect("unpoisoned").pop_front().flatten().map_or(Ok(()), Err)
     }
 
-    fn taken(&self) -> Vec<String> {
-        std::mem::take(&mut self.told.lock().expect("unpoisoned"))
+    fn take_calls(&self) -> Vec<String> {
+        std::mem::take(&mut self.calls.lock().expect("unpoisoned"))
     }
 }
 
@@ -175,7 +178,7 @@ impl RecordingPulse {
 impl Pulse for RecordingPulse {
     async fn schedule_job(&self, job: &JobRequest) -> Result<ScheduledJob, PulseError> {
         let key = job.idempotency_key.clone().expect("a key");
-        self.note(format!("schedule {key}"))?;
+        self.record(format!("schedule {key}"))?;
         Ok(ScheduledJob { job_id: format!("job of {key}").into(), execute_at: Timestamp::UNIX_EPOCH })
     }
 
@@ -184,7 +187,7 @@ impl Pulse for RecordingPulse {
     }
 
     async fn cancel_job(&self, _: &JobScope, id: &JobId) -> Result<CancelResult, PulseError> {
-        self.note(format!("cancel {id}"))?;
+        self.record(format!("cancel {id}"))?;
         Ok(CancelResult::default())
     }
 
@@ -194,7 +197,7 @@ impl Pulse for RecordingPulse {
         id: &JobId,
         _: &ScheduleSpec,
     ) -> Result<ScheduledJob, PulseError> {
-        self.note(format!("reschedule {id}"))?;
+        self.record(format!("reschedule {id}"))?;
         Ok(ScheduledJob { job_id: id.into(), execute_at: Timestamp::UNIX_EPOCH })
     }
 
@@ -211,7 +214,7 @@ impl Pulse for RecordingPulse {
     }
 
     async fn cancel_jobs_for_assignment(&self, _: &JobScope, id: &str) -> Result<u64, PulseError> {
-        self.note(format!("cancel all of {id}"))?;
+        self.record(format!("cancel all of {id}"))?;
         Ok(1)
     }
 
@@ -242,11 +245,11 @@ fn save(records: &MemoryRecords, assignment: &Assignment) -> u64 {
 fn synced(records: &MemoryRecords, pulse: &RecordingPulse, second: i64) -> Result<Vec<String>, String> {
     let now = Timestamp::from_second(second).expect("a time");
     let synced = ready(sync_assignment(records, pulse, (&"c".into(), "s"), HERE, now));
-    synced.map(|()| pulse.taken()).map_err(|error| error.to_string())
+    synced.map(|()| pulse.take_calls()).map_err(|error| error.to_string())
 }
 
 #[test]
-fn the_scheduler_is_told_once_of_each_change() {
+fn each_change_is_sent_to_the_scheduler_once() {
     let (records, pulse) = (MemoryRecords::default(), RecordingPulse::default());
     assert_eq!(synced(&records, &pulse, 0), Ok(vec![]));
     let version = save(&records, &assignment(json!({})));
@@ -263,16 +266,16 @@ fn the_scheduler_is_told_once_of_each_change() {
 }
 
 #[test]
-fn what_was_interrupted_is_done_again_from_its_beginning() {
+fn an_interrupted_synchronization_is_repeated_from_its_beginning() {
     let records = MemoryRecords::default();
     let unavailable = || Some(PulseError::Unavailable("away".into()));
     // The third call, which cancels the replaced job, fails.
     let pulse = RecordingPulse::failing([None, None, unavailable()]);
     let first = save(&records, &assignment(json!({})));
-    synced(&records, &pulse, 0).expect("told");
+    synced(&records, &pulse, 0).expect("synchronized");
     let second = save(&records, &assignment(json!({"toolId": "remember"})));
     assert_eq!(synced(&records, &pulse, 0), Err("the scheduler is unavailable".to_owned()));
-    pulse.taken();
+    pulse.take_calls();
     let again =
         vec![format!("schedule assignment:s:{second}"), format!("cancel job of assignment:s:{first}")];
     assert_eq!(synced(&records, &pulse, 0), Ok(again));
@@ -284,9 +287,9 @@ fn a_job_that_is_gone_is_made_anew() {
         let records = MemoryRecords::default();
         let pulse = RecordingPulse::failing([None, Some(fault)]);
         save(&records, &assignment(json!({})));
-        synced(&records, &pulse, 0).expect("told");
+        synced(&records, &pulse, 0).expect("synchronized");
         let version = save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
-        let synced_assignment = synced(&records, &pulse, 0).expect("told");
+        let synced_assignment = synced(&records, &pulse, 0).expect("synchronized");
         assert_eq!(synced_assignment[1], format!("schedule assignment:s:{version}"));
     }
 }
@@ -337,22 +340,22 @@ async fn an_unchanged_assignment_gets_a_job_in_place_of_a_cancelled_one() {
 }
 
 #[test]
-fn one_tells_at_a_time_and_a_lease_ends() {
+fn one_process_at_a_time_synchronizes_until_its_lease_expires() {
     let (records, pulse) = (MemoryRecords::default(), RecordingPulse::default());
     save(&records, &assignment(json!({})));
     let link = AssignmentSync { last_sent: None, busy_until: Timestamp::from_second(100).ok() };
     ready(records.put_as(&sync_key(&"c".into(), "s").expect("a key"), &link, Precondition::Any))
         .expect("put");
     assert!(synced(&records, &pulse, 99).is_err());
-    assert_eq!(pulse.taken(), Vec::<String>::new());
-    assert_eq!(synced(&records, &pulse, 100).expect("told").len(), 1);
+    assert_eq!(pulse.take_calls(), Vec::<String>::new());
+    assert_eq!(synced(&records, &pulse, 100).expect("synchronized").len(), 1);
 }
 
 #[test]
 fn the_next_occurrence_is_remembered_as_long_as_its_number_is_known() {
     let (records, pulse) = (MemoryRecords::default(), RecordingPulse::default());
     let version = save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
-    synced(&records, &pulse, 0).expect("told");
+    synced(&records, &pulse, 0).expect("synchronized");
     let job_id = JobId::from(format!("job of assignment:s:{version}"));
     let company = CompanyId::from("c");
     let run = |occurrence, by_scheduler, second| {

@@ -110,7 +110,7 @@ impl Refresh {
         self.replace(record, |stored| StoredTokens { lease, is_unsure, ..stored }).await
     }
 
-    /// Gives the lease back. If that fails, the lease ends by itself.
+    /// Releases the lease. If that fails, the lease expires.
     async fn release(&self, record: Record<StoredTokens>) {
         let released = self.replace(record, |stored| StoredTokens { lease: None, ..stored }).await;
         if let Err(error) = released {

@@ -111,7 +111,7 @@ where
     }
 }
 
-/// Does the work of a task. If it is dropped, its entry is removed and its callers are woken as well.
+/// Executes a task. If the future is dropped, the task's entry is removed and its callers are woken as well.
 async fn complete<K: Eq + Hash, T>(
     mut outcome: OwnedMutexGuard<Option<T>>,
     entry: RunningEntry<K, T>,

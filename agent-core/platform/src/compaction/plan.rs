@@ -115,8 +115,8 @@ impl<'a> Sizes<'a> {
         }
     }
 
-    /// Returns the size of the history up to the user message at `end`, in a form.
-    fn of(&self, form: HistoryForm, end: usize) -> usize {
+    /// Returns the tokens of the history up to the user message at `end`, in a form.
+    fn history_tokens(&self, form: HistoryForm, end: usize) -> usize {
         let HistoryForm { summarized, cleared } = form;
         let cleared = cleared.clamp(summarized, end);
         let summary = if summarized > 0 { self.limits.summary_tokens } else { 0 };
@@ -135,7 +135,7 @@ pub(super) fn plan(entries: &[PlanEntry], limits: PlanLimits) -> CompactionPlan 
     let sizes = Sizes::new(entries, limits);
     let mut plan = CompactionPlan::default();
     for turn in 0..users.len() {
-        let size = sizes.of(plan.form, users[turn]);
+        let size = sizes.history_tokens(plan.form, users[turn]);
         if size > limits.planned_above() && plan.next.is_none() {
             plan.next = next_form(&sizes, plan.form, &users, turn);
         }
@@ -144,7 +144,7 @@ pub(super) fn plan(entries: &[PlanEntry], limits: PlanLimits) -> CompactionPlan 
         }
         plan.apply();
         // A single turn may be longer than the distance between the thresholds.
-        if sizes.of(plan.form, users[turn]) > limits.applied_above() {
+        if sizes.history_tokens(plan.form, users[turn]) > limits.applied_above() {
             plan.next = next_form(&sizes, plan.form, &users, turn);
             plan.apply();
         }
@@ -172,17 +172,19 @@ fn next_form(sizes: &Sizes<'_>, form: HistoryForm, users: &[usize], turn: usize)
     let kept_results = results.take(keep_tool_results).last().unwrap_or(end);
     let mut next = HistoryForm { cleared: form.cleared.max(first_kept.min(kept_results)), ..form };
     let shortest_form = HistoryForm { summarized: next.summarized.max(first_kept), ..next };
-    if sizes.of(next, end) > target && sizes.of(shortest_form, end) > sizes.limits.applied_above() {
+    if sizes.history_tokens(next, end) > target
+        && sizes.history_tokens(shortest_form, end) > sizes.limits.applied_above()
+    {
         // The kept part of the former turns is too large.
         next.cleared = end;
     }
-    if sizes.of(next, end) > target {
+    if sizes.history_tokens(next, end) > target {
         next.summarized = fitting_turn(sizes, next, &users[..=turn], first_kept, target);
     }
-    if sizes.of(next, end) > sizes.limits.applied_above() {
+    if sizes.history_tokens(next, end) > sizes.limits.applied_above() {
         next.summarized = fitting_turn(sizes, next, &users[..=turn], end, target);
     }
-    let (before, after) = (sizes.of(form, end), sizes.of(next, end));
+    let (before, after) = (sizes.history_tokens(form, end), sizes.history_tokens(next, end));
     let is_enough =
         before.saturating_sub(after) >= available / MIN_GAIN_PART || (before > available && after < before);
     (next != form && is_enough).then_some(next)
@@ -192,7 +194,8 @@ fn next_form(sizes: &Sizes<'_>, form: HistoryForm, users: &[usize], turn: usize)
 fn fitting_turn(sizes: &Sizes<'_>, form: HistoryForm, users: &[usize], last: usize, target: usize) -> usize {
     let end = users.last().copied().unwrap_or_default();
     let mut candidates = users.iter().copied().filter(|begin| (form.summarized + 1..=last).contains(begin));
-    let fits = |begin: &usize| sizes.of(HistoryForm { summarized: *begin, ..form }, end) <= target;
+    let fits =
+        |begin: &usize| sizes.history_tokens(HistoryForm { summarized: *begin, ..form }, end) <= target;
     candidates.clone().find(fits).or_else(|| candidates.next_back()).unwrap_or(form.summarized)
 }
 
@@ -228,7 +231,7 @@ mod tests {
     }
 
     fn size(entries: &[PlanEntry], form: HistoryForm) -> usize {
-        Sizes::new(entries, LIMITS).of(form, entries.len() - 1)
+        Sizes::new(entries, LIMITS).history_tokens(form, entries.len() - 1)
     }
 
     #[test]

@@ -24,7 +24,7 @@ thread_local! {
     static HASHED_MESSAGES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Everything but the messages that a hash depends on, and the owner of the history.
+/// Key of a history's hashes: its owner, and all that a hash depends on besides the messages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct PrefixKey {
     pub(super) owner: SummaryOwner,

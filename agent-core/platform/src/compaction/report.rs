@@ -74,7 +74,7 @@ impl Shortened {
     }
 }
 
-/// Account of what was done to a history, with the summary that is made after the run.
+/// Report of the changes to a history, with the summary that is made after the run.
 pub(super) struct CompactionReport {
     /// `None` if the history was sent as it is.
     pub(super) shortened: Option<Shortened>,

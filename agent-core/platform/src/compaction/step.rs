@@ -30,7 +30,7 @@ const SUMMARY_PART: usize = 16;
 /// Limit on the user's own words beside a summary in tokens, and their part of the tokens for the history.
 const MAX_WORDS_TOKENS: usize = 4_000;
 const WORDS_PART: usize = 25;
-/// Tokens of what is around a summary and the user's words.
+/// Tokens of the text around a summary and the user's words.
 const BLOCK_TOKENS: usize = 96;
 /// Tokens of the tags around a turn's context.
 const CONTEXT_TAG_TOKENS: usize = 8;
@@ -82,7 +82,7 @@ fn history_tokens(assembly: &AssemblyInput<'_>) -> usize {
     assembly.history.iter().map(|message| message.tokens(&*assembly.counter)).sum()
 }
 
-/// Returns the tokens of what is the same in all turns of a conversation: the stable fragments and the tools.
+/// Returns the tokens that are the same in all turns of a conversation: those of stable fragments and tools.
 fn constant_tokens(assembly: &AssemblyInput<'_>) -> usize {
     let counter = &*assembly.counter;
     let stable = assembly.fragments.iter().filter(|fragment| is_constant(fragment.stability));
@@ -320,7 +320,7 @@ fn owner(turn: &TurnInput) -> SummaryOwner {
     }
 }
 
-/// Puts the shortened history into the prompt.
+/// Replaces the prompt's history by the shortened one.
 fn replace_history(
     assembly: &mut AssemblyInput<'_>,
     history: &History,

@@ -33,6 +33,7 @@ pub async fn documents(make: impl AsyncFn() -> Arc<dyn Inventory>) {
     extraction::an_unavailable_extractor_is_tried_again(&bench().await).await;
     extraction::a_text_is_extracted_again(&bench().await).await;
     extraction::a_text_of_another_extractor_is_extracted_again(&bench().await).await;
+    extraction::a_text_is_a_version_whatever_the_state_of_its_extraction(&bench().await).await;
     extraction::companies_take_turns(&bench().await).await;
     extraction::a_document_is_renamed_during_its_extraction(&bench().await).await;
     extraction::a_deleted_document_gets_no_text(&bench().await).await;

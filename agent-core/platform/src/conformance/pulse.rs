@@ -5,9 +5,7 @@ use std::sync::Arc;
 use agent_core::conformance::{OpenWorkCounter, Scenario, drop_in_progress, wait_until_idle, with_timeout};
 use agent_core::ids::JobId;
 use agent_core::new_id;
-use agent_jobs::job::{
-    JobFilter, JobKind, JobOrder, JobPayload, JobScope, JobState, JobView, MAX_JOBS_PER_PAGE,
-};
+use agent_jobs::job::{JobFilter, JobOrder, JobPayload, JobScope, JobState, JobView, MAX_JOBS_PER_PAGE};
 use agent_jobs::schedule::ScheduleSpec;
 use futures_util::future::join_all;
 use serde_json::json;
@@ -79,18 +77,10 @@ fn scope_of(company: &str, user: &str) -> JobScope {
 
 fn request(company: &str, user: &str) -> JobRequest {
     let payload = JobPayload {
-        kind: JobKind::Tool,
-        user_id: user.into(),
-        company_id: company.into(),
-        agent_id: "agent".into(),
-        tool_id: Some("remind".to_owned()),
-        assignment_id: None,
         arguments: json!({"title": "tea", "n": [1, {"deep": null}]}).as_object().cloned(),
-        message: None,
-        todo_list_id: None,
-        thread_id: None,
         timezone: Some("Europe/Berlin".to_owned()),
         traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
+        ..JobPayload::for_tool(company, user, "agent", "remind")
     };
     JobRequest::new(payload, delay(FAR_MS))
 }

@@ -15,14 +15,14 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 
 use super::records::SharedRecords;
-use crate::records::{Precondition, Records};
+use crate::records::{Key, Precondition, Records, RecordsExt as _};
 use crate::retrieval::{
     DocumentRetriever, DocumentSearch, EmbedderSkip, EmbedderUse, RetrievalEmbedder, Retriever as _,
     RetrieverConfig, SearchResult, SkipReason,
 };
 use crate::workspace::{
-    Document, IndexReplacement, IndexStatus, IndexedDocument, delete_document, index_key,
-    replace_document_index, save_document,
+    Document, IndexReplacement, IndexStatus, IndexedDocument, collection, delete_document,
+    document_index_status, get_document, index_key, replace_document_index, save_document,
 };
 
 /// Words of the documents and the queries. Documents of equal words tie, which the order of ids decides.
@@ -271,7 +271,7 @@ async fn store_vectors(
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
     let embeddings = embedder.embed(&inputs, EmbedRole::Document).await.expect("vectors");
     let index = index.with_embeddings(&embedder.id, text, &chunks, &embeddings).expect("as many as chunks");
-    let document = IndexedDocument { id: id.to_owned(), version };
+    let document = IndexedDocument { id: id.to_owned(), version, source_digest: None };
     let (status, encoded) = (IndexStatus::of(&index), index.encode());
     let key = index_key(&"c".into(), id).expect("a valid key");
     let replaced = records.versions(&[key]).await.expect("the store answers").pop().flatten();
@@ -358,7 +358,8 @@ async fn dropped_vectors_are_gone_for_every_process(records: SharedRecords) {
     assert_eq!(skips().await, [None::<EmbedderSkip>; 2], "every process uses the new vectors");
 }
 
-/// The index of a long text of different words needs several records, and is gone with the document.
+/// The index of a long text of different words needs several records, stays while the text is the same, and is gone with the
+/// document.
 async fn long_indexes_are_stored_in_pieces(records: SharedRecords) {
     let words: Vec<String> = (1..30_000).map(made_up_word).collect();
     let text = words.join(" ");
@@ -368,6 +369,15 @@ async fn long_indexes_are_stored_in_pieces(records: SharedRecords) {
     let hits = |found: &SearchResult| found.ranking.hits.len();
     assert_eq!(hits(&search(&retriever(&records), "c", &ids, word).await), 1);
     assert_eq!(hits(&search(&retriever(&records), "c", &ids, word).await), 1, "by the stored index");
+    let company_id = CompanyId::from("c");
+    let stored = get_document(&*records, &company_id, "long").await.expect("the store answers");
+    let mut document = stored.expect("it is stored").value;
+    document.owner_id = Some("bob".into());
+    let key = Key::new(&company_id, collection::DOCUMENTS, "long").expect("a valid key");
+    let version = records.put_as(&key, &document, Precondition::Any).await.expect("the store answers");
+    assert_eq!(hits(&search(&retriever(&records), "c", &ids, word).await), 1, "with another owner");
+    let status = document_index_status(&*records, &company_id, "long", version).await;
+    assert!(status.expect("the store answers").is_some(), "the index has the version of the document");
     delete_document(&*records, &"c".into(), "long", Precondition::Any).await.expect("deleted");
     let kept = records.count(&crate::records::Collection::new("c", "documentIndexes").expect("a name")).await;
     assert_eq!(kept.expect("counted"), 0, "the index is gone with the document");

@@ -31,7 +31,7 @@ impl AgentFeedback {
 pub struct RatedMessage {
     /// Role of the message.
     pub role: &'static str,
-    /// Its text.
+    /// Text of the message.
     pub content: String,
 }
 
@@ -66,7 +66,7 @@ impl FeedbackPage {
     }
 }
 
-/// Place in an agent's feedback, which is in descending order of time and id.
+/// Position in an agent's feedback, which is in descending order of time and id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FeedbackCursor {
     /// Time of the rating, in milliseconds since 1970.

@@ -5,8 +5,8 @@
 //! calls become nodes. The cost is linear in nodes and messages.
 //!
 //! - An element is *known* if its id is a node's, a client's or a turn's, or if its role and content equal those of a
-//!   node at the place that the walk has come to. The walk begins at the root and prefers the path to the head.
-//! - An unknown assistant or tool message stands for the answer that is stored at its place.
+//!   node at the position that the walk has reached. The walk begins at the root and prefers the path to the head.
+//! - An unknown assistant or tool message stands for the answer that is stored at its position.
 //! - User messages before the first known element are ignored; those after the last one are new.
 //! - A known user message with other content is an edit: a sibling of the newest node with that id.
 //! - If the list ends with a known user message, its answer is made again.

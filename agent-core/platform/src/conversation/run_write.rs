@@ -1,4 +1,4 @@
-//! Writes of a run: its place in the queue, its beginning and its end.
+//! Writes of a run: its position in the queue, its beginning and its end.
 
 use agent_core::ids::{AgentId, RunId};
 use jiff::{SignedDuration, Timestamp};
@@ -127,7 +127,7 @@ pub struct BegunRun {
     pub run: Run,
     /// Nodes that were added.
     pub nodes: Vec<Node>,
-    /// Places and identity of these nodes.
+    /// Positions and identity of these nodes.
     pub links: Vec<NodeLink>,
 }
 
@@ -168,7 +168,7 @@ pub struct EndedRun {
     pub run: Run,
     /// Nodes that were added.
     pub nodes: Vec<Node>,
-    /// Places and identity of these nodes.
+    /// Positions and identity of these nodes.
     pub links: Vec<NodeLink>,
     /// Context that was stored with the turn; `None` if none was sent, or it was left out.
     pub context: Option<SentContext>,

@@ -35,7 +35,7 @@ pub enum CircuitState {
     Closed,
     /// No call is made.
     Open,
-    /// One call is made to find out whether the model answers again.
+    /// A single call tests whether the model answers again.
     HalfOpen,
 }
 

@@ -38,7 +38,7 @@ pub struct RoundHistory {
 /// Step after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextStep {
-    /// The same call again, after a wait.
+    /// Repeat the same call after a wait.
     Repeat {
         /// The wait.
         wait: Duration,

@@ -57,7 +57,7 @@ fn check(tool: &ToolSpec) -> Result<(), FieldError> {
     Ok(())
 }
 
-/// Checks the name of a tool, and returns what it must have.
+/// Checks the name of a tool. The error states the rule.
 fn check_name(name: &str) -> Result<(), String> {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
     if (1..=MAX_NAME_CHARS).contains(&name.len()) && name.chars().all(is_letter) {

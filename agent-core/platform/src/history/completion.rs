@@ -39,7 +39,7 @@ pub struct CompletionRequest {
     pub calls_in_parallel: bool,
 }
 
-/// Reads a request for a chat completion. `thread_id` names the thread in which the run is kept.
+/// Reads a request for a chat completion. `thread_id` names the thread in which the run is stored.
 ///
 /// # Errors
 /// The first field that is missing, invalid, over its limits, or not supported; a conversation that does not end with a

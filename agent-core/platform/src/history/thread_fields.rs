@@ -12,10 +12,10 @@ use super::sources::{FieldSources, is_of_ai_sdk};
 use super::{FieldError, MAX_ID_BYTES, MAX_LIST_ITEMS, MAX_MESSAGES};
 use crate::conversation::{Envelope, MAX_METADATA_BYTES, MAX_TITLE_CHARS, ParentChoice, UiTrigger};
 
-/// Fields of a chat request that concern its thread. They have no effect on a run that is not kept.
+/// Fields of a chat request that concern its thread. They have no effect on a run that is not stored.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ThreadFields {
-    /// Field `store`: keeps the run, or does not keep it.
+    /// Field `store`: true to store the run, false not to store it.
     pub store: Option<bool>,
     /// Field `history`.
     pub history: HistorySource,

@@ -65,7 +65,7 @@ impl IngestionState {
         Ok(Ok(WrittenText { pieces, extracted }))
     }
 
-    /// Gives the text of an upload to its document.
+    /// Stores the text of an upload in its document.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if the claim was lost or the document was deleted or replaced; errors of the store.

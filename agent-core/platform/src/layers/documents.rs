@@ -243,7 +243,7 @@ impl DocumentsLayer {
     /// Creates the fragment that names documents of which nothing is shown, by their sizes in bytes.
     fn left_out(&self, sizes: &[usize]) -> Fragment {
         let text = format!("## More documents\n\n{} more documents are left out here.", sizes.len());
-        self.note("docs-left-out", text, sizes)
+        self.omission_note("docs-left-out", text, sizes)
     }
 
     /// Reads the documents of the role and decides which of them stand in the prompt: in their order, those for which
@@ -305,7 +305,7 @@ impl DocumentsLayer {
         Ok(Some(settings.retriever.search(search).await?))
     }
 
-    /// Chooses fragments of what was found.
+    /// Chooses fragments of the search result, and reports them.
     fn report(
         &self,
         turn: &TurnInput,
@@ -333,11 +333,11 @@ impl DocumentsLayer {
                 "## More documents\n\n{count} documents are too long to stand here. They are searched for each message."
             ),
         };
-        Some(self.note("docs-searched", text, &sizes))
+        Some(self.omission_note("docs-searched", text, &sizes))
     }
 
     /// Creates a fragment about documents of which nothing is shown, by their sizes in bytes.
-    fn note(&self, id: &'static str, text: String, sizes: &[usize]) -> Fragment {
+    fn omission_note(&self, id: &'static str, text: String, sizes: &[usize]) -> Fragment {
         let omitted_bytes = Some(sizes.iter().sum());
         let origin = StoredOrigin { kind: "document", omitted_bytes, ..StoredOrigin::default() };
         Fragment::new(id, self.name(), Stability::Agent, self.cache.part(text)).with_origin(origin)

@@ -63,7 +63,7 @@ impl ProcessLease {
         Ok(Some((write, until)))
     }
 
-    /// Notes that an extension is stored.
+    /// Records that an extension is stored.
     pub(super) fn confirm(&self, until: Timestamp) {
         let mut stored = self.until.lock().unwrap_or_else(PoisonError::into_inner);
         *stored = until.max(*stored);

@@ -8,9 +8,10 @@ use agent_core::tool::{Caller, ExecutionContext, ToolError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+use url::form_urlencoded;
 
 use super::redact::Redactor;
-use super::request::check_header_name;
+use super::request::{check_header_name, is_token};
 use super::{ToolSettingsError, settings};
 use crate::jwt;
 
@@ -18,6 +19,8 @@ use crate::jwt;
 pub(super) const IDENTITY_HEADER: &str = "X-Agent-Identity";
 /// Lifetime of a signed identity, in seconds.
 pub(super) const IDENTITY_SECONDS: u64 = 60;
+/// Maximum length of the name of a query parameter with a secret, in bytes.
+const MAX_QUERY_NAME_BYTES: usize = 64;
 
 /// Credential of a tool.
 pub(super) struct Credential {
@@ -38,6 +41,10 @@ enum CredentialKind {
     Basic { user: String },
     /// A header of this name.
     Header { name: String },
+    /// A parameter of the query, of this name.
+    Query { name: String },
+    /// A cookie of this name (RFC 6265).
+    Cookie { name: String },
 }
 
 /// Claims of a signed identity.
@@ -71,10 +78,21 @@ impl Credential {
         let kind: CredentialKind = settings::read(settings).map_err(in_auth)?;
         match &kind {
             CredentialKind::Basic { user } if user.contains(':') || user.chars().any(char::is_control) => {
-                return Err(ToolSettingsError::new("auth.user", "has a character that is not allowed"));
+                return Err(ToolSettingsError::new(
+                    "auth.user",
+                    "must not have a colon or a control character",
+                ));
             }
             CredentialKind::Header { name } => {
                 check_header_name(name).map_err(|message| ToolSettingsError::new("auth.name", message))?;
+            }
+            CredentialKind::Query { name } if !is_query_name(name) => {
+                let message =
+                    format!("must have 1 to {MAX_QUERY_NAME_BYTES} bytes, none of them a control character");
+                return Err(ToolSettingsError::new("auth.name", message));
+            }
+            CredentialKind::Cookie { name } if !is_token(name) => {
+                return Err(ToolSettingsError::new("auth.name", "is not the name of a cookie"));
             }
             _ => {}
         }
@@ -90,7 +108,7 @@ impl Credential {
             redactor.add(secret.clone());
         }
         let (name, value) = match &self.kind {
-            CredentialKind::None => return Ok(None),
+            CredentialKind::None | CredentialKind::Query { .. } => return Ok(None),
             CredentialKind::Bearer => ("Authorization", format!("Bearer {}", self.secret()?.expose())),
             CredentialKind::Basic { user } => {
                 let pair = STANDARD.encode(format!("{user}:{}", self.secret()?.expose()));
@@ -98,8 +116,39 @@ impl Credential {
                 ("Authorization", format!("Basic {pair}"))
             }
             CredentialKind::Header { name } => (name.as_str(), self.secret()?.expose().to_owned()),
+            CredentialKind::Cookie { name } => {
+                let value = self.secret()?.expose();
+                if !is_cookie_value(value) {
+                    let message = "the tool's credential has characters that are not allowed in a cookie";
+                    return Err(ToolError::Unavailable(message.to_owned()));
+                }
+                ("Cookie", format!("{name}={value}"))
+            }
         };
         Ok(Some((name.to_owned(), Secret::new(value))))
+    }
+
+    /// Returns the name of the query parameter with the secret, if the credential is one.
+    pub(super) fn query_name(&self) -> Option<&str> {
+        match &self.kind {
+            CredentialKind::Query { name } => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Returns the query parameter of the credential, and adds its secrets to `redactor`, as they are and as they are encoded in
+    /// the address, which a service may repeat.
+    ///
+    /// # Errors
+    /// The secret is missing.
+    pub(super) fn query(&self, redactor: &mut Redactor) -> Result<Option<(String, Secret)>, ToolError> {
+        let Some(name) = self.query_name() else { return Ok(None) };
+        let secret = self.secret()?;
+        let encoded: String = form_urlencoded::byte_serialize(secret.expose().as_bytes()).collect();
+        redactor.add(Secret::new(encoded.replace('+', "%20")));
+        redactor.add(Secret::new(encoded));
+        redactor.add(secret.clone());
+        Ok(Some((name.to_owned(), secret.clone())))
     }
 
     /// Returns the header with the identity of the call's user, for the receiver `audience`.
@@ -136,4 +185,13 @@ impl Credential {
         let secret = self.secret.as_ref().filter(|secret| !secret.expose().is_empty() && !secret.is_mask());
         secret.ok_or_else(|| ToolError::Unavailable("the tool's credential is not configured".to_owned()))
     }
+}
+
+fn is_query_name(name: &str) -> bool {
+    (1..=MAX_QUERY_NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control)
+}
+
+/// Returns true for a value of a cookie without quotes (RFC 6265, section 4.1.1).
+fn is_cookie_value(value: &str) -> bool {
+    value.bytes().all(|byte| byte.is_ascii_graphic() && !b"\",;\\".contains(&byte))
 }

@@ -164,6 +164,10 @@ impl HttpTool {
             .map_err(|message| ToolSettingsError::new("inputSchema", message))?;
         let credential = Credential::parse(tool.auth.as_ref())?;
         let request = RequestTemplate::parse(&settings.request)?;
+        if let Some(name) = credential.query_name().filter(|name| request.has_query_parameter(name)) {
+            let path = format!("request.query.{name}");
+            return Err(ToolSettingsError::new(path, "is the parameter that auth sets"));
+        }
         check_arguments(&settings.input_schema, &request)?;
         settings.result.check()?;
         let timeout_ms = settings.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS);

@@ -13,6 +13,7 @@ use super::fingerprint::fingerprint;
 use super::pins::{AgentPins, ServerPins, ToolStatus};
 use super::registry::{OwnToolKind, OwnToolRegistry};
 use super::server_calls::{ServerCalls, fingerprints};
+use super::settings::list_names;
 use super::tool_server::{ToolDefinition, ToolServer};
 use super::{MAX_DEFINITION_BYTES, parse_http_tools, parse_servers};
 use crate::records::StoreError;
@@ -95,8 +96,11 @@ pub struct DiscoveredTool {
 #[non_exhaustive]
 pub enum InspectionError {
     /// The role has no valid server of this id.
-    #[error("is not the id of a tool server of the agent")]
-    UnknownServer,
+    #[error("{}", unknown_server(.known))]
+    UnknownServer {
+        /// Ids of the role's valid servers.
+        known: Vec<String>,
+    },
     /// A tool cannot be pinned. The message follows the tool's name.
     #[error("{tool} {message}")]
     NotPinnable {
@@ -114,6 +118,13 @@ pub enum InspectionError {
     /// A call of the store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+fn unknown_server(known: &[String]) -> String {
+    match known {
+        [] => "is not the id of a tool server: the agent has none".to_owned(),
+        known => format!("is not the id of a tool server of the agent, which has {}", list_names(known)),
+    }
 }
 
 impl From<ToolError> for InspectionError {
@@ -218,11 +229,18 @@ impl OwnToolRegistry {
         for (name, fingerprint) in accepted {
             let not_pinnable = |message: String| InspectionError::NotPinnable { tool: name.clone(), message };
             if !server.tools.contains(name) {
-                return Err(not_pinnable("is not a tool that the role names".to_owned()));
+                let names = list_names(&server.tools);
+                return Err(not_pinnable(format!("is not a tool that the role names: {names}")));
             }
             let definition = live.iter().find(|tool| tool.name == *name);
-            let definition =
-                definition.ok_or_else(|| not_pinnable("is not a tool of the server".to_owned()))?;
+            let definition = definition.ok_or_else(|| {
+                let is_live = |name: &&String| live_fingerprints.contains_key(*name);
+                let names = list_names(server.tools.iter().filter(is_live));
+                let names = if names.is_empty() { "none".to_owned() } else { names };
+                not_pinnable(format!(
+                    "is not a tool of the server, which has of those that the role names: {names}"
+                ))
+            })?;
             if live_fingerprints.get(name) != Some(fingerprint) {
                 return Err(InspectionError::Changed(name.clone()));
             }
@@ -257,9 +275,13 @@ impl OwnToolRegistry {
     }
 
     fn server(&self, role: &RoleBlock, id: &str) -> Result<(&ServerCalls, Arc<ToolServer>), InspectionError> {
-        let calls = self.server_calls.as_ref().ok_or(InspectionError::UnknownServer)?;
-        let server = parse_servers(&role.content.own_tools).into_iter().find(|server| server.id == id);
-        Ok((calls, server.ok_or(InspectionError::UnknownServer)?))
+        let servers = parse_servers(&role.content.own_tools);
+        let found = servers.iter().find(|server| server.id == id).cloned();
+        let (Some(calls), Some(server)) = (&self.server_calls, found) else {
+            let known = servers.iter().map(|server| server.id.clone()).collect();
+            return Err(InspectionError::UnknownServer { known });
+        };
+        Ok((calls, server))
     }
 
     /// Returns the size of the definitions of all own tools that are not of this server.

@@ -5,7 +5,7 @@ use std::ptr;
 
 use serde_json::{Map, Value, json};
 
-use super::schema::local_pointer;
+use crate::schema_steps::local_pointer;
 
 /// Keywords that vendors refuse at the top.
 const REFUSED_KEYWORDS: [&str; 5] = ["allOf", "anyOf", "enum", "not", "oneOf"];

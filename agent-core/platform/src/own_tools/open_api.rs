@@ -10,11 +10,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::definition::HttpTool;
-use super::settings::read;
+use super::settings::{list_names, read};
 use super::tool_server::{check_group_id, parse_server_url};
 use super::{MAX_OWN_TOOLS, ToolSettingsError};
 
 use document::OpenApiDocument;
+use operation::CredentialParameter;
 
 /// Maximum length of an operation's key, in bytes.
 const MAX_KEY_BYTES: usize = 256;
@@ -36,9 +37,12 @@ struct OpenApiSettings {
     compiled: Vec<Map<String, Value>>,
     #[serde(default)]
     skipped: Vec<SkippedOperation>,
+    /// Operations that are tools without a body or without parts of it, with what is left out.
+    #[serde(default)]
+    incomplete: Vec<SkippedOperation>,
 }
 
-/// An operation that cannot be represented, as it is stored.
+/// An operation that cannot be represented, or not as a whole, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SkippedOperation {
@@ -46,7 +50,7 @@ pub(super) struct SkippedOperation {
     reason: String,
 }
 
-/// An operation of an OpenAPI document of a role that cannot be a tool.
+/// An operation of an OpenAPI document of a role that cannot be a tool, or that is one without a part of its request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SkippedOperationReport {
@@ -60,9 +64,24 @@ pub struct SkippedOperationReport {
 
 /// Returns the operations of a role's OpenAPI documents that cannot be tools.
 pub fn skipped_operations(tools: &OwnTools) -> Vec<SkippedOperationReport> {
+    operation_reports(tools, |settings| std::mem::take(&mut settings.skipped))
+}
+
+/// Returns the operations of a role's OpenAPI documents that are tools without an optional body, or without optional parts of a
+/// form, that a tool cannot send.
+pub fn incomplete_operations(tools: &OwnTools) -> Vec<SkippedOperationReport> {
+    operation_reports(tools, |settings| std::mem::take(&mut settings.incomplete))
+}
+
+fn operation_reports(
+    tools: &OwnTools,
+    take_list: impl Fn(&mut OpenApiSettings) -> Vec<SkippedOperation>,
+) -> Vec<SkippedOperationReport> {
     let entries = tools.open_api.iter().filter_map(|entry| read::<OpenApiSettings>(&entry.settings).ok());
-    let reports = entries.flat_map(|OpenApiSettings { id, operations, skipped, .. }| {
-        let named = skipped.into_iter().filter(move |skipped| operations.contains(&skipped.operation));
+    let reports = entries.flat_map(|mut settings| {
+        let list = take_list(&mut settings);
+        let OpenApiSettings { id, operations, .. } = settings;
+        let named = list.into_iter().filter(move |skipped| operations.contains(&skipped.operation));
         named.map(move |SkippedOperation { operation, reason }| SkippedOperationReport {
             open_api_id: id.clone(),
             operation,
@@ -82,30 +101,47 @@ pub fn compile_open_api(entry: &mut Map<String, Value>, document: &Value) -> Res
     let document =
         OpenApiDocument::new(document).map_err(|message| ToolSettingsError::new("document", message))?;
     let keys = entry.get("operations").and_then(Value::as_array).cloned().unwrap_or_default();
-    let (mut compiled, mut skipped) = (Vec::new(), Vec::new());
+    let credential = entry.get("auth").and_then(credential_parameter);
+    let (mut compiled, mut skipped, mut incomplete) = (Vec::new(), Vec::new(), Vec::new());
     for (i, key) in keys.iter().take(MAX_OWN_TOOLS).enumerate() {
         let key = key.as_str().unwrap_or_default();
         let Some(found) = document.operation(key) else {
-            let message = "is not the operationId of an operation of the document, nor its method and path";
+            let known = list_names(document.operation_names());
+            let message = format!(
+                "is not the operationId of an operation of the document, nor its method and path; it has {known}"
+            );
             return Err(ToolSettingsError::new(format!("operations[{i}]"), message));
         };
         let tool = found.and_then(|operation| {
-            let settings = operation::compile(&document, &operation, (&grouped_name(&id, key), &server))?;
-            check(settings)
+            let name = grouped_name(&id, key);
+            let compiled = operation::compile(&document, &operation, (&name, &server), credential)?;
+            Ok((check(compiled.settings)?, compiled.omission))
         });
         match tool {
-            Ok(settings) => compiled.push(Value::Object(settings)),
+            Ok((settings, omission)) => {
+                compiled.push(Value::Object(settings));
+                let omission =
+                    omission.map(|reason| json!(SkippedOperation { operation: key.to_owned(), reason }));
+                incomplete.extend(omission);
+            }
             Err(reason) => skipped.push(json!(SkippedOperation { operation: key.to_owned(), reason })),
         }
     }
     entry.remove("document");
-    for (field, list) in [("compiled", compiled), ("skipped", skipped)] {
+    for (field, list) in [("compiled", compiled), ("skipped", skipped), ("incomplete", incomplete)] {
         match list.is_empty() {
             true => drop(entry.remove(field)),
             false => drop(entry.insert(field.to_owned(), Value::Array(list))),
         }
     }
     Ok(())
+}
+
+/// Returns the parameter that a credential sets.
+fn credential_parameter(auth: &Value) -> Option<CredentialParameter<'_>> {
+    let text = |field: &str| auth.get(field)?.as_str();
+    let location = text("type").filter(|kind| matches!(*kind, "cookie" | "header" | "query"))?;
+    Some((location, text("name")?))
 }
 
 /// Returns the settings of a tool that passes the checks of HTTP tools, without patterns that cannot be matched in linear

@@ -209,7 +209,8 @@ impl OwnToolRegistry {
         let invalid = |ArgumentError { argument, message }| {
             ToolError::InvalidArguments(format!("/{argument}: {message}"))
         };
-        let FilledRequest { url, headers, body } = tool.request.fill(&arguments).map_err(invalid)?;
+        let FilledRequest { url, headers, body, content_type } =
+            tool.request.fill(&arguments).map_err(invalid)?;
         if body.as_ref().is_some_and(|body| body.len() > MAX_REQUEST_BYTES) {
             let text = format!("they make a request of more than {MAX_REQUEST_BYTES} bytes");
             return Err(ToolError::InvalidArguments(text));
@@ -225,14 +226,16 @@ impl OwnToolRegistry {
             headers.push(tool.credential.identity(&tool.spec.name, (context, Some(&key)), now, redactor)?);
         }
         headers.extend(tool.credential.header(redactor)?);
+        let secret_query = tool.credential.query(redactor)?;
         let HttpTool { request, timeout, .. } = tool;
         Ok(HttpToolRequest {
             company_id: context.company_id.clone(),
             method: request.method,
             url,
+            secret_query,
             headers,
             body,
-            content_type: request.content_type.clone(),
+            content_type,
             timeout: *timeout,
             max_response_bytes: MAX_RESPONSE_BYTES,
         })

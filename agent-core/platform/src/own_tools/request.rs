@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use url::{Url, form_urlencoded};
+use url::Url;
 
 use super::ToolSettingsError;
-use super::template::{ArgumentError, BodyTemplate, NOT_FIELDS, Template, is_given, joined_text, value_text};
+use super::form::{
+    FORM_CONTENT_TYPE, MULTIPART_CONTENT_TYPE, encode_multipart, encode_urlencoded, is_part_type,
+};
+use super::template::{ArgumentError, BodyTemplate, Template, is_given, joined_text, value_text};
 use crate::media_type::{essence, is_json};
 
 /// Request of a tool, with placeholders.
@@ -25,12 +28,13 @@ pub(super) struct RequestSettings {
     /// Media type of the body; [`DEFAULT_CONTENT_TYPE`] if absent.
     #[serde(default, rename = "contentType")]
     content_type: Option<String>,
+    /// Media types of the parts of a `multipart/form-data` body, by their names.
+    #[serde(default, rename = "partTypes")]
+    part_types: BTreeMap<String, String>,
 }
 
 /// Media type of a body whose settings name none.
 pub(super) const DEFAULT_CONTENT_TYPE: &str = "application/json";
-/// Media type of the body of a form.
-pub(super) const FORM_CONTENT_TYPE: &str = "application/x-www-form-urlencoded";
 /// Methods of tools.
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 /// Maximum length of a URL with its query, in bytes.
@@ -77,8 +81,9 @@ pub(super) struct RequestTemplate {
     query: Vec<(String, QueryValue)>,
     headers: Vec<(String, Template)>,
     body: Option<BodyTemplate>,
-    /// Media type of the body.
-    pub(super) content_type: String,
+    /// Media type of the body, without the boundary of its parts.
+    content_type: String,
+    part_types: BTreeMap<String, String>,
 }
 
 enum QueryValue {
@@ -105,6 +110,8 @@ pub(super) struct FilledRequest {
     pub(super) url: Url,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Option<Vec<u8>>,
+    /// Media type of the body.
+    pub(super) content_type: String,
 }
 
 impl RequestTemplate {
@@ -146,10 +153,16 @@ impl RequestTemplate {
         let content_type = parse_content_type(settings)
             .map_err(|message| ToolSettingsError::new("request.contentType", message))?;
         if let Some(form) = body.as_ref().filter(|_| !is_json(&content_type)) {
-            form.check_form().map_err(body_fault)?;
+            form.check_form(content_type == MULTIPART_CONTENT_TYPE).map_err(body_fault)?;
         }
+        let part_types = parse_part_types(settings, &content_type)?;
         let (query, headers) = (query.collect::<Result<_, _>>()?, headers.collect::<Result<_, _>>()?);
-        Ok(Self { method, origin, segments, query, headers, body, content_type })
+        Ok(Self { method, origin, segments, query, headers, body, content_type, part_types })
+    }
+
+    /// Returns true if the query has a parameter of this name.
+    pub(super) fn has_query_parameter(&self, name: &str) -> bool {
+        self.query.iter().any(|(other, _)| other == name)
     }
 
     /// Returns each placeholder: the field's path, the argument's name, and true if the request cannot be made without it.
@@ -206,17 +219,24 @@ impl RequestTemplate {
         for (name, template) in self.headers.iter().filter(|(_, value)| is_complete(value, arguments)) {
             headers.push((name.clone(), fill_header(template, arguments)?));
         }
-        Ok(FilledRequest { url, headers, body: self.fill_body(arguments)? })
+        let (content_type, body) = self.fill_body(arguments)?;
+        Ok(FilledRequest { url, headers, body, content_type })
     }
 
-    /// Fills the body, and encodes it by its media type.
-    fn fill_body(&self, arguments: &Map<String, Value>) -> Result<Option<Vec<u8>>, ArgumentError> {
-        let Some(template) = &self.body else { return Ok(None) };
-        let Some(body) = template.expand(arguments)? else { return Ok(None) };
-        if is_json(&self.content_type) {
-            return Ok(Some(body.to_string().into_bytes()));
+    /// Fills the body, and encodes it by its media type; returns the media type to send, and the body.
+    fn fill_body(&self, arguments: &Map<String, Value>) -> Result<(String, Option<Vec<u8>>), ArgumentError> {
+        let content_type = self.content_type.clone();
+        let Some(template) = &self.body else { return Ok((content_type, None)) };
+        let Some(body) = template.expand(arguments)? else { return Ok((content_type, None)) };
+        if content_type == MULTIPART_CONTENT_TYPE {
+            let (content_type, body) = encode_multipart(template, &body, &self.part_types)?;
+            return Ok((content_type, Some(body)));
         }
-        encode_form(template, &body).map(Some)
+        let body = match is_json(&content_type) {
+            true => body.to_string().into_bytes(),
+            false => encode_urlencoded(template, &body)?,
+        };
+        Ok((content_type, Some(body)))
     }
 
     fn fill_path(&self, arguments: &Map<String, Value>) -> Result<Url, ArgumentError> {
@@ -305,9 +325,33 @@ fn parse_content_type(settings: &RequestSettings) -> Result<String, &'static str
         Some(text) if is_header_value(text) && (is_json(text) || essence(text) == FORM_CONTENT_TYPE) => {
             Ok(text.clone())
         }
+        Some(text) if text.eq_ignore_ascii_case(MULTIPART_CONTENT_TYPE) => {
+            Ok(MULTIPART_CONTENT_TYPE.to_owned())
+        }
         Some(_) => Err(
-            "must be application/json, a media type that ends with +json, or application/x-www-form-urlencoded",
+            "must be application/json, a media type that ends with +json, application/x-www-form-urlencoded, or \
+             multipart/form-data without parameters",
         ),
+    }
+}
+
+/// Returns the media types of the parts of a body.
+fn parse_part_types(
+    settings: &RequestSettings,
+    content_type: &str,
+) -> Result<BTreeMap<String, String>, ToolSettingsError> {
+    if !settings.part_types.is_empty() && content_type != MULTIPART_CONTENT_TYPE {
+        let message = format!("is allowed with the contentType {MULTIPART_CONTENT_TYPE} only");
+        return Err(ToolSettingsError::new("request.partTypes", message));
+    }
+    let mut types = settings.part_types.iter();
+    match types.find(|(_, media_type)| !is_header_value(media_type) || !is_part_type(media_type)) {
+        Some((name, _)) => {
+            let message =
+                "must be application/json, or a media type that ends with +json or begins with text/";
+            Err(ToolSettingsError::new(format!("request.partTypes.{name}"), message))
+        }
+        None => Ok(settings.part_types.clone()),
     }
 }
 
@@ -360,9 +404,7 @@ fn append_query(url: &mut Url, name: &str, value: &str) {
 
 /// Checks a header's name.
 pub(super) fn check_header_name(name: &str) -> Result<(), &'static str> {
-    let is_token = (1..=64).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte));
-    if !is_token {
+    if !is_token(name) {
         return Err("is not the name of a header, which has no placeholders");
     }
     match RESERVED_HEADERS.iter().any(|reserved| name.eq_ignore_ascii_case(reserved)) {
@@ -371,26 +413,14 @@ pub(super) fn check_header_name(name: &str) -> Result<(), &'static str> {
     }
 }
 
-fn is_header_value(text: &str) -> bool {
-    text.len() <= MAX_HEADER_BYTES && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+/// Returns true for a token (RFC 9110, section 5.6.2) of at most 64 bytes. A percent sign counts as none.
+pub(super) fn is_token(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte))
 }
 
-/// Encodes the members of a filled template as the fields of a form. A list is repeated for each of its items, and null is left
-/// out.
-fn encode_form(template: &BodyTemplate, body: &Value) -> Result<Vec<u8>, ArgumentError> {
-    let Value::Object(fields) = body else {
-        let mut names = Vec::new();
-        template.collect_arguments(&mut names);
-        return Err(ArgumentError::new(names.first().copied().unwrap_or_default(), NOT_FIELDS));
-    };
-    let mut form = form_urlencoded::Serializer::new(String::new());
-    for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
-        let argument = template.member_argument(name);
-        for item in value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice) {
-            form.append_pair(name, &value_text(&argument, item)?);
-        }
-    }
-    Ok(form.finish().into_bytes())
+fn is_header_value(text: &str) -> bool {
+    text.len() <= MAX_HEADER_BYTES && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
 /// Fills a header's value. The items of a list are separated by commas.

@@ -3,8 +3,8 @@
 use jsonschema::{PatternOptions, Validator};
 use serde_json::{Map, Value, json};
 
-use super::request::percent_decode;
 use crate::json::invalid_schema_message;
+use crate::schema_steps::{is_bounded, local_pointer};
 
 /// Maximum number of bytes of a reported fault: it may quote the arguments.
 const MAX_FAULT_BYTES: usize = 500;
@@ -12,12 +12,8 @@ const MAX_FAULT_BYTES: usize = 500;
 const MAX_PATTERNS: usize = 50;
 /// Maximum size of a compiled pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 256 << 10;
-/// Maximum number of steps of a check; see [`StepCounter`].
+/// Maximum number of steps of a check.
 const MAX_CHECK_STEPS: usize = 500_000;
-/// Maximum number of schemas that are applied within one another.
-const MAX_CHECK_DEPTH: usize = 256;
-/// Number of bytes of text that a pattern reads in the time of one step.
-const PATTERN_BYTES_PER_STEP: usize = 64;
 /// Keywords that give a schema another address, or refer to one by something else than its place.
 const REFUSED_KEYWORDS: [&str; 5] =
     ["$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"];
@@ -42,7 +38,7 @@ impl ArgumentSchema {
         }
         let id = if schema["$schema"].as_str().is_some_and(is_draft_4) { "id" } else { "$id" };
         check_addresses(schema, id, true)?;
-        if !is_bounded(schema, &json!({})) {
+        if !is_bounded(schema, &json!({}), MAX_CHECK_STEPS) {
             return Err("refers to itself without an end, or has too many alternatives".to_owned());
         }
         let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_BYTES);
@@ -57,7 +53,7 @@ impl ArgumentSchema {
     /// Description of the first fault, with its path.
     pub(super) fn check(&self, arguments: Value) -> Result<Map<String, Value>, String> {
         let arguments = if arguments.is_null() { Value::Object(Map::new()) } else { arguments };
-        if !is_bounded(&self.schema, &arguments) {
+        if !is_bounded(&self.schema, &arguments, MAX_CHECK_STEPS) {
             return Err("their check against inputSchema takes too many steps".to_owned());
         }
         if let Err(error) = self.validator.validate(&arguments) {
@@ -79,16 +75,11 @@ impl ArgumentSchema {
 /// Description of the fault of a schema that tools cannot have.
 pub fn nonconforming_path(schema: &Value, arguments: &Value) -> Result<Option<String>, String> {
     let schema = ArgumentSchema::compile(schema).map_err(|fault| format!("inputSchema {fault}"))?;
-    if !is_bounded(&schema.schema, arguments) {
+    if !is_bounded(&schema.schema, arguments, MAX_CHECK_STEPS) {
         return Ok(Some(String::new()));
     }
     let fault = schema.validator.validate(arguments).err();
     Ok(fault.map(|fault| fault.instance_path().to_string()))
-}
-
-/// Returns true if the check of a value by a schema is within its limits.
-fn is_bounded(schema: &Value, value: &Value) -> bool {
-    StepCounter { root: schema, remaining_steps: MAX_CHECK_STEPS }.apply(schema, value, 0)
 }
 
 /// Returns the number of patterns in a schema.
@@ -104,7 +95,7 @@ fn count_patterns(schema: &Value) -> usize {
     }
 }
 
-/// Checks that each reference names a place in the schema, so that [`StepCounter`] finds what the validator finds. `id` is the
+/// Checks that each reference names a place in the schema, so that the count of steps finds what the validator finds. `id` is the
 /// keyword that gives a schema an address, which only the whole one may have. Values that are data are checked too, since a
 /// reference may lead to them.
 fn check_addresses(schema: &Value, id: &str, is_root: bool) -> Result<(), String> {
@@ -136,110 +127,6 @@ fn check_addresses(schema: &Value, id: &str, is_root: bool) -> Result<(), String
 /// Returns true for the revision in which `id` is the keyword that gives a schema an address.
 fn is_draft_4(revision: &str) -> bool {
     revision.contains("draft-04")
-}
-
-/// Returns the JSON Pointer of a reference to a place in the same schema.
-pub(super) fn local_pointer(reference: &str) -> Option<String> {
-    let pointer = String::from_utf8(percent_decode(reference.strip_prefix('#')?.as_bytes())).ok()?;
-    (pointer.is_empty() || pointer.starts_with('/')).then_some(pointer)
-}
-
-/// Count of the steps of a check: the applications of a schema to a value, each time that one is reached.
-///
-/// The validator keeps no results of most references. With two references to the next definition in each of thirty definitions,
-/// or with two ways from a definition back to itself, its work would double with each level, and no other task could end it.
-struct StepCounter<'s> {
-    root: &'s Value,
-    remaining_steps: usize,
-}
-
-impl<'s> StepCounter<'s> {
-    /// Counts the application of a schema to a value. Returns false if a limit is exceeded.
-    fn apply(&mut self, schema: &'s Value, value: &Value, depth: usize) -> bool {
-        let steps = 1 + schema.as_object().map_or(0, |keywords| comparison_steps(keywords, value));
-        if depth > MAX_CHECK_DEPTH || steps > self.remaining_steps {
-            return false;
-        }
-        self.remaining_steps -= steps;
-        let Value::Object(keywords) = schema else { return true };
-        // What is unevaluated is found by another look at the schemas that are applied to the same value.
-        let is_repeated = ["unevaluatedItems", "unevaluatedProperties"];
-        let rounds = if is_repeated.into_iter().any(|name| keywords.contains_key(name)) { 3 } else { 1 };
-        (0..rounds).all(|_| self.apply_in_place(keywords, value, depth + 1))
-            && match value {
-                Value::Object(members) => self.apply_to_members(keywords, members, depth + 1),
-                Value::Array(items) => self.apply_to_items(keywords, items, depth + 1),
-                _ => true,
-            }
-    }
-
-    /// Counts the schemas that are applied to the same value.
-    fn apply_in_place(&mut self, keywords: &'s Map<String, Value>, value: &Value, depth: usize) -> bool {
-        let root = self.root;
-        keywords.iter().all(|(keyword, operand)| match (keyword.as_str(), operand) {
-            ("$ref", Value::String(reference)) => {
-                let target = local_pointer(reference).and_then(|pointer| root.pointer(&pointer));
-                target.is_some_and(|target| self.apply(target, value, depth))
-            }
-            ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
-                schemas.iter().all(|schema| self.apply(schema, value, depth))
-            }
-            ("not" | "if" | "then" | "else", schema) => self.apply(schema, value, depth),
-            ("dependentSchemas" | "dependencies", Value::Object(schemas)) => {
-                let mut schemas = schemas.iter().filter(|(name, _)| value.get(name.as_str()).is_some());
-                schemas.all(|(_, schema)| self.apply(schema, value, depth))
-            }
-            _ => true,
-        })
-    }
-
-    /// Counts the schemas that are applied to the members of an object.
-    fn apply_to_members(
-        &mut self,
-        keywords: &'s Map<String, Value>,
-        members: &Map<String, Value>,
-        depth: usize,
-    ) -> bool {
-        let named = keywords.get("properties").and_then(Value::as_object);
-        keywords.iter().all(|(keyword, operand)| match (keyword.as_str(), operand) {
-            ("properties", Value::Object(schemas)) => schemas
-                .iter()
-                .filter_map(|(name, schema)| Some((schema, members.get(name)?)))
-                .all(|(schema, member)| self.apply(schema, member, depth)),
-            ("patternProperties", Value::Object(schemas)) => schemas
-                .values()
-                .all(|schema| members.values().all(|member| self.apply(schema, member, depth))),
-            ("additionalProperties", schema) => members
-                .iter()
-                .filter(|(name, _)| named.is_none_or(|named| !named.contains_key(name.as_str())))
-                .all(|(_, member)| self.apply(schema, member, depth)),
-            ("unevaluatedProperties", schema) => {
-                members.values().all(|member| self.apply(schema, member, depth))
-            }
-            ("propertyNames", schema) => members.keys().all(|_| self.apply(schema, &Value::Null, depth)),
-            _ => true,
-        })
-    }
-
-    /// Counts the schemas that are applied to the items of a list.
-    fn apply_to_items(&mut self, keywords: &'s Map<String, Value>, items: &[Value], depth: usize) -> bool {
-        keywords.iter().all(|(keyword, operand)| match (keyword.as_str(), operand) {
-            ("items" | "prefixItems", Value::Array(schemas)) => {
-                schemas.iter().zip(items).all(|(schema, item)| self.apply(schema, item, depth))
-            }
-            ("items" | "additionalItems" | "contains" | "unevaluatedItems", schema) => {
-                items.iter().all(|item| self.apply(schema, item, depth))
-            }
-            _ => true,
-        })
-    }
-}
-
-/// Returns the steps for the comparisons that a schema's own keywords make.
-fn comparison_steps(keywords: &Map<String, Value>, value: &Value) -> usize {
-    let choices = keywords.get("enum").and_then(Value::as_array).map_or(0, Vec::len);
-    let read = value.as_str().filter(|_| keywords.contains_key("pattern")).map_or(0, str::len);
-    choices + read / PATTERN_BYTES_PER_STEP
 }
 
 fn cut(mut text: String) -> String {
@@ -295,6 +182,28 @@ mod tests {
         assert!(tree.check(wide).is_ok());
         let deep = (0..60).fold(json!({"kind": "c"}), |child, _| json!({"children": [child]}));
         assert!(tree.check(deep).is_err_and(|fault| fault.starts_with("/children/0/children/0")));
+    }
+
+    #[test]
+    fn work_of_the_keywords_of_one_schema_is_counted() {
+        const FAULT: &str = "their check against inputSchema takes too many steps";
+        let text = "a".repeat(100_000);
+        let patterns: Map<_, _> = (0..MAX_PATTERNS).map(|i| (format!("(a|b{i})+$"), json!({}))).collect();
+        let names: Vec<String> = (0..5_000).map(|i| format!("n{i}")).collect();
+        let members: Map<_, _> = names.iter().map(|name| (name.clone(), json!({}))).collect();
+        for (schema, value, times) in [
+            (json!({"patternProperties": patterns}), json!({(text.as_str()): 1}), 8),
+            (json!({"propertyNames": {"pattern": "(a|b)+$"}}), json!({(text.as_str()): 1}), 200),
+            (json!({"uniqueItems": true}), json!((0..50_000).collect::<Vec<_>>()), 20),
+            (json!({"maxLength": 300_000}), json!(text), 400),
+            (json!({"properties": members}), json!({}), 1_000),
+            (json!({"required": names}), json!({}), 1_000),
+        ] {
+            let schema = compile(&json!({"type": "object", "properties": {"v": {"items": schema}}}));
+            let once = schema.check(json!({"v": [value]}));
+            assert!(once.err().is_none_or(|fault| fault != FAULT), "one check is within the limit");
+            assert_eq!(schema.check(json!({"v": vec![value; times]})), Err(FAULT.to_owned()), "{times}");
+        }
     }
 
     #[test]

@@ -211,10 +211,10 @@ impl BodyTemplate {
         }
     }
 
-    /// Checks that the value can be encoded as a form: an object of texts, numbers, booleans and lists of these. An argument
-    /// in place of the object or of a member is checked once it is given. The error is the path below the value, and the
-    /// message.
-    pub(super) fn check_form(&self) -> Result<(), (String, &'static str)> {
+    /// Checks that the value can be encoded as a form: an object of texts, numbers, booleans and lists of these, and also of other
+    /// values if the form has parts. An argument in place of the object or of a member is checked once it is given. The error is
+    /// the path below the value, and the message.
+    pub(super) fn check_form(&self, has_parts: bool) -> Result<(), (String, &'static str)> {
         let fields = match self {
             Self::Object(fields) => fields,
             Self::Text(template) if template.sole_argument().is_some() => return Ok(()),
@@ -226,12 +226,16 @@ impl BodyTemplate {
                 Self::List(items) => items.iter().all(|item| match item {
                     Self::Constant(value) => !value.is_null(),
                     Self::Text(_) => true,
-                    Self::List(_) | Self::Object(_) => false,
+                    Self::List(_) | Self::Object(_) => has_parts,
                 }),
-                Self::Object(_) => false,
+                Self::Object(_) => has_parts,
             };
             if !is_field {
-                return Err((format!(".{name}"), "must be a text, a number, a boolean, or a list of these"));
+                let message = match has_parts {
+                    true => "must not have null in its list",
+                    false => "must be a text, a number, a boolean, or a list of these",
+                };
+                return Err((format!(".{name}"), message));
             }
         }
         Ok(())

@@ -427,6 +427,47 @@ async fn a_secret_is_sent_and_is_masked_in_the_result() {
     assert!(matches!(output, Err(ToolError::Unavailable(_))) && sent.is_empty());
 }
 
+#[tokio::test]
+async fn a_secret_in_the_query_is_no_part_of_the_shown_address() {
+    const SECRET: &str = "key/with space&0123456789";
+    let mut tool = get_order();
+    tool["auth"] = json!({"type": "query", "name": "api key", "secret": SECRET});
+    let encoded = "key%2Fwith+space%260123456789";
+    let echo =
+        json!({"said": [SECRET, format!("/v1/orders/1?api+key={encoded}"), encoded.replace('+', "%20")]});
+    for status in [200, 500] {
+        let arguments = json!({"orderId": "1", "lang": "de"});
+        let (output, sent) = call(tool.clone(), arguments, vec![json_response(status, &echo)]).await;
+        let output = output.expect("a result");
+        assert_eq!(sent[0].url.as_str(), "https://api.acme.example/v1/orders/1?full=true&lang=de");
+        let (name, secret) = sent[0].secret_query.as_ref().expect("a parameter");
+        assert_eq!((name.as_str(), secret.expose()), ("api key", SECRET));
+        let shown = format!("{output:?} {:?}", sent[0]);
+        assert!(!shown.contains("0123456789"), "{shown}");
+        assert_eq!(output.text.matches("***").count(), 3, "{output:?}");
+    }
+    tool["auth"]["secret"] = json!("");
+    let (output, sent) = call(tool, json!({"orderId": "1"}), vec![]).await;
+    assert!(matches!(output, Err(ToolError::Unavailable(_))) && sent.is_empty());
+}
+
+#[tokio::test]
+async fn a_secret_is_sent_as_a_cookie_and_adds_no_other() {
+    let mut tool = get_order();
+    tool["auth"] = json!({"type": "cookie", "name": "sid", "secret": "cookie-canary="});
+    let echo = json!({"said": "sid=cookie-canary="});
+    let answers = vec![json_response(200, &echo)];
+    let (output, sent) = call(tool.clone(), json!({"orderId": "1"}), answers).await;
+    let cookies: Vec<_> = sent[0].headers.iter().filter(|(name, _)| name == "Cookie").collect();
+    assert_eq!((cookies.len(), cookies[0].1.expose()), (1, "sid=cookie-canary="));
+    assert_eq!(output.expect("a result").text, r#"{"said":"sid=***"}"#);
+    for secret in ["a;admin=1", "a b", "a,b", "\"a\"", "a\\b", "a\r\nX-Evil: 1", "\u{fc}"] {
+        tool["auth"]["secret"] = json!(secret);
+        let (output, sent) = call(tool.clone(), json!({"orderId": "1"}), vec![]).await;
+        assert!(matches!(output, Err(ToolError::Unavailable(_))) && sent.is_empty(), "{secret}");
+    }
+}
+
 fn check_identity(token: &str, key: &str) {
     crate::jwt::install_provider();
     let mut validation = jsonwebtoken::Validation::new(jsonwebtoken::Algorithm::HS256);
@@ -609,6 +650,27 @@ fn faults_of_definitions_have_their_path() {
             expected.into_iter().map(|path| format!("httpTools[0].request.body{path}")).collect();
         assert_eq!(fault_paths(&[tool]), expected, "{body}");
     }
+    for (content_type, body, part_types, expected) in [
+        (
+            "multipart/form-data",
+            json!({"a": {"b": [1]}, "c": [[1], "{lang}"]}),
+            json!({"a": "text/csv"}),
+            None,
+        ),
+        ("Multipart/Form-Data", json!("{lang}"), json!({"a": "application/vnd.acme+json"}), None),
+        ("multipart/form-data; boundary=x", json!({}), json!({}), Some("contentType")),
+        ("multipart/form-data", json!({"a": [null]}), json!({}), Some("body.a")),
+        ("multipart/form-data", json!({}), json!({"a": "image/png"}), Some("partTypes.a")),
+        ("multipart/form-data", json!({}), json!({"a": "text/csv\r\nX-Evil: 1"}), Some("partTypes.a")),
+        ("application/json", json!({}), json!({"a": "text/csv"}), Some("partTypes")),
+    ] {
+        let mut tool = get_order();
+        tool["request"] = json!({"method": "POST", "url": "https://api.acme.example/{orderId}", "body": body,
+            "contentType": content_type, "partTypes": part_types});
+        let expected: Vec<_> =
+            expected.into_iter().map(|path| format!("httpTools[0].request.{path}")).collect();
+        assert_eq!(fault_paths(&[tool]), expected, "{content_type} {body} {part_types}");
+    }
     let with = |field: &str, value: Value| {
         let mut tool = get_order();
         tool[field] = value;
@@ -623,6 +685,19 @@ fn faults_of_definitions_have_their_path() {
     assert_eq!(with("auth", json!({"type": "header", "name": "Host"})), ["httpTools[0].auth.name"]);
     assert_eq!(with("auth", json!({"type": "basic", "user": "a:b"})), ["httpTools[0].auth.user"]);
     assert_eq!(with("auth", json!({"type": "oauth"})).len(), 1);
+    for (auth, path) in [
+        (json!({"type": "query", "name": "lang"}), Some("request.query.lang")),
+        (json!({"type": "query", "name": ""}), Some("auth.name")),
+        (json!({"type": "query", "name": "a\nb"}), Some("auth.name")),
+        (json!({"type": "query", "name": "x".repeat(65)}), Some("auth.name")),
+        (json!({"type": "query", "name": "filter[key]"}), None),
+        (json!({"type": "cookie", "name": "a=b"}), Some("auth.name")),
+        (json!({"type": "cookie", "name": "a; b"}), Some("auth.name")),
+        (json!({"type": "cookie", "name": "te"}), None),
+    ] {
+        let expected: Vec<_> = path.into_iter().map(|path| format!("httpTools[0].{path}")).collect();
+        assert_eq!(with("auth", auth.clone()), expected, "{auth}");
+    }
     for (field, value, expected) in [
         ("timeoutMs", json!("sk-1"), "httpTools[0].timeoutMs must be a non-negative integer"),
         ("identity", json!("sk-1"), "httpTools[0].identity must be `none` or `signed`"),
@@ -636,7 +711,7 @@ fn faults_of_definitions_have_their_path() {
         (
             "auth",
             json!({"type": "sk-1"}),
-            "httpTools[0].auth.type must be one of `none`, `bearer`, `basic`, `header`",
+            "httpTools[0].auth.type must be one of `none`, `bearer`, `basic`, `header`, `query`, `cookie`",
         ),
     ] {
         let mut tool = get_order();

@@ -107,10 +107,15 @@ impl ToolServer {
         if is_signed && server.auth.is_none() {
             return Err(ToolSettingsError::new("auth.secret", "is needed: it signs the identity"));
         }
+        let credential = Credential::parse(server.auth.as_ref())?;
+        if credential.query_name().is_some() {
+            let message = "must not be `query`: the address of a tool server has no query; use `header`";
+            return Err(ToolSettingsError::new("auth.type", message));
+        }
         Ok(Self {
             id: settings.id,
             url,
-            credential: Credential::parse(server.auth.as_ref())?,
+            credential,
             is_signed,
             tools: settings.tools,
             timeout: Duration::from_millis(timeout_ms),

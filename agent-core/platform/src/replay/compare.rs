@@ -34,7 +34,7 @@ pub struct ReplayReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", content = "detail", rename_all = "camelCase")]
 pub enum Finding {
-    /// Nothing differs.
+    /// The run and its replay are equal.
     Identical,
     /// The replay differs.
     Different(Vec<Difference>),

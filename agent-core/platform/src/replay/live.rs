@@ -38,10 +38,10 @@ pub struct LiveCall {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelAnswer {
-    /// Its text.
+    /// Text of the answer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub text: String,
-    /// Its tool calls.
+    /// Tool calls of the answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<AnsweredCall>,
     /// Reason why the model has stopped; absent for an answer that is not complete.
@@ -61,7 +61,7 @@ pub struct ModelAnswer {
 pub struct AnsweredCall {
     /// Name of the tool.
     pub name: String,
-    /// Its arguments, as JSON text.
+    /// Arguments of the call, as JSON text.
     pub arguments: String,
 }
 
@@ -75,7 +75,7 @@ impl Replay {
         for (index, call) in calls.into_iter().enumerate() {
             let recorded = ModelAnswer::of(call.recorded);
             let live = match call.model {
-                Some(model) => answer(&*model, call.payload.clone()).await,
+                Some(model) => call_model(&*model, call.payload.clone()).await,
                 None => ModelAnswer::failed(&AgentError::new(
                     AgentErrorKind::NotConfigured,
                     "the model's key or address is not set here",
@@ -95,7 +95,7 @@ impl Replay {
     }
 }
 
-async fn answer(model: &dyn Model, payload: Payload) -> ModelAnswer {
+async fn call_model(model: &dyn Model, payload: Payload) -> ModelAnswer {
     let mut stream = match model.start(payload).await {
         Ok(stream) => stream,
         Err(error) => return ModelAnswer::failed(&error),

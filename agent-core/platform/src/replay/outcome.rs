@@ -12,6 +12,6 @@ pub(super) struct Replayed {
     pub(super) events: Vec<Event>,
     /// Public message of the error with which the turn has not begun.
     pub(super) refusal: Option<String>,
-    /// True if the replay needed something that is not recorded, and the run was not cut at that place.
+    /// True if the replay needed something that is not recorded, and the run was not cut at that point.
     pub(super) is_stuck: bool,
 }

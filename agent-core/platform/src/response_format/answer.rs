@@ -123,8 +123,8 @@ struct ValidatedAnswer {
 }
 
 impl ValidatedAnswer {
-    /// Holds a text back.
-    fn hold(&mut self, text: &str) -> Result<(), AgentError> {
+    /// Adds a text to the part of the answer that is held back.
+    fn hold_back(&mut self, text: &str) -> Result<(), AgentError> {
         if self.held.len() + text.len() > MAX_ANSWER_BYTES {
             let message = format!("an answer in JSON exceeds the limit of {MAX_ANSWER_BYTES} bytes");
             return Err(AgentError::new(AgentErrorKind::OutputTooLarge, message));
@@ -190,7 +190,7 @@ impl ValidatedAnswer {
 
     fn process(&mut self, event: ModelEvent) -> Result<(), AgentError> {
         match event {
-            ModelEvent::Text(text) => self.hold(&text)?,
+            ModelEvent::Text(text) => self.hold_back(&text)?,
             ModelEvent::Finish(reason) => self.finish(reason)?,
             ModelEvent::ToolCallStart { .. } | ModelEvent::ToolCallArgs { .. } => {
                 self.has_calls = true;

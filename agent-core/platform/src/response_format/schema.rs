@@ -5,6 +5,7 @@ use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
 use crate::json::invalid_schema_message;
+use crate::schema_steps::is_bounded;
 
 /// Limit on a schema, in bytes of JSON.
 pub const MAX_RESPONSE_SCHEMA_BYTES: usize = 32 << 10;
@@ -14,6 +15,8 @@ pub const MAX_REPAIRS: u8 = 2;
 const MAX_DEPTH: usize = 10;
 /// Limit on the schemas that an answer may be checked against, with each reference followed.
 const MAX_SUBSCHEMAS: usize = 10_000;
+/// Limit on the steps of a check. The longest answer, as a list of numbers, takes half of them.
+const MAX_CHECK_STEPS: usize = 1_000_000;
 /// Limits on the values of all enumerations, and on patterns.
 const MAX_ENUM_VALUES: usize = 1_000;
 const MAX_PATTERNS: usize = 50;
@@ -104,8 +107,8 @@ pub fn check_response_format(format: &ResponseFormat) -> Result<(), FormatError>
 
 /// Validator of the answers in one format.
 pub struct AnswerValidator {
-    /// Absent for any object.
-    validator: Option<Validator>,
+    /// Schema with its validator; absent for any object.
+    schema: Option<(Value, Validator)>,
 }
 
 /// Faults of an answer.
@@ -123,7 +126,7 @@ impl AnswerValidator {
     /// # Errors
     /// The first fault of the schema.
     pub fn new(format: &ResponseFormat) -> Result<Self, FormatError> {
-        let Some(schema) = &format.schema else { return Ok(Self { validator: None }) };
+        let Some(schema) = &format.schema else { return Ok(Self { schema: None }) };
         if !schema.is_object() {
             return Err(FormatError::new("schema", "must be an object"));
         }
@@ -140,7 +143,7 @@ impl AnswerValidator {
         let invalid = |error: jsonschema::ValidationError<'_>| {
             FormatError::new("schema", invalid_schema_message(&error))
         };
-        Ok(Self { validator: Some(validator.map_err(invalid)?) })
+        Ok(Self { schema: Some((schema.clone(), validator.map_err(invalid)?)) })
     }
 
     /// Reads an answer: one JSON value, which may be within one code fence.
@@ -152,7 +155,7 @@ impl AnswerValidator {
             words: format!("it is not one JSON value and nothing else: {error}"),
             paths: "it is not JSON".to_owned(),
         })?;
-        let Some(validator) = &self.validator else {
+        let Some((schema, validator)) = &self.schema else {
             return match value {
                 Value::Object(_) => Ok(value),
                 _ => Err(AnswerFault {
@@ -161,6 +164,12 @@ impl AnswerValidator {
                 }),
             };
         };
+        if !is_bounded(schema, &value, MAX_CHECK_STEPS) {
+            return Err(AnswerFault {
+                words: "it is too long to be checked against the schema".to_owned(),
+                paths: "it is too long to be checked".to_owned(),
+            });
+        }
         let (mut words, mut paths) = (Vec::new(), Vec::new());
         for error in validator.iter_errors(&value).take(MAX_REPORTED_FAULTS) {
             let path = match error.instance_path().as_str() {
@@ -276,7 +285,7 @@ impl<'a> SchemaCheck<'a> {
         }
     }
 
-    /// Returns the place that a reference names.
+    /// Returns the subschema that a reference names.
     fn target(&self, reference: &str) -> Option<&'a Value> {
         let pointer = reference.strip_prefix('#')?;
         if pointer.is_empty() {

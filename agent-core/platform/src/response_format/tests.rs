@@ -361,6 +361,21 @@ fn hostile_schemas_are_refused_with_their_place() {
 }
 
 #[test]
+fn the_work_of_checking_an_answer_is_bounded() {
+    let validator = |item: Value| {
+        let format = json_format(Some(json!({"type": "array", "items": item})));
+        AnswerValidator::new(&format).expect("a schema")
+    };
+    let list = |items: usize| json!(vec![1; items]).to_string();
+    let wide = validator(json!({"allOf": vec![json!({"type": "number"}); 1_000]}));
+    assert!(wide.read(&list(900)).is_ok());
+    let fault = wide.read(&list(100_000)).expect_err("a hundred million steps");
+    assert_eq!(fault.words, "it is too long to be checked against the schema");
+    // The longest answer that is read, by a plain schema.
+    assert!(validator(json!({"type": "number"})).read(&list(500_000)).is_ok());
+}
+
+#[test]
 fn schemas_of_common_libraries_are_taken() {
     let pydantic = json!({"$defs": {"Line": {"properties": {"sku": {"title": "Sku", "type": "string"}}, "required": ["sku"],
         "title": "Line", "type": "object"}}, "properties": {"lines": {"items": {"$ref": "#/$defs/Line"}, "type": "array"},

@@ -93,7 +93,7 @@ pub(super) enum DocumentState {
     Current,
     /// The index has an older version or none.
     Outdated,
-    /// This version cannot be searched.
+    /// The version of the document cannot be searched.
     Unusable(SkipReason),
 }
 

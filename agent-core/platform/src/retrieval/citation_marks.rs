@@ -54,7 +54,7 @@ struct MarkerRun {
     may_be_fence: bool,
 }
 
-/// The code around the current place.
+/// The code around the current position.
 #[derive(Debug)]
 enum Code {
     None,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use agent_core::clock::Clock;
+use agent_retrieval::chunk::{Chunker, StructuralChunker};
 use agent_retrieval::embed::EmbedderId;
 use futures_util::lock::Mutex as AsyncMutex;
 
@@ -42,6 +43,8 @@ pub struct DocumentRetriever {
     pub(super) config: RetrieverConfig,
     pub(super) cache: IndexCache,
     pub(super) texts: DocumentTexts,
+    /// Splits texts for their analysis.
+    pub(super) chunker: Arc<dyn Chunker>,
     /// Held while documents are analyzed.
     pub(super) analysis: Arc<AsyncMutex<()>>,
     pub(super) query_embedder: Option<QueryEmbedder>,
@@ -61,6 +64,7 @@ impl DocumentRetriever {
         Self {
             cache: IndexCache::new(config.cache_bytes),
             texts: DocumentTexts { records: config.records.clone(), clock: config.clock.clone() },
+            chunker: Arc::new(StructuralChunker::default()),
             analysis: Arc::default(),
             query_embedder: config
                 .embedder

@@ -49,7 +49,7 @@ enum Progress {
     Skipped,
     /// Some chunks have no vector yet, and others have got one.
     Unfinished,
-    /// Only chunks that have failed were tried so far; those behind them are next.
+    /// Only chunks that have failed were attempted so far; those behind them follow in the next slice.
     Continued,
     /// Another process embeds the company's documents.
     Leased,
@@ -353,7 +353,7 @@ impl DocumentRetriever {
         (chunks, embeddings): (Vec<usize>, Embeddings),
     ) -> Result<IndexReplacement, SliceError> {
         let IndexedText { stored, text } = document;
-        let StoredDocIndex { index, version, record_version: replaced, slices } = stored;
+        let StoredDocIndex { index, version, record_version: replaced, source_digest, slices } = stored;
         let embedder_id = embedder.clone();
         let work = move || {
             let index = index.with_embeddings(&embedder_id, &text, &chunks, &embeddings)?;
@@ -371,7 +371,7 @@ impl DocumentRetriever {
             })?;
         let status = IndexStatus::of(&index);
         let records = &*self.config.records;
-        let document = IndexedDocument { id: id.to_owned(), version };
+        let document = IndexedDocument { id: id.to_owned(), version, source_digest };
         let stored = match &slices {
             Some(slices) => {
                 let slice = (&status, &encoded[..], slices);
@@ -389,7 +389,8 @@ impl DocumentRetriever {
             Some(slices) => slices.behind_slice(&encoded),
             None => StoredSlices::behind_index(&encoded),
         };
-        let replacement = StoredDocIndex { index, version, record_version, slices };
+        let source_digest = document.source_digest;
+        let replacement = StoredDocIndex { index, version, record_version, source_digest, slices };
         {
             let _guard = entry.loading.lock().await;
             let share = self.cache.company_share();

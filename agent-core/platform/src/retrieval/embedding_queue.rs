@@ -111,7 +111,7 @@ impl EmbeddingQueue {
         self.notify();
     }
 
-    /// Lets a document wait for the next slice of its attempt, which has neither succeeded nor failed so far.
+    /// Queues a document for the next slice of its attempt, which has neither succeeded nor failed so far.
     pub(super) fn resume(&self, company_id: &CompanyId, id: &str) {
         self.push_ready(company_id, id);
     }
@@ -140,7 +140,7 @@ impl EmbeddingQueue {
         attempt
     }
 
-    /// Lets a document, and all others of the company, wait until a time.
+    /// Defers a document, and all others of the company, until a time.
     pub(super) fn defer(&self, company_id: &CompanyId, id: &str, until: Instant) {
         let mut failures = self.lock();
         failures.pause(company_id, until);

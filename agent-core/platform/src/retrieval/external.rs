@@ -44,7 +44,11 @@ impl IndexRetriever {
     }
 
     /// Searches the index within a time.
-    async fn ask(&self, search: &DocumentSearch<'_>, present: &Versions) -> Result<IndexAnswer, IndexError> {
+    async fn search_index(
+        &self,
+        search: &DocumentSearch<'_>,
+        present: &Versions,
+    ) -> Result<IndexAnswer, IndexError> {
         let limit = search.options.limit.min(MAX_HITS);
         let company = search.company_id.as_str();
         let search = IndexSearch { company, documents: present, query: search.query, limit };
@@ -77,19 +81,19 @@ impl IndexRetriever {
         Ok(found)
     }
 
-    /// Puts a document into the index as it is stored now, or removes it if it was deleted.
+    /// Updates the index to the stored version of a document, or removes the document if it was deleted.
     ///
     /// # Errors
     /// Those of the index; [`IndexError::Unavailable`] if the store fails, or if it takes more than a minute.
     pub async fn index(&self, company_id: &CompanyId, id: &str) -> Result<(), IndexError> {
-        let put = pin!(self.put(company_id, id));
+        let put = pin!(self.index_document(company_id, id));
         match select(put, self.texts.clock.sleep(PUT_TIMEOUT)).await {
             Either::Left((put, _)) => put,
             Either::Right(_) => Err(IndexError::Unavailable("a put took more than a minute".to_owned())),
         }
     }
 
-    async fn put(&self, company_id: &CompanyId, id: &str) -> Result<(), IndexError> {
+    async fn index_document(&self, company_id: &CompanyId, id: &str) -> Result<(), IndexError> {
         let unavailable = |error: StoreError| IndexError::Unavailable(error.to_string());
         let (present, _) = self.texts.versions(company_id, &[id.to_owned()]).await.map_err(unavailable)?;
         let document_id = DocumentId::from(id);
@@ -115,7 +119,7 @@ impl Retriever for IndexRetriever {
         let (present, absent) = self.texts.versions(company_id, search.documents).await?;
         let skip = |reason| move |id: &DocumentId| SkippedDocument { id: id.to_string(), reason };
         let mut skipped: Vec<_> = absent.iter().map(skip(SkipReason::NotFound)).collect();
-        let mut answer = self.ask(&search, &present).await.unwrap_or_else(|error| {
+        let mut answer = self.search_index(&search, &present).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "the index failed; the search has no results");
             skipped.extend(present.iter().map(|(id, _)| id).map(skip(SkipReason::Unavailable)));
             IndexAnswer::default()

@@ -83,7 +83,9 @@ mod tests {
         let extracted = Extracted { text: text.clone(), ..Extracted::default() };
         let index = DocIndex::build(&extracted, &StructuralChunker::default()).expect("a short text");
         let slices = StoredSlices::default();
-        IndexedText { stored: StoredDocIndex { index, version: 1, record_version: 2, slices }, text }
+        let (version, record_version, source_digest) = (1, 2, None);
+        let stored = StoredDocIndex { index, version, record_version, source_digest, slices };
+        IndexedText { stored, text }
     }
 
     #[test]

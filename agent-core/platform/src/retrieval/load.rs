@@ -4,9 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use agent_core::ids::CompanyId;
-use agent_retrieval::chunk::StructuralChunker;
+use agent_retrieval::chunk::Chunker;
 use agent_retrieval::company::Change;
-use agent_retrieval::doc_index::{DocIndex, Vectors};
 use agent_retrieval::document::{DocumentId, Extracted};
 use agent_retrieval::embed::EmbedderId;
 
@@ -14,11 +13,10 @@ use super::blocking::run_blocking;
 use super::cache::{CompanyEntry, DocumentState, IndexState, Unembedded};
 use super::document_retriever::DocumentRetriever;
 use super::embedding_queue::FailureCause;
+use super::new_index::{NewIndex, index_text};
 use super::search_result::SkipReason;
 use crate::records::StoreError;
-use crate::workspace::{
-    self, DecodedDocIndex, EncodedDocIndex, IndexReplacement, IndexStatus, IndexedDocument, StoredDocIndex,
-};
+use crate::workspace::{self, DecodedDocIndex, EncodedDocIndex, IndexReplacement, StoredDocIndex};
 
 /// Size of the texts that are analyzed in one piece of work, in bytes.
 const BATCH_BYTES: usize = 2 << 20;
@@ -69,20 +67,9 @@ enum IndexSource {
     Stored(Box<StoredDocIndex>),
     Text {
         document: Box<Extracted>,
-        /// Vectors of an earlier version of the document or of the format.
-        earlier: Option<Arc<Vectors>>,
-        /// Version of the record of the stored index, which the new one replaces.
-        replaced: Option<u64>,
+        /// The stored index of an earlier version of the document or of the format.
+        earlier: Option<DecodedDocIndex>,
     },
-}
-
-/// Returns the vectors of a stored index of an earlier version of a document or of the format.
-fn earlier_vectors(decoded: DecodedDocIndex) -> Option<Arc<Vectors>> {
-    match decoded {
-        DecodedDocIndex::Current(stored) => stored.index.shared_vectors(),
-        DecodedDocIndex::Vectors(vectors, _) => Some(vectors),
-        DecodedDocIndex::Unusable(_) => None,
-    }
 }
 
 /// A document that is put into the index.
@@ -98,22 +85,6 @@ pub(super) struct LoadedBatch {
     long: Vec<(DocumentId, u64)>,
     /// First error of storing a new index. Memory has the index nevertheless.
     pub(super) store_error: Option<StoreError>,
-}
-
-/// The index of a document that was analyzed.
-struct AnalyzedDocument {
-    document: IndexedDocument,
-    status: IndexStatus,
-    encoded: Vec<u8>,
-    /// Version of the record of the index that it replaces.
-    replaced: Option<u64>,
-}
-
-impl AnalyzedDocument {
-    /// Returns true if the index has taken over vectors of the one that it replaces.
-    fn has_earlier_vectors(&self) -> bool {
-        self.status.embedder.is_some()
-    }
 }
 
 impl DocumentRetriever {
@@ -160,14 +131,13 @@ impl DocumentRetriever {
         let (mut loaded, mut bytes, mut long) = (Vec::new(), 0, Vec::new());
         let mut store_error = None;
         for ((id, version), stored) in batch.iter().zip(stored) {
-            let replaced = stored.as_ref().map(DecodedDocIndex::record_version);
             let earlier = match stored {
                 Some(DecodedDocIndex::Current(stored)) if stored.version == *version => {
                     let (id, version) = (id.clone(), *version);
                     loaded.push(LoadedDocument { id, version, source: IndexSource::Stored(stored) });
                     continue;
                 }
-                stored => stored.and_then(earlier_vectors),
+                stored => stored,
             };
             let Some(found) = self.texts.read_document(company_id, id, *version).await? else { continue };
             let version = found.version;
@@ -177,7 +147,7 @@ impl DocumentRetriever {
             }
             let Some(document) = self.texts.read_extracted(company_id, found.value).await? else { continue };
             bytes += document.text.len();
-            let source = IndexSource::Text { document: Box::new(document), earlier, replaced };
+            let source = IndexSource::Text { document: Box::new(document), earlier };
             loaded.push(LoadedDocument { id: id.clone(), version, source });
             if bytes >= BATCH_BYTES {
                 let put = self.put(company_id, entry, scope, std::mem::take(&mut loaded)).await;
@@ -206,7 +176,7 @@ impl DocumentRetriever {
         decoded.ok_or_else(|| StoreError::unavailable("the decoding of indexes was interrupted"))
     }
 
-    /// Puts the stored vectors of documents at these versions into the index in memory.
+    /// Loads the stored vectors of documents at these versions into the index in memory.
     pub(super) async fn load_vectors(
         &self,
         company_id: &CompanyId,
@@ -273,34 +243,34 @@ impl DocumentRetriever {
         let analysis = self.analysis.clone().lock_owned().await;
         let guard = entry.loading.clone().lock_owned().await;
         let (changed, scope, share) = (entry.clone(), scope.clone(), self.cache.company_share());
-        let embedder = self.embedder().cloned();
+        let (embedder, chunker) = (self.embedder().cloned(), self.chunker.clone());
         let work = move || {
             let _guards = (guard, analysis);
-            put_into_index(&changed, &scope, (share, embedder.as_ref()), loaded)
+            put_into_index(&changed, &scope, (share, embedder.as_ref()), &*chunker, loaded)
         };
-        let Some(analyzed) = run_blocking(&self.config.pool, work).await else {
+        let Some(new_indexes) = run_blocking(&self.config.pool, work).await else {
             tracing::error!("the analysis of documents was interrupted");
             return Ok(());
         };
         self.cache.update_size(company_id, entry);
         let mut first_error = None;
-        for analyzed in analyzed {
-            let id = DocumentId::from(analyzed.document.id.as_str());
-            match self.store_analyzed(company_id, &analyzed).await {
+        for new_index in new_indexes {
+            let (id, version) =
+                (DocumentId::from(new_index.document.id.as_str()), new_index.document.version);
+            match self.store_new_index(company_id, &new_index).await {
                 Ok(IndexReplacement::Stored(record_version)) => {
                     let _guard = entry.loading.lock().await;
-                    entry.write().set_record_version(&id, analyzed.document.version, record_version);
+                    entry.write().set_record_version(&id, version, record_version);
                 }
-                Ok(IndexReplacement::Changed) => self.mark_unverified(entry, &analyzed).await,
+                Ok(IndexReplacement::Changed) => self.mark_unverified(entry, &new_index).await,
                 Ok(IndexReplacement::TooLarge) => {
-                    let document = (id.as_str(), analyzed.document.version);
-                    let now = self.config.clock.monotonic();
+                    let (document, now) = ((id.as_str(), version), self.config.clock.monotonic());
                     self.unembedded.record_failure(company_id, document, FailureCause::Permanent, now);
                 }
                 // The embedding in the background stores it again: the document lacks vectors, or they are not verified.
                 Err(error) => {
                     tracing::warn!(document = %id, ?error, "the index of a document was not stored");
-                    self.mark_unverified(entry, &analyzed).await;
+                    self.mark_unverified(entry, &new_index).await;
                     first_error.get_or_insert(error);
                 }
             }
@@ -309,51 +279,12 @@ impl DocumentRetriever {
     }
 
     /// Lets the next search compare the vectors that an index has taken over with the stored ones, which may have been dropped.
-    async fn mark_unverified(&self, entry: &CompanyEntry, analyzed: &AnalyzedDocument) {
-        if analyzed.has_earlier_vectors() && self.embedder().is_some() {
+    async fn mark_unverified(&self, entry: &CompanyEntry, new_index: &NewIndex) {
+        if new_index.has_earlier_vectors && self.embedder().is_some() {
             let _guard = entry.loading.lock().await;
-            entry.write().mark_unverified(&DocumentId::from(analyzed.document.id.as_str()));
+            entry.write().mark_unverified(&DocumentId::from(new_index.document.id.as_str()));
         }
     }
-
-    /// Stores a new index of a document in place of the one that was read. If that is another by now, one of the same version
-    /// stays; any other is replaced by the index without the vectors that it has taken over, which may have been dropped.
-    async fn store_analyzed(
-        &self,
-        company_id: &CompanyId,
-        analyzed: &AnalyzedDocument,
-    ) -> Result<IndexReplacement, StoreError> {
-        let records = &*self.config.records;
-        let AnalyzedDocument { document, status, encoded, replaced } = analyzed;
-        let index = (status, &encoded[..]);
-        let stored =
-            workspace::replace_document_index(records, company_id, document, index, *replaced).await?;
-        if stored != IndexReplacement::Changed {
-            return Ok(stored);
-        }
-        let found = self.read_indexes(company_id, std::slice::from_ref(&document.id)).await?.pop().flatten();
-        let replaced = found.as_ref().map(DecodedDocIndex::record_version);
-        let found = found.and_then(DecodedDocIndex::into_current);
-        if found.is_some_and(|found| found.version == document.version) {
-            return Ok(stored);
-        }
-        if !analyzed.has_earlier_vectors() {
-            return workspace::replace_document_index(records, company_id, document, index, replaced).await;
-        }
-        let with_vectors = encoded.clone();
-        let encode = move || DocIndex::decode(&with_vectors).ok().map(encode_without_vectors);
-        if let Some((status, encoded)) = run_blocking(&self.config.pool, encode).await.flatten() {
-            let index = (&status, &encoded[..]);
-            workspace::replace_document_index(records, company_id, document, index, replaced).await?;
-        }
-        Ok(stored)
-    }
-}
-
-/// Encodes an index without its vectors.
-pub(super) fn encode_without_vectors(index: DocIndex) -> (IndexStatus, Vec<u8>) {
-    let index = index.without_vectors();
-    (IndexStatus::of(&index), index.encode())
 }
 
 /// Gives a document of the index the vectors of a stored one, if both are of the same version.
@@ -386,31 +317,28 @@ fn put_into_index(
     entry: &CompanyEntry,
     scope: &HashSet<DocumentId>,
     (share, embedder): (usize, Option<&EmbedderId>),
+    chunker: &dyn Chunker,
     loaded: Vec<LoadedDocument>,
-) -> Vec<AnalyzedDocument> {
-    let chunker = StructuralChunker::default();
-    let (mut changes, mut added, mut analyzed, mut failed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+) -> Vec<NewIndex> {
+    let (mut changes, mut added, mut new_indexes, mut failed) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut vectors = Vec::new();
     for LoadedDocument { id, version, source } in loaded {
         let (index, record_version) = match source {
             IndexSource::Stored(stored) => (stored.index, stored.record_version),
-            IndexSource::Text { document, earlier, replaced } => match DocIndex::build(&document, &chunker) {
-                Ok(index) => {
-                    let index = match earlier {
-                        Some(earlier) => index.with_vectors_of(&document.text, &earlier),
-                        None => index,
-                    };
-                    let document = IndexedDocument { id: id.to_string(), version };
-                    let (status, encoded) = (IndexStatus::of(&index), index.encode());
-                    analyzed.push(AnalyzedDocument { document, status, encoded, replaced });
-                    (index, 0)
+            IndexSource::Text { document, earlier } => {
+                match index_text((&id, version), &document, earlier, chunker) {
+                    Ok((index, new_index)) => {
+                        new_indexes.push(new_index);
+                        (index, 0)
+                    }
+                    Err(error) => {
+                        tracing::warn!(document = %id, error = %error, "a document cannot be indexed");
+                        failed.push((id, version));
+                        continue;
+                    }
                 }
-                Err(error) => {
-                    tracing::warn!(document = %id, error = %error, "a document cannot be indexed");
-                    failed.push((id, version));
-                    continue;
-                }
-            },
+            }
         };
         if let Some(embedder) = embedder {
             let unembedded = Unembedded::of(&index, record_version, embedder);
@@ -436,5 +364,5 @@ fn put_into_index(
             state.set_vectors(&id, vectors, unembedded, share);
         }
     }
-    analyzed
+    new_indexes
 }

@@ -35,7 +35,7 @@ pub trait Retriever: Send + Sync + 'static {
         None
     }
 
-    /// Lets [`run`](Self::run) embed what a document lacks, at once, also if it has failed before.
+    /// Queues a document at once for the vectors that it lacks, also if an attempt has failed before.
     fn embed_again(&self, company_id: &CompanyId, id: &str) {
         self.announce(company_id, id);
     }

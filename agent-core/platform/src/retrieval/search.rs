@@ -95,7 +95,7 @@ impl DocumentRetriever {
         Ok(())
     }
 
-    /// Lets [`run`](Self::run) embed documents of a search that lack vectors.
+    /// Queues the documents of a search that lack vectors, for [`run`](Self::run).
     fn announce_unembedded(&self, company_id: &CompanyId, entry: &CompanyEntry, wanted: &WantedDocuments) {
         if self.query_embedder.is_none() {
             return;

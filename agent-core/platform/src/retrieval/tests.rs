@@ -5,12 +5,16 @@ use std::sync::{Arc, Mutex};
 
 use agent_core::clock::SystemClock;
 use agent_core::ids::CompanyId;
+use agent_retrieval::chunk::{Chunk, Chunker, StructuralChunker};
+use agent_retrieval::document::Extracted;
 use agent_retrieval::search::{Query, SearchOptions};
 
 use super::*;
 use crate::memory::MemoryRecords;
-use crate::records::Precondition;
-use crate::workspace::{Document, save_document};
+use crate::records::{Key, Precondition, RecordsExt as _};
+use crate::workspace::{
+    ContentStatus, Document, DocumentContent, collection, document_index_status, save_document,
+};
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -125,6 +129,64 @@ async fn searches_of_the_same_documents_share_the_analysis() {
         assert_eq!(result.ranking.hits.len(), 10);
     }
     assert_eq!(works.load(Ordering::SeqCst), 1, "one batch, for all");
+}
+
+/// A chunker that counts the documents that are analyzed.
+#[derive(Default)]
+struct CountingChunker(AtomicUsize);
+
+impl Chunker for CountingChunker {
+    fn chunk(&self, document: &Extracted) -> Vec<Chunk> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        StructuralChunker::default().chunk(document)
+    }
+}
+
+#[tokio::test]
+async fn a_document_is_analyzed_again_only_if_its_text_or_title_has_changed() {
+    let records = Arc::new(MemoryRecords::default());
+    let chunker = Arc::new(CountingChunker::default());
+    let new_process = || {
+        let mut retriever = retriever_with(&records, Arc::new(|work: Work| work()), DEFAULT_CACHE_BYTES);
+        retriever.chunker = chunker.clone();
+        retriever
+    };
+    let company_id = CompanyId::from("c");
+    let key = Key::new(&company_id, collection::DOCUMENTS, "d").expect("a key");
+    let document = |status, owner_id: &str, title: &str, text: &str| Document {
+        id: "d".into(),
+        company_id: company_id.clone(),
+        owner_id: Some(owner_id.into()),
+        title: title.to_owned(),
+        text: text.to_owned(),
+        content: Some(DocumentContent { status, ..DocumentContent::default() }),
+        ..Document::default()
+    };
+    let mut process = new_process();
+    let (printer, scanner) = ("The printer is broken.", "The scanner is broken.");
+    let changes = [
+        (1, document(ContentStatus::Ready, "ada", "A", printer)),
+        (1, document(ContentStatus::Pending, "ada", "A", printer)),
+        (1, document(ContentStatus::Extracting, "ada", "A", printer)),
+        (1, document(ContentStatus::Failed, "ada", "A", printer)),
+        (1, document(ContentStatus::Ready, "bob", "A", printer)),
+        (2, document(ContentStatus::Ready, "bob", "B", printer)),
+        (3, document(ContentStatus::Ready, "bob", "B", scanner)),
+        (3, document(ContentStatus::Pending, "bob", "B", scanner)),
+    ];
+    for (number, (analyses, document)) in changes.into_iter().enumerate() {
+        let version = records.put_as(&key, &document, Precondition::Any).await.expect("stored");
+        // Some changes are seen by a process without an index in memory.
+        if number % 3 == 0 {
+            process = new_process();
+        }
+        let word = if document.text == printer { "printer" } else { "scanner" };
+        let result = search(&process, &["d"], word).await;
+        assert_eq!(found(&result), ["d"], "{number}");
+        assert_eq!(chunker.0.load(Ordering::SeqCst), analyses, "{number}");
+        let status = document_index_status(&*records, &company_id, "d", version).await.expect("read");
+        assert!(status.is_some(), "the index has the document's version: {number}");
+    }
 }
 
 #[tokio::test]

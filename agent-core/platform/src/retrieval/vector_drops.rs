@@ -4,7 +4,7 @@ use agent_core::ids::CompanyId;
 
 use super::blocking::run_blocking;
 use super::document_retriever::DocumentRetriever;
-use super::load::encode_without_vectors;
+use super::new_index::encode_without_vectors;
 use crate::records::StoreError;
 use crate::workspace::{self, DecodedDocIndex, IndexReplacement, IndexedDocument, StoredDocIndex};
 
@@ -29,12 +29,12 @@ impl DocumentRetriever {
                 }
                 _ => return Ok(false),
             };
-            let StoredDocIndex { index, version, record_version, .. } = *stored;
+            let StoredDocIndex { index, version, record_version, source_digest, .. } = *stored;
             let encoded = run_blocking(&self.config.pool, move || encode_without_vectors(index)).await;
             let Some((status, encoded)) = encoded else {
                 return Err(StoreError::unavailable("the encoding of an index was interrupted"));
             };
-            let document = IndexedDocument { id: id.to_owned(), version };
+            let document = IndexedDocument { id: id.to_owned(), version, source_digest };
             let index = (&status, &encoded[..]);
             let records = &*self.config.records;
             let dropped =

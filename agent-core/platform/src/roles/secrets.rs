@@ -123,7 +123,8 @@ fn tool_fields<'a>(
     tools.iter_mut().filter_map(move |OwnTool { auth, settings }| {
         let name = text(settings.get(key));
         let auth = auth.as_mut().filter(|_| names.insert(name.clone()))?;
-        // A header that the operator names may be logged where another is not, so it is a part of the destination.
+        // A header that the operator names, or a query, may be logged where another header is not, so type and name are a part
+        // of the destination.
         let kind = [text(auth.settings.get("type")), text(auth.settings.get("name"))].join(" ");
         let destination = vec![address(settings), kind];
         let path = format!("content.{list}[{name}].auth.secret");

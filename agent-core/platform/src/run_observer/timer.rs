@@ -2,7 +2,7 @@
 
 use crate::conversation::{MAX_TIMED_ROUNDS, RoundTiming, RunTiming};
 
-/// Place in the course of a run.
+/// Step of the run that is being timed.
 #[derive(Default)]
 pub(super) struct TimerState {
     /// Time at which the latest request to the model was sent.

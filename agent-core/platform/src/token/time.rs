@@ -34,7 +34,7 @@ pub(super) fn schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "format": "date-time"})
 }
 
-/// The same representation for optional times.
+/// Serde module for optional times in the same representation.
 pub(super) mod option {
     use super::*;
 

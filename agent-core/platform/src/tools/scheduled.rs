@@ -15,7 +15,7 @@ use crate::workspace::utc_time;
 use agent_core::ids::JobId;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
-use agent_jobs::job::{JobFilter, JobKind, JobOrder, JobPayload, JobScope, MAX_JOBS_PER_PAGE};
+use agent_jobs::job::{JobFilter, JobOrder, JobPayload, JobScope, MAX_JOBS_PER_PAGE};
 use agent_jobs::schedule::ScheduleSpec;
 
 const SCHEDULE: &str = "scheduleTool";
@@ -100,18 +100,16 @@ async fn schedule_tool(
     };
     schedule.resolve(stores.now()).map_err(|error| ToolError::InvalidArguments(error.to_string()))?;
     let payload = JobPayload {
-        kind: JobKind::Tool,
-        user_id: context.user_id.clone(),
-        company_id: context.company_id.clone(),
-        agent_id: context.agent_id.clone(),
-        tool_id: Some(wish.tool),
-        assignment_id: None,
         arguments: wish.arguments,
-        message: None,
         todo_list_id: context.todo_list_id.clone(),
-        thread_id: None,
         timezone,
         traceparent: context.trace.as_ref().map(format_traceparent),
+        ..JobPayload::for_tool(
+            context.company_id.clone(),
+            context.user_id.clone(),
+            context.agent_id.clone(),
+            wish.tool,
+        )
     };
     payload.validate().map_err(|error| ToolError::InvalidArguments(error.to_string()))?;
     let idempotency_key = context.idempotency_key.as_deref().map(|key| job_key(context, key));

@@ -149,7 +149,7 @@ impl MeteredCall {
         }
     }
 
-    /// Returns the entries of the call, whose ids begin with that of what is reserved for it.
+    /// Returns the entries of the call. Their ids begin with the id of its reservation.
     fn entries(&self) -> Vec<UsageEntry> {
         let mut entries = self.counted_entries();
         if let Some(hold) = &self.hold {

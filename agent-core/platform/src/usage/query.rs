@@ -105,7 +105,7 @@ pub struct UsageQuery {
     pub filter: UsageFilter,
     /// Dimensions to group by; without any there is one row. Rows are in the order of these values.
     pub group_by: Vec<UsageDimension>,
-    /// Place after which the page begins.
+    /// Position after which the page begins.
     pub after: Option<UsageCursor>,
     /// Maximum number of rows.
     pub limit: usize,
@@ -136,7 +136,7 @@ impl UsageQuery {
     }
 }
 
-/// Place in the rows of a query: the values of the row before.
+/// Position in the rows of a query: the values of the row before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageCursor(pub Vec<String>);
 

@@ -197,7 +197,7 @@ impl Metering {
         }
     }
 
-    /// Answers the requests that waited, and keeps the states of the records.
+    /// Sends the decisions to the requests that waited, and stores the states of the records in memory.
     fn publish(
         &self,
         company_id: &CompanyId,

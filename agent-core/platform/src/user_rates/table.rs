@@ -28,7 +28,7 @@ pub(super) enum MeterId {
 /// Answer to a request that waits to be counted in the store.
 pub(super) type CountedRequest = Result<(), RateLimitError>;
 
-/// Requests that are counted together, as far as this process knows.
+/// Meter of requests that are counted together, with the state that this process knows.
 pub(super) struct Meter {
     /// Record of the count over all processes; `None` if the ids cannot be a key.
     pub(super) record: Option<Key>,
@@ -45,7 +45,7 @@ pub(super) struct Meter {
     pub(super) is_outdated: bool,
 }
 
-/// Decision about a request by what a meter knows.
+/// Decision on a request by a meter's known state.
 pub(super) enum LocalDecision {
     /// Less than half of the limit is used.
     BelowHalf,
@@ -66,7 +66,7 @@ impl Meter {
         }
     }
 
-    /// Decides about another request beside those that wait.
+    /// Decides on another request beside those that wait.
     ///
     /// # Errors
     /// The limit is reached, or is so if those that wait are admitted.
@@ -87,7 +87,7 @@ impl Meter {
         }
     }
 
-    /// Replaces what is known by the state of the record.
+    /// Replaces the known state by that of the record.
     pub(super) fn learn(&mut self, state: Option<MinuteState>, now: Duration) {
         self.known = self.with_uncounted(state, now);
     }
@@ -119,7 +119,7 @@ impl MeterTable {
         self.meters.company_mut(company_id).any(|(_, meter)| !meter.waiting.is_empty())
     }
 
-    /// Lets the requests of the company that wait be decided by what this process knows.
+    /// Releases the company's waiting requests, which are then decided by the state that this process knows.
     pub(super) fn release_waiting(&mut self, company_id: &CompanyId) {
         for (_, meter) in self.meters.company_mut(company_id) {
             meter.waiting.clear();
@@ -127,7 +127,7 @@ impl MeterTable {
         }
     }
 
-    /// Notes that the company has a request to count. Returns true if the caller must start the task.
+    /// Records that the company has a request to count. Returns true if the caller must start the task.
     pub(super) fn notify(&mut self, company_id: &CompanyId, is_waiting: bool, now: Instant) -> bool {
         match self.flushers.entry(company_id.clone()) {
             Entry::Vacant(absent) => {
@@ -163,7 +163,7 @@ impl Flusher {
         self.unavailable_until.is_some_and(|until| now < until)
     }
 
-    /// Notes that the store has failed, and is tried again at `until`. Returns true if it had not failed before.
+    /// Records a failure of the store, which is called again at `until`. Returns true if it had not failed before.
     pub(super) fn set_unavailable(&mut self, until: Instant) -> bool {
         self.due = until;
         self.unavailable_until.replace(until).is_none()

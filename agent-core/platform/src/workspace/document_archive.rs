@@ -44,9 +44,11 @@ pub(super) fn slot_key(company_id: &CompanyId, id: &str, revision: u64) -> Resul
     versions(company_id, id)?.key(slot_id(revision % MAX_DOCUMENT_VERSIONS))
 }
 
-/// Returns the write that keeps a document as a replaced version; `None` if its record does not have its text.
+/// Returns the write that keeps a document as a replaced version; `None` if its record does not have its text. An upload that is
+/// extracted again has the text of the extraction before.
 pub(super) fn archive_write(found: &Record<Document>) -> Result<Option<Write>, StoreError> {
-    if found.value.has_long_text() || !found.value.is_ready() {
+    let is_without_text = !found.value.is_ready() && found.value.text.is_empty();
+    if found.value.has_long_text() || is_without_text {
         return Ok(None);
     }
     let Document { id, company_id, title, text, revision, updated_by, .. } = found.value.clone();

@@ -3,7 +3,8 @@
 //! An index is a record beside the document, in base64, and longer ones are continued in further records. Vectors that a long
 //! one gets slice by slice follow it in separate records until all are there. It is stored
 //! only while the document is at the version that it was made from, so that it is gone with the document and never
-//! newer. One that is older than its document is left out, and replaced when the document is searched.
+//! newer. One that is older than its document is left out, and replaced when the document is searched. If only other parts of
+//! the document have changed than its text and title, such as the state of its upload, the index stays and gets the new version.
 //!
 //! A process that has vectors in memory does not read them again. So the commit that drops stored vectors also writes a
 //! record of the company, whose version each search reads with those of the documents.
@@ -44,6 +45,9 @@ struct StoredIndex {
     /// Account of the index; absent in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     status: Option<IndexStatus>,
+    /// Digest of the text and of what was analyzed beside it; absent in records of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source_digest: Option<String>,
     data: String,
 }
 
@@ -56,6 +60,8 @@ fn is_zero(number: &usize) -> bool {
 pub(crate) struct IndexedDocument {
     pub(crate) id: String,
     pub(crate) version: u64,
+    /// Digest of what the index is made from; `None` if it is not known.
+    pub(crate) source_digest: Option<String>,
 }
 
 /// An index as it was stored.
@@ -65,6 +71,8 @@ pub(crate) struct StoredDocIndex {
     pub(crate) version: u64,
     /// Version of the index's own record, which grows when the document gets vectors.
     pub(crate) record_version: u64,
+    /// Digest of what the index was made from; `None` if it is not known.
+    pub(crate) source_digest: Option<String>,
     pub(crate) slices: StoredSlices,
 }
 
@@ -116,6 +124,7 @@ impl StoredSlices {
 pub(crate) struct EncodedDocIndex {
     version: u64,
     record_version: u64,
+    source_digest: Option<String>,
     slice_pieces: usize,
     pieces: Vec<String>,
 }
@@ -156,7 +165,7 @@ impl EncodedDocIndex {
 
     /// Decodes the index.
     pub(crate) fn decode(self) -> DecodedDocIndex {
-        let Self { version, record_version, slice_pieces, pieces } = self;
+        let Self { version, record_version, source_digest, slice_pieces, pieces } = self;
         let (index_pieces, slices) = pieces.split_at(pieces.len().saturating_sub(slice_pieces));
         let bytes = decode_pieces(index_pieces);
         // A value that was replaced between the reads has a wrong checksum.
@@ -173,7 +182,7 @@ impl EncodedDocIndex {
             further_pieces: pieces.len() - 1,
             last_piece: if last_piece.len() < PIECE_BYTES { last_piece } else { Vec::new() },
         };
-        let stored = StoredDocIndex { index, version, record_version, slices };
+        let stored = StoredDocIndex { index, version, record_version, source_digest, slices };
         DecodedDocIndex::Current(Box::new(stored))
     }
 }
@@ -282,7 +291,7 @@ async fn read_index(
     id: &str,
     head: Record<StoredIndex>,
 ) -> Result<EncodedDocIndex, StoreError> {
-    let StoredIndex { version, further_pieces, slice_pieces, data, .. } = head.value;
+    let StoredIndex { version, further_pieces, slice_pieces, source_digest, data, .. } = head.value;
     let mut pieces = vec![data];
     let numbers = 1..=further_pieces.min(MAX_PIECES);
     let keys = numbers.map(|number| piece_key(company_id, id, number)).collect::<Result<Vec<_>, _>>()?;
@@ -290,7 +299,8 @@ async fn read_index(
         let further = records.get_many_as::<String>(&keys).await?;
         pieces.extend(further.into_iter().flatten().map(|piece| piece.value));
     }
-    Ok(EncodedDocIndex { version, record_version: head.version, slice_pieces, pieces })
+    let record_version = head.version;
+    Ok(EncodedDocIndex { version, record_version, source_digest, slice_pieces, pieces })
 }
 
 /// Stores the index of a document in place of the one whose record has the version `replaced`, which is `None` if there is no such
@@ -309,6 +319,25 @@ pub(crate) async fn replace_document_index(
     let writes = index_writes(company_id, document, (status, encoded), found.as_ref())?;
     let Some(mut writes) = writes else { return Ok(IndexReplacement::TooLarge) };
     writes.push(document_check(company_id, document)?);
+    let stored = commit_index(records, writes).await?;
+    Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored))
+}
+
+/// Gives the stored index of a document, whose record has the version `kept`, the version of the document, if both are still
+/// at their versions. The document must have the text that the index was made from.
+pub(crate) async fn keep_document_index(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    document: &IndexedDocument,
+    kept: u64,
+) -> Result<IndexReplacement, StoreError> {
+    let Some(head) = get_index_head(records, company_id, &document.id, kept).await? else {
+        return Ok(IndexReplacement::Changed);
+    };
+    let index = StoredIndex { version: document.version, ..head.value };
+    let (key, value) = (index_key(company_id, &document.id)?, to_json(&index)?);
+    let precondition = Precondition::Version(kept);
+    let writes = vec![Write::Put { key, value, precondition }, document_check(company_id, document)?];
     let stored = commit_index(records, writes).await?;
     Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored))
 }
@@ -384,7 +413,7 @@ fn index_writes(
     (status, encoded): (&IndexStatus, &[u8]),
     found: Option<&Record<StoredIndex>>,
 ) -> Result<Option<Vec<Write>>, StoreError> {
-    let IndexedDocument { id, version } = document;
+    let IndexedDocument { id, version, source_digest } = document;
     let pieces: Vec<String> =
         encoded.chunks(PIECE_BYTES).map(|piece| STANDARD_NO_PAD.encode(piece)).collect();
     let (data, further) = match &pieces[..] {
@@ -394,9 +423,14 @@ fn index_writes(
     if pieces.is_empty() || further.len() > MAX_PIECES {
         return Ok(None);
     }
-    let status = Some(status.clone());
-    let further_pieces = further.len();
-    let head = StoredIndex { version: *version, further_pieces, slice_pieces: 0, status, data };
+    let head = StoredIndex {
+        version: *version,
+        further_pieces: further.len(),
+        slice_pieces: 0,
+        status: Some(status.clone()),
+        source_digest: source_digest.clone(),
+        data,
+    };
     let key = index_key(company_id, id)?;
     let precondition = found.map_or(Precondition::Absent, |found| Precondition::Version(found.version));
     let mut writes = vec![Write::Put { key, value: to_json(&head)?, precondition }];

@@ -37,7 +37,7 @@ pub struct Notification {
     pub text: Option<String>,
     /// Time of sending, RFC 3339.
     pub at: String,
-    /// Thread of the run that sent it, if the run is kept.
+    /// Thread of the run that sent it, if the run is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<ThreadId>,
     /// The run that sent it, if it is kept.

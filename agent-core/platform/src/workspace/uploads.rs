@@ -50,6 +50,15 @@ impl NewUpload {
         })
     }
 
+    /// Returns true if a document has the same original, whose extraction has not ended.
+    pub fn is_waiting_in(&self, document: &Document) -> bool {
+        document.content.as_ref().is_some_and(|content| {
+            !content.status.is_final()
+                && content.sha256 == self.sha256
+                && content.media_type == self.media_type
+        })
+    }
+
     /// Stores the original in pieces that no document names yet.
     ///
     /// # Errors

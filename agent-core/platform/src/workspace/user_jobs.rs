@@ -63,7 +63,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use agent_core::testing::ManualClock;
-    use agent_jobs::job::{JobKind, JobPayload};
+    use agent_jobs::job::JobPayload;
     use agent_jobs::schedule::ScheduleSpec;
 
     use super::*;
@@ -71,20 +71,7 @@ mod tests {
     use crate::testing::MemoryPulse;
 
     fn request(user: &str) -> JobRequest {
-        let payload = JobPayload {
-            kind: JobKind::Tool,
-            user_id: user.into(),
-            company_id: "c".into(),
-            agent_id: "a".into(),
-            tool_id: Some("createTodo".to_owned()),
-            assignment_id: None,
-            arguments: None,
-            message: None,
-            todo_list_id: None,
-            thread_id: None,
-            timezone: None,
-            traceparent: None,
-        };
+        let payload = JobPayload::for_tool("c", user, "a", "createTodo");
         JobRequest::new(payload, ScheduleSpec { every_ms: Some(60_000), ..ScheduleSpec::default() })
     }
 

@@ -11,7 +11,7 @@ use whatlang::{Lang, Script};
 use super::fold::{lowercase, strip_marks};
 use super::term::truncate_term;
 
-/// Bytes of each of the three places of a text (start, middle, end) that detection reads.
+/// Bytes of each of the three parts of a text (start, middle, end) that detection reads.
 const SAMPLE_BYTES: usize = 600;
 /// Minimum confidence of a detection by the frequencies of letters.
 const MIN_CONFIDENCE: f64 = 0.9;
@@ -199,7 +199,7 @@ fn sample(text: &str) -> Cow<'_, str> {
 pub(super) struct Stemming {
     language: Language,
     stemmer: Option<Stemmer>,
-    /// For Latin words in a document of another script: names, code and borrowed words are mostly English.
+    /// Stemmer of Latin words in a document of another script: names, code and borrowed words are mostly English.
     latin: Option<Stemmer>,
 }
 

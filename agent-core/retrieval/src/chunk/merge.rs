@@ -25,7 +25,7 @@ pub(super) struct Merger<'a> {
     document: &'a Extracted,
     limit: usize,
     overlap: usize,
-    /// The headings above the current place, the outermost first.
+    /// The headings above the current position, the outermost first.
     headings: Vec<Heading<'a>>,
     path: Option<Arc<str>>,
     open: Option<OpenChunk>,

@@ -1,4 +1,4 @@
-//! Check and normalization of the vectors that a model answers: the one place for all embedders.
+//! Check and normalization of the vectors that a model answers: shared by all embedders.
 
 use std::fmt;
 

@@ -28,9 +28,9 @@ impl Candidate {
 
 /// The scores of all chunks of a corpus.
 pub(super) struct Scores {
-    /// For each part, for each chunk.
+    /// Scores by part and chunk.
     scores: Vec<Vec<f32>>,
-    /// For each length of a chunk, the addend of the denominator.
+    /// Addend of the denominator, by the length of a chunk.
     norms: Vec<f32>,
 }
 

@@ -76,7 +76,7 @@ const INSERT_CONTEXTS: &str = "
     INSERT INTO turn_contexts (thread, seq, turn, body)
     SELECT * FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[])";
 
-/// Lets the numbers of new threads and runs follow those that were copied.
+/// Sets the sequences of threads and runs to continue after the copied numbers.
 const CONTINUE_NUMBERS: &str = "
     SELECT setval(pg_get_serial_sequence('threads', 'n'), greatest(1, (SELECT max(n) FROM threads))),
            setval(pg_get_serial_sequence('runs', 'n'), greatest(1, (SELECT max(n) FROM runs)))";

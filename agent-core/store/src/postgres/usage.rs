@@ -114,7 +114,7 @@ pub(super) async fn insert_day_rows(session: &Session, rows: &[DayRow]) -> Resul
     session.query(&upsert_days(), &values).await.map(drop)
 }
 
-/// Reads a page of the ledger after a place.
+/// Reads a page of the ledger after a position.
 #[cfg(feature = "sqlite")]
 pub(super) async fn select_call_rows(
     session: &Session,
@@ -158,7 +158,7 @@ pub(super) async fn select_day_rows(
     Ok(rows.iter().map(row).collect())
 }
 
-/// Reads the columns of sums that begin at a place.
+/// Reads the columns of sums that begin at an index.
 fn sum_columns(row: &Row, first: usize) -> [i64; SUM_COLUMNS.len()] {
     std::array::from_fn(|column| row.get(first + column))
 }

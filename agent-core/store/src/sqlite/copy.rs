@@ -143,7 +143,7 @@ impl CopyRows for SqliteCopySource {
     }
 }
 
-/// A new SQLite file in a temporary folder beside its final place.
+/// A new SQLite file in a temporary folder beside its final path.
 pub(crate) struct SqliteCopyTarget {
     rows: SqliteCopySource,
     folder: CopyFolder,

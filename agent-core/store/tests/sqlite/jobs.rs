@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use agent_core::ids::JobId;
 use agent_jobs::job::{
-    AttemptOutcome, CANCEL_BATCH_SIZE, ClaimRequest, CompanyQuota, InsertOutcome, Job, JobCounts, JobKind,
-    JobPayload, JobScope, JobState, JobStore, NewJob, Step, StepOutcome,
+    AttemptOutcome, CANCEL_BATCH_SIZE, ClaimRequest, CompanyQuota, InsertOutcome, Job, JobCounts, JobPayload,
+    JobScope, JobState, JobStore, NewJob, Step, StepOutcome,
 };
 use agent_jobs::schedule::Schedule;
 use agent_platform::records::{Precondition, Records, StoreError};
@@ -20,20 +20,7 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 pub(super) fn job(company: &str, seconds: i64) -> Job {
-    let payload = JobPayload {
-        kind: JobKind::Tool,
-        user_id: "ada".into(),
-        company_id: company.into(),
-        agent_id: "agent".into(),
-        tool_id: Some("remind".to_owned()),
-        assignment_id: None,
-        arguments: None,
-        message: None,
-        todo_list_id: None,
-        thread_id: None,
-        timezone: None,
-        traceparent: None,
-    };
+    let payload = JobPayload::for_tool(company, "ada", "agent", "remind");
     Job::new(NewJob::new(payload, Schedule::At(at(seconds))), at(0))
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use agent_client::outbound::AllowList;
 use agent_core::secret::Secret;
 use agent_http::cors::{self, CorsError, Origins};
+use tracing_subscriber::filter::Targets;
 use url::Url;
 
 use super::SettingKind;
@@ -60,6 +61,7 @@ pub(super) fn parse(kind: SettingKind, text: &str) -> Result<SettingValue, Strin
         SettingKind::Hosts => parse_hosts(trimmed).map(SettingValue::Hosts),
         SettingKind::Path => Ok(SettingValue::Path(PathBuf::from(text))),
         SettingKind::Text => Ok(SettingValue::Text(trimmed.to_owned())),
+        SettingKind::LogFilter => parse_log_filter(trimmed).map(SettingValue::Text),
         SettingKind::Word(words) if words.contains(&trimmed) => Ok(SettingValue::Text(trimmed.to_owned())),
         SettingKind::Word(words) => Err(format!("must be one of {}", words.join(", "))),
         SettingKind::Secret { min_bytes } => parse_secret(text, min_bytes).map(SettingValue::Secret),
@@ -150,6 +152,15 @@ fn parse_hosts(text: &str) -> Result<Vec<String>, String> {
             host.ok_or_else(|| "must list host names without ports, such as agents.example".to_owned())
         })
         .collect()
+}
+
+/// Checks the directives of the log filter.
+fn parse_log_filter(text: &str) -> Result<String, String> {
+    let directives: Result<Targets, _> = text.parse();
+    match directives {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(format!("must be a log filter, such as info,agent_http=debug: {error}")),
+    }
 }
 
 /// Parses a secret. Secrets are sent as bearer tokens, which cannot contain white space or control characters.

@@ -187,9 +187,9 @@ pub struct AppConfig {
     pub extraction: ExtractionConfig,
     /// Embedding model of the documents.
     pub embedding: EmbeddingConfig,
-    /// Keeps conversations.
+    /// True if conversations are stored.
     pub conversations: bool,
-    /// Times of the runs that are kept.
+    /// Times of the runs that are stored.
     pub run_settings: RunSettings,
     /// Repetition of models' calls.
     pub fallback: FallbackConfig,

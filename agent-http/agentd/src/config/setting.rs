@@ -67,6 +67,8 @@ pub(crate) enum SettingKind {
     Path,
     /// One line of text.
     Text,
+    /// Directives of the log filter.
+    LogFilter,
     /// One of the listed words.
     Word(&'static [&'static str]),
     /// Secret of a minimum length in bytes; never shown.

@@ -288,6 +288,23 @@ fn all_faults_are_reported_at_once() {
     .assert_eq(&error.to_string());
 }
 
+/// `agentd config check` finds it, too: it reads all settings and begins no log.
+#[test]
+fn a_log_filter_with_a_fault_is_an_error_of_the_settings() {
+    for (filter, fault) in [
+        ("info,agent_http=loud", Some("error parsing level filter")),
+        ("agent_http=info=debug", Some("invalid filter directive")),
+        ("info,agent_http=debug,agent_client=debug", None),
+    ] {
+        let env: Map<'_> = [("LOG", filter)].into();
+        let error = AppConfig::load(&Flags::default(), &env).err().map(|error| error.to_string());
+        let start = "LOG (environment) must be a log filter, such as info,agent_http=debug: ";
+        let found = error.as_deref().map(|error| error.strip_prefix(start).unwrap_or(error));
+        assert_eq!(found.is_some(), fault.is_some(), "{filter}: {found:?}");
+        assert!(found.unwrap_or_default().starts_with(fault.unwrap_or_default()), "{filter}: {found:?}");
+    }
+}
+
 #[test]
 fn a_runtime_that_others_reach_asks_for_a_secret() {
     for (env, refused) in [

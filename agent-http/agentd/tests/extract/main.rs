@@ -76,6 +76,21 @@ async fn the_content_decides_and_not_the_declared_type() {
 }
 
 #[tokio::test]
+async fn damaged_documents_have_their_declared_type_and_are_malformed() {
+    let extractor = extractor(ExtractionConfig::default());
+    for media_type in [MediaType::Docx, MediaType::Xlsx, MediaType::Pptx, MediaType::Pdf] {
+        let name = media_type.as_str();
+        // The directory of an archive is at its end, and the objects of a PDF document follow its signature.
+        let damaged = fixtures::document(media_type)[..40].to_vec();
+        assert_eq!(extractor.detect(name, &damaged).as_deref(), Some(name));
+        let error = extract(&extractor, name, damaged).await.unwrap_err();
+        assert!(matches!(error, ExtractError::Malformed(_)), "{media_type}: {error:?}");
+    }
+    let book = fixtures::archive(&[("mimetype".to_owned(), b"application/epub+zip".to_vec())]);
+    assert_eq!(extractor.detect(MediaType::Docx.as_str(), &book), None, "another archive");
+}
+
+#[tokio::test]
 async fn errors_pass_through() {
     let extractor = extractor(ExtractionConfig::default());
     let error = extract(&extractor, "application/pdf", "%PDF-1.7 canary").await.unwrap_err();

@@ -13,7 +13,7 @@ pub struct DeviceCode {
     pub user_code: Secret,
     /// Page on which the person enters the code: `https`, or `http` on loopback.
     pub verification_uri: String,
-    /// The same page with the code in it.
+    /// Address of the verification page that contains the code.
     pub verification_uri_complete: Option<Secret>,
     /// Lifetime of the codes, at most 30 minutes.
     pub expires_in: Duration,

@@ -58,7 +58,7 @@ impl Dimensions {
         Ok(())
     }
 
-    /// Lets the next answer tell the number, after one that was too long for the known number.
+    /// Forgets the number, after an answer that was too long for it; the next answer sets it.
     pub(super) fn forget(&self) {
         *self.lock() = LearnedDimensions::default();
     }

@@ -5,7 +5,7 @@
 //! turns of a conversation and the rounds of a run.
 //!
 //! The model's thinking is signed, and a later request of the run must repeat it unchanged. So it is kept as
-//! [`ProviderItem`](agent_core::message::ProviderItem)s, each at its place in the answer. Another model, which answers a later
+//! [`ProviderItem`](agent_core::message::ProviderItem)s, each at its position in the answer. Another model, which answers a later
 //! round in place of the first, does not get it, since the API rejects signatures of other models.
 
 mod answer;

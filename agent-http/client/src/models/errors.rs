@@ -2,6 +2,15 @@
 
 use agent_core::error::{AgentError, AgentErrorKind};
 
+/// Limit on the tool calls of an answer.
+pub(super) const MAX_CALLS: usize = 32;
+
+/// An answer with more than [`MAX_CALLS`] tool calls.
+pub(super) fn too_many_calls() -> AgentError {
+    let message = format!("the model made more than {MAX_CALLS} tool calls in one response");
+    AgentError::new(AgentErrorKind::ToolLoopLimit, message)
+}
+
 /// An error that the server reports inside a response that began successfully.
 pub(super) fn reported_error() -> AgentError {
     AgentError::new(AgentErrorKind::Failed, "the model's server reported an error")

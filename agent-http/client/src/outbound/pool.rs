@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::connection::Connection;
 
 /// Maximum number of idle connections over all origins, since requests may name any number of hosts. For a further one, the one
-/// that has been idle for the longest time is closed, so that a tenant with many hosts keeps no place from others.
+/// that has been idle for the longest time is closed, so that a tenant with many hosts takes no slot from others.
 const MAX_IDLE_CONNECTIONS: usize = 1024;
 
 /// Safety margin subtracted from the server's keep-alive time: a request may still be in flight when the server's timer
@@ -46,7 +46,7 @@ struct PoolState {
     /// Oldest first per origin: the newest is at the back.
     idle: HashMap<PoolKey, VecDeque<Idle>>,
     count: usize,
-    sweeping: bool,
+    is_sweeping: bool,
 }
 
 struct Idle {
@@ -94,8 +94,8 @@ impl Pool {
         let server_limit = announced.map_or(Duration::MAX, |time| time.saturating_sub(KEEP_ALIVE_MARGIN));
         let idle = Idle { connection, since: Instant::now(), max_age: self.max_age.min(server_limit) };
         state.idle.entry(origin).or_default().push_back(idle);
-        if !state.sweeping {
-            state.sweeping = true;
+        if !state.is_sweeping {
+            state.is_sweeping = true;
             runtime.spawn(sweep(Arc::downgrade(self), self.max_age));
         }
     }
@@ -110,8 +110,8 @@ impl Pool {
             !idle.is_empty()
         });
         state.count = count;
-        state.sweeping = count > 0;
-        state.sweeping
+        state.is_sweeping = count > 0;
+        state.is_sweeping
     }
 
     fn lock(&self) -> MutexGuard<'_, PoolState> {

@@ -37,7 +37,7 @@ pub enum FrameStep {
 /// Progress of writing the first delta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FirstDelta {
-    /// Not encoded yet.
+    /// The first delta is not encoded yet.
     Awaited,
     /// Returned to the connection, which writes it once the body returns `Pending`.
     HandedOut,

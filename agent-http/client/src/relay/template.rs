@@ -2,7 +2,7 @@
 
 /// JSON chunk with its text delta cut out, against which the next chunk is matched instead of being parsed.
 ///
-/// A chunk with the same prefix and suffix contains another text in the same place. The result equals that of the
+/// A chunk with the same prefix and suffix contains another text at the same position. The result equals that of the
 /// parser, since text without quotes, escapes and control characters is unchanged in JSON and ends only at its quote.
 /// In the suffix, digits match any digits, such as those of a timestamp, except for the first digit of a number. A
 /// number of one digit, such as an index, must be equal, and no number gets a leading zero, which is not valid JSON.

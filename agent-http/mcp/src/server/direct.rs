@@ -114,11 +114,11 @@ impl DirectCall {
             let client = CallContext { client_capabilities, idempotency_key, trace, progress };
             shared.call_tool(&identity, call, &client, stop.cancelled()).await
         });
-        let Some(reports) = &mut reports else { return single(&answer(id, call_future.await)) };
+        let Some(reports) = &mut reports else { return single(&response_message(id, call_future.await)) };
         tokio::select! {
             biased;
             result = &mut call_future => {
-                let answer_message = answer(id, result);
+                let answer_message = response_message(id, result);
                 match reports.try_recv() {
                     Err(_) => single(&answer_message),
                     Ok(first) => {
@@ -166,7 +166,7 @@ async fn forward(
             tokio::select! {
                 biased;
                 Some(report) = reports.recv() => is_open = send(notification(report)).await,
-                result = &mut call_future => break answer(id, result),
+                result = &mut call_future => break response_message(id, result),
             }
         };
         while let Ok(report) = reports.try_recv() {
@@ -186,7 +186,7 @@ fn notification(report: ProgressNotificationParam) -> ServerJsonRpcMessage {
     ServerJsonRpcMessage::notification(ServerNotification::ProgressNotification(notification))
 }
 
-fn answer(id: RequestId, result: Result<CallToolResponse, ErrorData>) -> ServerJsonRpcMessage {
+fn response_message(id: RequestId, result: Result<CallToolResponse, ErrorData>) -> ServerJsonRpcMessage {
     match result {
         Ok(response) => ServerJsonRpcMessage::response(response.into(), id),
         Err(error) => ServerJsonRpcMessage::error(error, Some(id)),

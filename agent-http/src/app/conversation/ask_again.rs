@@ -16,11 +16,11 @@ use futures_util::future::{BoxFuture, ready};
 use futures_util::{FutureExt, stream};
 
 use super::super::App;
-use super::kept_turn::KeptTurn;
+use super::stored_turn::StoredTurn;
 use crate::error::HttpError;
 use crate::stream::{Departure, RunRecorder, RunSource};
 
-impl KeptTurn {
+impl StoredTurn {
     /// Stores results of the client's calls in a run that waits for decisions. Returns the run as it is then.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl KeptTurn {
         let end = RunEnd::Finished { result: None, outcome: Some(outcome), usage: Vec::new() };
         let events = EventStream::new(ids, stream::iter([Ok(SourceEvent::End(end))]));
         let events = events.for_audience(principal.caller.audience());
-        Ok((events.into(), Box::new(StoredRunRecorder { turn_id: waiting.turn_id.clone() })))
+        Ok((events.into(), Box::new(ReplayRecorder { turn_id: waiting.turn_id.clone() })))
     }
 }
 
@@ -111,11 +111,11 @@ fn whole_log(ids: &RunIds, outcome: &RunOutcome) -> LogEnd {
 }
 
 /// Recorder of a run whose events are stored already, or are stored by the task that has the run.
-pub(super) struct StoredRunRecorder {
+pub(super) struct ReplayRecorder {
     pub(super) turn_id: RunId,
 }
 
-impl RunRecorder for StoredRunRecorder {
+impl RunRecorder for ReplayRecorder {
     fn turn_id(&self) -> Option<RunId> {
         Some(self.turn_id.clone())
     }

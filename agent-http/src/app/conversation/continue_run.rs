@@ -9,8 +9,8 @@ use agent_platform::conversation::{Envelope, OnDisconnect, Run, RunState, RunTri
 use agent_platform::history::ThreadFields;
 
 use super::super::App;
-use super::kept_turn::KeptTurn;
 use super::starting_client::StartingClient;
+use super::stored_turn::StoredTurn;
 use crate::error::HttpError;
 use crate::stream;
 
@@ -48,7 +48,7 @@ pub(in super::super) async fn continue_run(
     // The turn refuses an agent that does not exist.
     let role = app.roles.role(&owner.company, &run.agent_id).await?;
     let settings = role.and_then(|role| role.content.conversations).unwrap_or_default();
-    let kept_turn = KeptTurn {
+    let stored_turn = StoredTurn {
         store,
         fields,
         trigger: Some(RunTriggerKind::Approval.into()),
@@ -57,7 +57,7 @@ pub(in super::super) async fn continue_run(
         client: StartingClient::default(),
         is_new_thread: false,
     };
-    let (events, recorder) = kept_turn.start(app, &principal, turn, true).await?;
+    let (events, recorder) = stored_turn.start(app, &principal, turn, true).await?;
     stream::run_detached(events, recorder, &app.stream);
     Ok(())
 }

@@ -231,7 +231,7 @@ impl ContinuedTurn {
         Arc::make_mut(&mut turn.messages).extend(results.map(Arc::new));
         turn.messages = repair_shared(turn.messages);
         self.observer.begin_preparation();
-        match self.app.run_kept_turn(&self.principal, turn, &self.observer).await {
+        match self.app.run_stored_turn(&self.principal, turn, &self.observer).await {
             // The stream around this one begins the run.
             Ok(events) => events
                 .with_observer(self.observer.result_observer())

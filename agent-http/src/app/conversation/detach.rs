@@ -11,14 +11,14 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::super::App;
-use super::kept_turn::KeptTurn;
 use super::starting_client::StartingClient;
+use super::stored_turn::StoredTurn;
 use crate::error::HttpError;
 use crate::stream::{self, RunRecorder, RunSource};
 
 type Started = Result<(RunSource, Box<dyn RunRecorder>), HttpError>;
 
-impl KeptTurn {
+impl StoredTurn {
     /// Starts the run for a client, as [`start`](Self::start) does. If the future is dropped, the client has disconnected: the start
     /// continues in a separate task, and the run as one whose client disconnects later.
     ///
@@ -32,10 +32,10 @@ impl KeptTurn {
         is_new_id: bool,
     ) -> Started {
         let (presence, client) = watch::channel(());
-        let kept_turn = Self { client: StartingClient::new(client), ..self };
+        let stored_turn = Self { client: StartingClient::new(client), ..self };
         let start = {
             let (app, principal) = (app.clone(), principal.clone());
-            async move { kept_turn.start(&app, &principal, turn, is_new_id).await }
+            async move { stored_turn.start(&app, &principal, turn, is_new_id).await }
         };
         StartingRun { start: Some(start.boxed()), presence: Some(presence), app: app.clone() }.await
     }

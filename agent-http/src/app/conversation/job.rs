@@ -11,7 +11,7 @@ use agent_platform::conversation::{ConversationError, RunKey, RunTrigger, RunTri
 
 use super::super::App;
 use super::begin_error::BeginError;
-use super::kept_turn::KeptTurn;
+use super::stored_turn::StoredTurn;
 use super::turn::ThreadRequest;
 use crate::error::{Code, HttpError};
 use crate::stream::{RunRecorder, RunSource};
@@ -27,7 +27,7 @@ pub(in super::super) struct StartedTurn {
     pub(in super::super) recorder: Box<dyn RunRecorder>,
 }
 
-/// Starts the turn of an occurrence in a thread; `None` if the agent's runs are not kept. `begin` receives the id of
+/// Starts the turn of an occurrence in a thread; `None` if the agent's runs are not stored. `begin` receives the id of
 /// the run before the run begins: the first attempt has that of `turn`, and each later one its own.
 ///
 /// # Errors
@@ -43,7 +43,7 @@ pub(in super::super) async fn start_job_turn(
     begin: impl FnOnce(&RunId),
 ) -> Result<Option<StartedTurn>, HttpError> {
     let request = ThreadRequest::for_new_root();
-    let Some(kept_turn) = KeptTurn::open(app, principal, turn, request).await? else { return Ok(None) };
+    let Some(stored_turn) = StoredTurn::open(app, principal, turn, request).await? else { return Ok(None) };
     let trigger = RunTrigger {
         kind: RunTriggerKind::Job,
         job_id: Some(delivery.job_id.clone()),
@@ -52,13 +52,13 @@ pub(in super::super) async fn start_job_turn(
     };
     // Half of the time is left for the turn.
     let max_wait = Some(app.pulse.deadline / 2);
-    let kept_turn = KeptTurn { trigger: Some(trigger), max_wait, ..kept_turn };
-    let run_id = unused_run_id(&kept_turn, principal, &turn.run_id).await?;
+    let stored_turn = StoredTurn { trigger: Some(trigger), max_wait, ..stored_turn };
+    let run_id = unused_run_id(&stored_turn, principal, &turn.run_id).await?;
     begin(&run_id);
     let (thread, overflow) = threads(delivery);
     let begin = async |thread_id: ThreadId| {
         let turn = TurnRequest { thread_id, run_id: run_id.clone(), ..turn.clone() };
-        begin_turn(app, &kept_turn, principal, turn).await
+        begin_turn(app, &stored_turn, principal, turn).await
     };
     let started = match (begin(thread).await, overflow) {
         (Err(BeginError::Store(ConversationError::ThreadFull(_))), Some(overflow)) => begin(overflow).await,
@@ -70,21 +70,21 @@ pub(in super::super) async fn start_job_turn(
 /// Begins the turn, after earlier attempts at the same occurrence have ended: their claims are lost.
 async fn begin_turn(
     app: &Arc<App>,
-    kept: &KeptTurn,
+    stored_turn: &StoredTurn,
     principal: &Principal,
     turn: TurnRequest,
 ) -> Result<StartedTurn, BeginError> {
     let owner = owner(principal);
-    let thread = kept.store.thread(&owner.thread(turn.thread_id.clone())).await?;
+    let thread = stored_turn.store.thread(&owner.thread(turn.thread_id.clone())).await?;
     let unfinished =
         thread.into_iter().flat_map(|thread| thread.queued_run_ids.into_iter().chain(thread.active_run_id));
     for id in unfinished {
-        let run = kept.store.run(&owner, &id).await?;
-        if run.is_some_and(|run| Some(&run.trigger) == kept.trigger.as_ref()) {
-            app.conversations.displace(&*kept.store, &RunKey { owner: owner.clone(), id }).await?;
+        let run = stored_turn.store.run(&owner, &id).await?;
+        if run.is_some_and(|run| Some(&run.trigger) == stored_turn.trigger.as_ref()) {
+            app.conversations.displace(&*stored_turn.store, &RunKey { owner: owner.clone(), id }).await?;
         }
     }
-    let (events, recorder) = kept.begin(app, principal, turn).await?;
+    let (events, recorder) = stored_turn.begin(app, principal, turn).await?;
     Ok(StartedTurn { events, recorder: Box::new(recorder) })
 }
 
@@ -113,11 +113,11 @@ fn threads(delivery: &Delivery) -> (ThreadId, Option<ThreadId>) {
 
 /// Returns the id for the run of an attempt, since an earlier attempt's run may be stored.
 async fn unused_run_id(
-    kept_turn: &KeptTurn,
+    stored_turn: &StoredTurn,
     principal: &Principal,
     first: &RunId,
 ) -> Result<RunId, HttpError> {
-    Ok(match kept_turn.store.run(&owner(principal), first).await? {
+    Ok(match stored_turn.store.run(&owner(principal), first).await? {
         None => first.clone(),
         Some(_) => format!("{first}.{}", agent_core::new_id()).into(),
     })

@@ -21,9 +21,9 @@ use super::super::App;
 use super::begin_error::BeginError;
 use super::contexts::ContextSlot;
 use super::continued::ContinuedTurn;
-use super::kept_run::KeptRun;
-use super::kept_turn::KeptTurn;
 use super::queued_begin::QueuedBegin;
+use super::stored_run_recorder::StoredRunRecorder;
+use super::stored_turn::StoredTurn;
 use crate::error::HttpError;
 
 /// Treatment of a run whose client disconnects.
@@ -89,29 +89,29 @@ impl RunPlan {
         app: &Arc<App>,
         principal: &Principal,
         turn: &TurnRequest,
-        kept_turn: &KeptTurn,
+        stored_turn: &StoredTurn,
         accepted: Instant,
-    ) -> Result<(EventStream, KeptRun), BeginError> {
-        let (slot, store) = (self.sent_context.clone(), kept_turn.store.clone());
+    ) -> Result<(EventStream, StoredRunRecorder), BeginError> {
+        let (slot, store) = (self.sent_context.clone(), stored_turn.store.clone());
         let (begin, start) = self.into_begin(app, principal, turn, store.clone());
-        let mut kept_run = KeptRun::begin(&app.conversations, store, begin, slot, accepted);
-        let observer = kept_run.observer().clone();
-        let stopped = kept_run.stopped_at_start(&kept_turn.client);
-        let begin_stored = async { kept_run.wait_until_stored().await.map(drop) };
+        let mut recorder = StoredRunRecorder::begin(&app.conversations, store, begin, slot, accepted);
+        let observer = recorder.observer().clone();
+        let stopped = recorder.stopped_at_start(&stored_turn.client);
+        let begin_stored = async { recorder.wait_until_stored().await.map(drop) };
         let started = tokio::select! {
             biased;
             () = stopped => None,
             started = start.start(begin_stored, &observer) => Some(started),
         };
         match started {
-            Some(Ok(events)) => Ok((events, kept_run)),
+            Some(Ok(events)) => Ok((events, recorder)),
             None => {
                 let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
-                Ok((EventStream::new(ids, stream::pending()), kept_run))
+                Ok((EventStream::new(ids, stream::pending()), recorder))
             }
             Some(Err(BeginError::Turn(error))) => {
                 let error = HttpError::from_turn(error, principal.caller);
-                kept_run.fail(error.code().as_str(), error.detail());
+                recorder.fail(error.code().as_str(), error.detail()).await;
                 Err(BeginError::Request(error))
             }
             Some(Err(error)) => Err(error),
@@ -247,7 +247,7 @@ impl RunStart {
             ContinuedTurn { app, principal, turn, store, owner, run, observer }.into_events()
         } else {
             observer.begin_preparation();
-            let started = app.run_kept_turn(&principal, turn, observer);
+            let started = app.run_stored_turn(&principal, turn, observer);
             let ((), events) = try_join!(begun.map_err(BeginError::from), started.map_err(BeginError::Turn))?;
             events
         };

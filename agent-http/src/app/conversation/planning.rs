@@ -18,12 +18,12 @@ use agent_platform::history::{HistorySource, expects_answer, is_missing_result, 
 use super::super::App;
 use super::begin_error::BeginError;
 use super::contexts::{ContextSlot, attach_to_client_messages};
-use super::kept_turn::{KeptTurn, thread_key};
 use super::plan::{DisconnectPolicy, RunPlan, run_context};
 use super::resume::new_messages;
+use super::stored_turn::{StoredTurn, thread_key};
 use crate::error::HttpError;
 
-impl KeptTurn {
+impl StoredTurn {
     /// Loads the thread and merges the request's messages into it. `queued` is the merge of a request that was queued as the
     /// next message of its thread.
     pub(super) async fn plan(

@@ -3,7 +3,7 @@
 use agent_core::request::{Principal, TurnRequest};
 
 use super::super::App;
-use super::kept_turn::KeptTurn;
+use super::stored_turn::StoredTurn;
 use super::turn::ThreadRequest;
 use crate::error::HttpError;
 
@@ -20,9 +20,9 @@ pub(in super::super) async fn load_preview_messages(
 ) -> Result<(), HttpError> {
     let Some(request) = request.filter(|_| !turn.messages.is_empty()) else { return Ok(()) };
     let request = request.without_background();
-    let Some(kept_turn) = KeptTurn::open(app, principal, turn, request).await? else { return Ok(()) };
+    let Some(stored_turn) = StoredTurn::open(app, principal, turn, request).await? else { return Ok(()) };
     turn.is_stored = true;
-    if let Some(messages) = kept_turn.messages(app, principal, turn).await? {
+    if let Some(messages) = stored_turn.messages(app, principal, turn).await? {
         turn.messages = messages;
     }
     Ok(())

@@ -1,6 +1,6 @@
-//! Runs that wait for their thread: their places in its queue, and their beginning when it is their turn.
+//! Runs that wait for their thread: their positions in its queue, and their beginning when it is their turn.
 //!
-//! A queued run is a row with a place in the thread's list. Each waits in the process that has its client, which the end of
+//! A queued run is a row with a position in the thread's list. Each waits in the process that has its client, which the end of
 //! the run before wakes: in the same process at once, in another one by a signal. A poll every [`POLL_INTERVAL`] finds
 //! changes without a signal, such as the interruption of a run whose process has ended.
 
@@ -19,10 +19,10 @@ use jiff::Timestamp;
 
 use super::super::App;
 use super::begin_error::BeginError;
-use super::kept_run::KeptRun;
-use super::kept_turn::{KeptTurn, thread_key};
 use super::plan::DisconnectPolicy;
 use super::queued_begin::QueuedBegin;
+use super::stored_run_recorder::StoredRunRecorder;
+use super::stored_turn::{StoredTurn, thread_key};
 use crate::app::services::live::RunStop;
 use crate::error::HttpError;
 use crate::shutdown::{ShutdownStage, shutting_down};
@@ -68,7 +68,7 @@ impl QueuedBegin {
     }
 }
 
-impl KeptTurn {
+impl StoredTurn {
     /// Queues the run; `None` if its thread is free.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl KeptTurn {
         principal: &Principal,
         turn: &TurnRequest,
         accepted: Instant,
-    ) -> Result<Option<(RunSource, KeptRun)>, BeginError> {
+    ) -> Result<Option<(RunSource, StoredRunRecorder)>, BeginError> {
         let key = thread_key(principal, turn);
         let next = self.next_message(app, turn, &key).await?;
         let kind = next.as_ref().map_or(RunTriggerKind::Chat, |merged| merged.trigger);
@@ -95,13 +95,13 @@ impl KeptTurn {
             lease: app.conversations.begin_lease(),
             now,
         };
-        let mut kept_run = KeptRun::queue(&app.conversations, self.store.clone(), queue, accepted);
-        let (Some(run), Some(queued)) = (kept_run.wait_until_stored().await?, kept_run.queued_begin()) else {
+        let mut recorder = StoredRunRecorder::queue(&app.conversations, self.store.clone(), queue, accepted);
+        let (Some(run), Some(queued)) = (recorder.wait_until_stored().await?, recorder.queued_begin()) else {
             return Ok(None);
         };
         let ids = RunIds { thread_id: run.thread_id, run_id: run.id };
         let wait = WaitingTurn {
-            kept: self.clone(),
+            stored_turn: self.clone(),
             app: app.clone(),
             principal: principal.clone(),
             turn: turn.clone(),
@@ -109,7 +109,7 @@ impl KeptTurn {
             next,
             since: run.created_at,
         };
-        Ok(Some((RunSource::queued(ids, wait.begin().boxed()), kept_run)))
+        Ok(Some((RunSource::queued(ids, wait.begin().boxed()), recorder)))
     }
 
     /// Merges a request that is the next message of its thread now; `None` for one that is another's edit, or that cannot be
@@ -141,7 +141,7 @@ fn is_next_message(loaded: &LoadedThread, merged: &Merged) -> bool {
 
 /// A turn whose run is queued.
 struct WaitingTurn {
-    kept: KeptTurn,
+    stored_turn: StoredTurn,
     app: Arc<App>,
     principal: Principal,
     turn: TurnRequest,
@@ -160,7 +160,7 @@ impl WaitingTurn {
     async fn begin(self) -> Result<EventStream, HttpError> {
         let draining = self.app.conversations.shutdown.wait_for(ShutdownStage::Draining);
         let too_long = async {
-            match self.kept.max_wait {
+            match self.stored_turn.max_wait {
                 Some(time) => tokio::time::sleep(time).await,
                 None => std::future::pending().await,
             }
@@ -213,8 +213,8 @@ impl WaitingTurn {
     }
 
     async fn try_begin(&self) -> Result<EventStream, BeginError> {
-        let Self { kept, app, principal, turn, queued, next, since } = self;
-        let mut plan = kept.plan(app, principal, turn, BeginOrder::FromQueue, next.as_ref()).await?;
+        let Self { stored_turn, app, principal, turn, queued, next, since } = self;
+        let mut plan = stored_turn.plan(app, principal, turn, BeginOrder::FromQueue, next.as_ref()).await?;
         let waited = app.conversations.now().duration_since(*since).as_millis();
         plan.queued_ms = Some(u64::try_from(waited).unwrap_or_default());
         plan.begin_queued(app, principal, turn, queued).await

@@ -15,10 +15,10 @@ use agent_platform::history::is_missing_result;
 use futures_util::{StreamExt, stream};
 
 use super::super::App;
-use super::ask_again::StoredRunRecorder;
+use super::ask_again::ReplayRecorder;
 use super::begin_error::BeginError;
-use super::kept_turn::{KeptTurn, thread_key};
 use super::log_reader::{LogReader, log_gone, too_many_readers};
+use super::stored_turn::{StoredTurn, thread_key};
 use crate::error::{Code, HttpError};
 use crate::stream::{RunRecorder, RunSource};
 
@@ -38,7 +38,7 @@ enum EarlierResults {
     Other,
 }
 
-impl KeptTurn {
+impl StoredTurn {
     /// Returns the error of a request that was refused for `error`; if its results are stored already,
     /// [`BeginError::Repeated`] with the run that answers them, or 409 if one of them differs.
     pub(super) async fn or_repeated(
@@ -234,7 +234,7 @@ impl KeptTurn {
         });
         let ids = RunIds { thread_id: run.thread_id, run_id: run.id };
         let events = EventStream::new(ids, source.flat_map(stream::iter)).with_awaited_results(calls);
-        Ok((events.into(), Box::new(StoredRunRecorder { turn_id: run.turn_id })))
+        Ok((events.into(), Box::new(ReplayRecorder { turn_id: run.turn_id })))
     }
 }
 

@@ -11,9 +11,9 @@ use agent_platform::conversation::{
 
 use super::super::App;
 use super::begin_error::BeginError;
-use super::kept_turn::{KeptTurn, thread_key};
+use super::stored_turn::{StoredTurn, thread_key};
 
-impl KeptTurn {
+impl StoredTurn {
     /// Returns the decisions of the request about the calls of a run that waits, without those that are stored already.
     ///
     /// # Errors

@@ -17,9 +17,9 @@ use agent_platform::run_registry::RunIdClaim;
 
 use super::super::App;
 use super::begin_error::BeginError;
-use super::kept_run::KeptRun;
-use super::kept_turn::{KeptTurn, thread_key};
 use super::starting_client::StartingClient;
+use super::stored_run_recorder::StoredRunRecorder;
+use super::stored_turn::{StoredTurn, thread_key};
 use crate::app::services::ConversationService;
 use crate::error::{Code, HttpError};
 use crate::stream::{RunRecorder, RunSource};
@@ -29,16 +29,16 @@ const BACKGROUND_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Maximum number of attempts to begin a run in a thread that concurrent requests change.
 const MAX_BEGIN_ATTEMPTS: usize = 8;
 
-/// A request whose run is to be kept, as far as it is known from the request.
+/// A request whose run is to be stored, unless the agent's role forbids it.
 pub(in super::super) struct ThreadRequest {
     fields: ThreadFields,
-    /// Error of a request without a message that would need one if it were not kept.
+    /// Error of a request without a message that would need one if its run were not stored.
     missing_message: Result<(), FieldError>,
 }
 
 impl ThreadRequest {
-    /// Reads the request for keeping; `None` if its run is not kept: conversations are switched off, it names no thread,
-    /// or it forbids it.
+    /// Reads the fields that concern the thread; `None` if the run is not stored: conversations are switched off, or the
+    /// request names no thread or forbids it.
     ///
     /// # Errors
     /// 400 for an invalid field that concerns the thread.
@@ -50,13 +50,13 @@ impl ThreadRequest {
             return Ok(None);
         }
         let fields = input.thread_fields();
-        let is_kept = match (&fields, input.turn.thread_id.is_empty()) {
+        let is_stored = match (&fields, input.turn.thread_id.is_empty()) {
             (Ok(fields), true) => fields.store == Some(true),
             (Ok(fields), false) => fields.store != Some(false),
             // Without a thread, the fields may belong to another application.
             (Err(_), has_no_thread) => !has_no_thread,
         };
-        if !is_kept {
+        if !is_stored {
             return Ok(None);
         }
         let (fields, missing_message) = (fields?.clone(), input.reject_missing_message());
@@ -94,11 +94,11 @@ fn apply_defaults(fields: &mut ThreadFields, role: &ConversationSettings, caller
     });
 }
 
-impl KeptTurn {
-    /// Opens a turn whose run is kept; `None` if it is not, by the agent's role or since the agent does not exist.
+impl StoredTurn {
+    /// Opens a turn whose run is stored; `None` if it is not, by the agent's role or since the agent does not exist.
     ///
     /// # Errors
-    /// 400 if the run is not kept and the request has no message; 429 for a run in the background if there are too many;
+    /// 400 if the run is not stored and the request has no message; 429 for a run in the background if there are too many;
     /// errors of the store.
     pub(in super::super) async fn open(
         app: &App,
@@ -160,7 +160,7 @@ impl KeptTurn {
             Err(error) => (None, Err(self.or_repeated(app, principal, &turn, error).await)),
         };
         let answer = match begun {
-            Ok((events, kept)) => return Ok((events, Box::new(kept))),
+            Ok((events, recorder)) => return Ok((events, Box::new(recorder))),
             Err(BeginError::StillWaiting { run, .. }) => {
                 match self.ask_again(app, principal, ids, &run).await {
                     Ok(ended) => return Ok(ended),
@@ -199,7 +199,7 @@ impl KeptTurn {
         app: &Arc<App>,
         principal: &Principal,
         turn: TurnRequest,
-    ) -> Result<(RunSource, KeptRun), BeginError> {
+    ) -> Result<(RunSource, StoredRunRecorder), BeginError> {
         let accepted = app.conversations.observers.now();
         let mut attempts = 1;
         loop {
@@ -244,7 +244,7 @@ impl KeptTurn {
                     }
                     attempts += 1;
                 }
-                begun => return begun.map(|(events, kept)| (events.into(), kept)),
+                begun => return begun.map(|(events, recorder)| (events.into(), recorder)),
             }
         }
     }
@@ -259,7 +259,7 @@ impl KeptTurn {
         principal: &Principal,
         turn: &TurnRequest,
         accepted: Instant,
-    ) -> Result<(EventStream, KeptRun), BeginError> {
+    ) -> Result<(EventStream, StoredRunRecorder), BeginError> {
         let error = match self.plan(app, principal, turn, BeginOrder::AfterQueue, None).await {
             Ok(plan) => match plan.begin(app, principal, turn, self, accepted).await {
                 Err(error @ BeginError::Store(_)) => error,

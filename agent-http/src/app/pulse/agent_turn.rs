@@ -26,7 +26,7 @@ const MAX_RUN_BYTES: usize = 4 << 20;
 /// The turn's trigger, as the agent's prompt shows it.
 const TRIGGER: &str = "a scheduled job";
 
-/// Runs an agent's turn, in a thread of the user if the agent's runs are kept. Returns the writes of the notification
+/// Runs an agent's turn, in a thread of the user if the agent's runs are stored. Returns the writes of the notification
 /// with its answer; none for a turn that says nothing.
 ///
 /// # Errors

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use agent_jobs::job::{Job, JobFilter, JobOrder, Phase, Step};
 use agent_jobs::schedule::{Schedule, ScheduleSpec};
+use agent_platform::local_pulse::is_local_job;
 use agent_platform::pulse::{JobControl, JobRequest, Pulse, PulseError};
 use agent_platform::records::StoreError;
 use agent_platform::workspace::is_assignment_job;
@@ -27,6 +28,9 @@ const MAX_RESUMED_RUNS: usize = 8;
 ///
 /// A job that is being run is left for the next pass. If its process has ended, this one runs it first, also if it was paused
 /// meanwhile: under the scheduler's key, its effect could happen twice.
+///
+/// Jobs with other ids are left alone. They are those of a scheduler whose `DATABASE_URL` names the application's SQLite file:
+/// moved, they would be in the same store again, with new ids and new intervals, at each pass.
 pub(super) async fn hand_over_local_jobs(app: &Arc<App>) -> Result<(), PulseError> {
     let Some(pulse) = app.pulse.remote.as_deref() else { return Ok(()) };
     let store = app.pulse.local.jobs();
@@ -35,7 +39,7 @@ pub(super) async fn hand_over_local_jobs(app: &Arc<App>) -> Result<(), PulseErro
     while began.elapsed() < MAX_PASS_TIME {
         let page = store.list(&open, JobOrder::OldestFirst, after.as_ref(), PAGE_SIZE).await;
         let page = page.map_err(unavailable)?;
-        for job in page.jobs {
+        for job in page.jobs.into_iter().filter(|job| is_local_job(&job.id)) {
             if !job.is_delivering() {
                 hand_over(app, pulse, job).await?;
             } else if resumed < MAX_RESUMED_RUNS && is_lost(app, &job) {

@@ -71,7 +71,7 @@ pub struct ConversationService {
     /// Number of runs whose end is not stored yet.
     pub(in crate::app) live: watch::Sender<usize>,
     pub(in crate::app) observers: Arc<RunObservers>,
-    /// Asks for events to be stored without delay.
+    /// Signal to store the events of a large tail without delay.
     pub(in crate::app) large_tail: Notify,
     /// The lease of this process as it was last renewed.
     renewed: Mutex<Option<RenewedLease>>,

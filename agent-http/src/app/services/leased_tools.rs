@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::ConversationService;
 use super::live::{LiveRun, RunStop};
 
-/// Tool registry that checks the lease of this process before each call of a kept run. If the lease has expired, as that of
+/// Tool registry that checks the lease of this process before each call of a stored run. If the lease has expired, as that of
 /// a process that was suspended, the run is read, and a call of one that has ended is refused.
 pub struct LeasedTools {
     tools: Arc<dyn ToolRegistry>,

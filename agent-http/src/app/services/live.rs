@@ -447,16 +447,16 @@ mod tests {
     fn a_company_has_a_share_of_the_runs_without_clients() {
         let runs = LiveRuns::default();
         let acquire = |company: &str| runs.acquire_detached(&company.into());
-        let mut places: Vec<_> = std::iter::from_fn(|| acquire("one")).collect();
-        assert_eq!(places.len(), MAX_COMPANY_DETACHED_RUNS);
-        places.extend(
+        let mut permits: Vec<_> = std::iter::from_fn(|| acquire("one")).collect();
+        assert_eq!(permits.len(), MAX_COMPANY_DETACHED_RUNS);
+        permits.extend(
             ["two", "three", "four"]
                 .into_iter()
                 .flat_map(|company| std::iter::from_fn(move || acquire(company))),
         );
-        assert_eq!(places.len(), MAX_DETACHED_RUNS);
+        assert_eq!(permits.len(), MAX_DETACHED_RUNS);
         assert!(acquire("five").is_none());
-        places.truncate(MAX_COMPANY_DETACHED_RUNS - 1);
+        permits.truncate(MAX_COMPANY_DETACHED_RUNS - 1);
         assert!(acquire("one").is_some() && acquire("five").is_some());
     }
 }

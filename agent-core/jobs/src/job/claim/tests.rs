@@ -1,5 +1,5 @@
 use super::*;
-use crate::job::{JobKind, JobPayload, NewJob};
+use crate::job::{JobPayload, NewJob};
 use crate::schedule::{MisfirePolicy, Schedule};
 use agent_core::ids::JobId;
 
@@ -10,20 +10,7 @@ fn at(ms: i64) -> Timestamp {
 }
 
 fn job(company: &str, schedule: Schedule) -> Job {
-    let payload = JobPayload {
-        kind: JobKind::Tool,
-        user_id: "ada".into(),
-        company_id: company.into(),
-        agent_id: "agent".into(),
-        tool_id: Some("remind".to_owned()),
-        assignment_id: None,
-        arguments: None,
-        message: None,
-        todo_list_id: None,
-        thread_id: None,
-        timezone: None,
-        traceparent: None,
-    };
+    let payload = JobPayload::for_tool(company, "ada", "agent", "remind");
     Job::new(NewJob::new(payload, schedule), at(0))
 }
 

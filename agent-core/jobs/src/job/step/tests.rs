@@ -5,7 +5,7 @@ use expect_test::{ExpectFile, expect_file};
 use proptest::prelude::*;
 
 use super::*;
-use crate::job::{JobKind, JobPayload, NewJob};
+use crate::job::{JobPayload, NewJob};
 use crate::schedule::{CronSchedule, DstPolicy, MisfirePolicy, OverlapPolicy};
 
 /// Returns the time `seconds` after the tests' epoch.
@@ -15,18 +15,8 @@ fn at(seconds: i64) -> Timestamp {
 
 fn new(schedule: Schedule) -> NewJob {
     let payload = JobPayload {
-        kind: JobKind::Tool,
-        user_id: "ada".into(),
-        company_id: "acme".into(),
-        agent_id: "agent".into(),
-        tool_id: Some("remind".to_owned()),
-        assignment_id: None,
         arguments: serde_json::json!({"text": "Hello"}).as_object().cloned(),
-        message: None,
-        todo_list_id: None,
-        thread_id: None,
-        timezone: None,
-        traceparent: None,
+        ..JobPayload::for_tool("acme", "ada", "agent", "remind")
     };
     NewJob { max_attempts: 2, ..NewJob::new(payload, schedule) }
 }

@@ -9,7 +9,7 @@ use crate::records::{Key, Precondition, RecordsExt as _};
 use crate::testing::ScriptedExtractor;
 use crate::workspace::{
     ContentStatus, Document, collection, delete_document, get_document, list_document_versions,
-    read_document_text, read_page_starts, reindex_document, rename_upload,
+    read_document_text, read_page_starts, reindex_document, rename_upload, restore_document, save_document,
 };
 
 pub(super) async fn a_text_is_extracted(bench: &UploadBench) {
@@ -115,9 +115,10 @@ pub(super) async fn a_text_is_extracted_again(bench: &UploadBench) {
     let (document, _) = bench.put("d", text.clone()).await;
     let new = upload("d", text.clone());
     assert!(!new.is_extracted_in(&document, "scripted/1"), "it is not extracted yet");
+    assert!(new.is_waiting_in(&document) && !upload("d", "other").is_waiting_in(&document));
     work(&bench.process(&extractor())).await;
     let before = bench.get("d").await;
-    assert!(new.is_extracted_in(&before.value, "scripted/1"));
+    assert!(new.is_extracted_in(&before.value, "scripted/1") && !new.is_waiting_in(&before.value));
     assert!(!new.is_extracted_in(&before.value, "scripted/2"), "another extractor may do better");
     assert!(!upload("d", "other").is_extracted_in(&before.value, "scripted/1"));
     let counts = bench.counts("acme").await;
@@ -168,6 +169,34 @@ pub(super) async fn a_text_of_another_extractor_is_extracted_again(bench: &Uploa
     let content = bench.get("d").await.value.content.expect("an upload");
     assert_eq!((content.extractor.as_deref(), content.status), (Some("scripted/2"), ContentStatus::Ready));
     expect_no_task(&process).await;
+}
+
+/// A text that is being extracted again, or could not be, is kept as a version when another one replaces it.
+pub(super) async fn a_text_is_a_version_whatever_the_state_of_its_extraction(bench: &UploadBench) {
+    let process = bench.process(&extractor());
+    for (number, status) in
+        [ContentStatus::Pending, ContentStatus::Extracting, ContentStatus::Failed].into_iter().enumerate()
+    {
+        let (id, text) = (format!("d{number}"), format!("text {number}"));
+        bench.put(&id, text.clone()).await;
+        work(&process).await;
+        let mut document = bench.get(&id).await.value;
+        document.content.as_mut().expect("an upload").status = status;
+        let key = Key::new(company(), collection::DOCUMENTS, id.as_str()).expect("a key");
+        bench.records.put_as(&key, &document, Precondition::Any).await.expect("put");
+        let written = Document { text: "written".to_owned(), content: None, ..document };
+        save_document(&*bench.records, &written, Precondition::Any, &user()).await.expect("saved");
+        let versions = list_document_versions(&*bench.records, &company(), &id).await.expect("listed");
+        assert_eq!(
+            versions.iter().map(|version| version.bytes).collect::<Vec<_>>(),
+            [text.len()],
+            "{status:?}"
+        );
+        restore_document(&*bench.records, &company(), (id.as_str(), 0), &user(), |_| true)
+            .await
+            .expect("restored");
+        assert_eq!(bench.get(&id).await.value.text, text);
+    }
 }
 
 pub(super) async fn companies_take_turns(bench: &UploadBench) {

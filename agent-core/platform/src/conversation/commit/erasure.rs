@@ -4,7 +4,7 @@ use super::super::{
     Approval, ContentHash, NodeMessage, NodeStatus, Run, RunEvents, StoredNode, Thread, TitleSource, title,
 };
 
-/// Returns a run without its log, and without what it has kept of its messages.
+/// Returns a run without its log, and without data of its messages.
 pub fn erase_run(mut run: Run) -> Run {
     run.events = RunEvents::default();
     // It has hashes of short texts.

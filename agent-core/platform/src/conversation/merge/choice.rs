@@ -29,7 +29,7 @@ impl Choice {
         Self { below, messages, origins, trigger }
     }
 
-    /// Makes an answer below a node, without a new message.
+    /// Creates the choice of an answer below a node, without a new message.
     pub(super) fn answer(below: Option<usize>, trigger: RunTriggerKind) -> Self {
         Self::new(below, Vec::new(), trigger)
     }

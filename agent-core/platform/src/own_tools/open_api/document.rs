@@ -84,6 +84,16 @@ impl<'d> OpenApiDocument<'d> {
         }
     }
 
+    /// Returns the `operationId` of each operation, or its method and path if it has none.
+    pub(super) fn operation_names(&self) -> impl Iterator<Item = String> {
+        self.operations().map(|OpenApiOperation { method, path, fields, .. }| {
+            match fields.get("operationId").and_then(Value::as_str) {
+                Some(id) => id.to_owned(),
+                None => format!("{} {path}", method.to_ascii_uppercase()),
+            }
+        })
+    }
+
     /// Returns all operations that can be tools by their method.
     pub(super) fn operations(&self) -> impl Iterator<Item = OpenApiOperation<'d>> {
         let paths = self.root.get("paths").and_then(Value::as_object).into_iter().flatten();

@@ -1,13 +1,14 @@
 //! Compilation of an operation to the settings of an HTTP tool.
 
+mod body;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::super::request::{DEFAULT_CONTENT_TYPE, FORM_CONTENT_TYPE, MAX_FIELDS, check_header_name};
+use super::super::request::{MAX_FIELDS, check_header_name};
 use super::document::{OpenApiDocument, OpenApiOperation};
 use super::schemas::{Schemas, cut};
-use crate::media_type::{essence, is_json};
 
 /// Maximum number of parameters.
 const MAX_PARAMETERS: usize = 64;
@@ -16,7 +17,17 @@ const LIST_STYLES: [&str; 3] = ["form", "pipeDelimited", "spaceDelimited"];
 /// Headers that a parameter cannot describe (OpenAPI 3, Parameter Object).
 const IGNORED_HEADERS: [&str; 3] = ["accept", "content-type", "authorization"];
 
-/// Returns the settings of the tool `name` at `server`.
+/// Location and name of the parameter that the credential of a document's entry sets, so that no argument does.
+pub(super) type CredentialParameter<'d> = (&'d str, &'d str);
+
+/// Settings of a tool, and what it leaves out.
+pub(super) struct CompiledOperation {
+    pub(super) settings: Map<String, Value>,
+    /// Description of what is not sent, worded to follow the operation.
+    pub(super) omission: Option<String>,
+}
+
+/// Returns the tool `name` at `server`.
 ///
 /// # Errors
 /// Reason why the operation cannot be represented.
@@ -24,11 +35,12 @@ pub(super) fn compile<'d>(
     document: &'d OpenApiDocument<'d>,
     operation: &OpenApiOperation<'d>,
     (name, server): (&str, &str),
-) -> Result<Map<String, Value>, String> {
+    credential: Option<CredentialParameter<'d>>,
+) -> Result<CompiledOperation, String> {
     if !operation.path.starts_with('/') {
         return Err("has a path that does not begin with a slash".to_owned());
     }
-    let mut builder = RequestBuilder::new(document);
+    let mut builder = RequestBuilder::new(document, credential);
     for parameter in parameters(document, operation)? {
         builder.add_parameter(parameter)?;
     }
@@ -37,23 +49,9 @@ pub(super) fn compile<'d>(
         builder.add_body(operation.method, document.resolve(body)?)?;
     }
     let path = rename_placeholders(operation.path, &builder.path_arguments);
-    let RequestBuilder { schemas, query, headers, body, content_type, mut properties, required, .. } =
-        builder;
-    let mut request = json!({
-        "method": operation.method.to_ascii_uppercase(),
-        "url": format!("{}{path}", server.trim_end_matches('/')),
-    });
-    for (field, values) in [("query", query), ("headers", headers)] {
-        if !values.is_empty() {
-            request[field] = Value::Object(values);
-        }
-    }
-    if let Some(body) = body {
-        request["body"] = body;
-    }
-    if let Some(content_type) = content_type {
-        request["contentType"] = content_type.into();
-    }
+    let url = format!("{}{path}", server.trim_end_matches('/'));
+    let request = builder.request(operation.method, url);
+    let RequestBuilder { schemas, mut properties, required, omission, .. } = builder;
     properties.sort_keys();
     let mut schema = json!({"type": "object", "properties": properties});
     if !required.is_empty() {
@@ -69,7 +67,7 @@ pub(super) fn compile<'d>(
         "request": request,
     });
     match tool {
-        Value::Object(tool) => Ok(tool),
+        Value::Object(settings) => Ok(CompiledOperation { settings, omission }),
         _ => Err("cannot be compiled".to_owned()),
     }
 }
@@ -105,23 +103,6 @@ fn parameters<'d>(
         true => Ok(all),
         false => Err(format!("has more than {MAX_PARAMETERS} parameters")),
     }
-}
-
-/// Returns the content of a body that can be sent: the media type to send, and the media type's object. `application/json`
-/// goes before types with the suffix `+json`, those before ranges, for which `application/json` is sent, and all before forms.
-fn sendable_content(content: &Map<String, Value>) -> Option<(&str, &Value)> {
-    let ranked = content.iter().filter_map(|(name, media_type)| {
-        let (rank, sent) = match essence(name).as_str() {
-            DEFAULT_CONTENT_TYPE => (0, name.trim()),
-            "application/*" | "application/*+json" | "*/*" => (2, DEFAULT_CONTENT_TYPE),
-            FORM_CONTENT_TYPE => (3, FORM_CONTENT_TYPE),
-            _ if is_json(name) => (1, name.trim()),
-            _ => return None,
-        };
-        Some((rank, sent, media_type))
-    });
-    let (_, sent, media_type) = ranked.min_by_key(|(rank, ..)| *rank)?;
-    Some((sent, media_type))
 }
 
 /// Returns a path with the names of arguments in place of the parameters' names.
@@ -177,6 +158,7 @@ type ObjectPart<'d> = (String, &'d Value, bool);
 /// The request and the arguments of a tool under construction.
 struct RequestBuilder<'d> {
     document: &'d OpenApiDocument<'d>,
+    credential: Option<CredentialParameter<'d>>,
     schemas: Schemas<'d>,
     /// Arguments of the path by the names of their parameters.
     path_arguments: BTreeMap<String, String>,
@@ -187,14 +169,19 @@ struct RequestBuilder<'d> {
     body: Option<Value>,
     /// Media type of the body, if it is not the default.
     content_type: Option<&'d str>,
+    /// Media types of the parts of a form, by their names.
+    part_types: Map<String, Value>,
+    /// Description of what is not sent.
+    omission: Option<String>,
     properties: Map<String, Value>,
     required: Vec<String>,
 }
 
 impl<'d> RequestBuilder<'d> {
-    fn new(document: &'d OpenApiDocument<'d>) -> Self {
+    fn new(document: &'d OpenApiDocument<'d>, credential: Option<CredentialParameter<'d>>) -> Self {
         Self {
             document,
+            credential,
             schemas: Schemas::new(document),
             path_arguments: BTreeMap::new(),
             query: Map::new(),
@@ -202,9 +189,41 @@ impl<'d> RequestBuilder<'d> {
             headers: Map::new(),
             body: None,
             content_type: None,
+            part_types: Map::new(),
+            omission: None,
             properties: Map::new(),
             required: Vec::new(),
         }
+    }
+
+    /// Returns the settings of the request.
+    fn request(&self, method: &str, url: String) -> Value {
+        let mut request = json!({"method": method.to_ascii_uppercase(), "url": url});
+        for (field, values) in
+            [("query", &self.query), ("headers", &self.headers), ("partTypes", &self.part_types)]
+        {
+            if !values.is_empty() {
+                request[field] = Value::Object(values.clone());
+            }
+        }
+        if let Some(body) = &self.body {
+            request["body"] = body.clone();
+        }
+        if let Some(content_type) = self.content_type {
+            request["contentType"] = content_type.into();
+        }
+        request
+    }
+
+    /// Returns true for the parameter that the entry's credential sets.
+    fn is_credential(&self, location: &str, name: &str) -> bool {
+        self.credential.is_some_and(|(credential_location, credential_name)| {
+            credential_location == location
+                && match location {
+                    "header" => credential_name.eq_ignore_ascii_case(name),
+                    _ => credential_name == name,
+                }
+        })
     }
 
     fn add_parameter(&mut self, parameter: &'d Map<String, Value>) -> Result<(), String> {
@@ -213,7 +232,7 @@ impl<'d> RequestBuilder<'d> {
         let is_required = location == "path" || parameter.get("required") == Some(&Value::Bool(true));
         let is_ignored =
             location == "header" && IGNORED_HEADERS.iter().any(|other| name.eq_ignore_ascii_case(other));
-        if is_ignored {
+        if is_ignored || self.is_credential(location, name) {
             return Ok(());
         }
         if location == "query"
@@ -306,9 +325,12 @@ impl<'d> RequestBuilder<'d> {
             let resolved = self.document.resolve(schema).ok();
             let is_plain = !has_type(resolved, "array") && !has_type(resolved, "object");
             let is_sent = resolved.and_then(|schema| schema.get("readOnly")) != Some(&Value::Bool(true));
+            let part_name = if is_deep { format!("{name}[{property}]") } else { property.clone() };
+            if self.is_credential("query", &part_name) {
+                continue;
+            }
             match is_plain && is_sent {
-                true if is_deep => parts.push((format!("{name}[{property}]"), schema, is_required)),
-                true => parts.push((property.clone(), schema, is_required)),
+                true => parts.push((part_name, schema, is_required)),
                 false if is_required && is_sent => return None,
                 false => {}
             }
@@ -337,39 +359,6 @@ impl<'d> RequestBuilder<'d> {
             "header" => check_header_name(name).err(),
             _ => Some("which is a cookie"),
         }
-    }
-
-    fn add_body(&mut self, method: &str, body: &'d Value) -> Result<(), String> {
-        let is_required = body.get("required") == Some(&Value::Bool(true));
-        let content = body.get("content").and_then(Value::as_object).and_then(sendable_content);
-        let is_nested_form = content
-            .is_some_and(|(name, media_type)| name == FORM_CONTENT_TYPE && !self.is_plain_form(media_type));
-        let (content_type, media_type) = match content {
-            Some(content) if method != "get" && !is_nested_form => content,
-            // The operation can be called without it.
-            _ if !is_required => return Ok(()),
-            Some(_) if is_nested_form => {
-                return Err("has a form that is not an object of plain values".to_owned());
-            }
-            Some(_) => return Err("has a body, which GET does not allow".to_owned()),
-            None => return Err("has a body that is neither JSON nor a form".to_owned()),
-        };
-        let schema = match media_type.get("schema") {
-            Some(schema) => self.schemas.convert(schema)?,
-            None => json!({}),
-        };
-        let argument = self.argument("body", schema, is_required);
-        self.body = Some(placeholder(&argument).into());
-        self.content_type = Some(content_type).filter(|name| *name != DEFAULT_CONTENT_TYPE);
-        Ok(())
-    }
-
-    /// Returns true for a form each of whose fields is a text, a number, a boolean or a list.
-    fn is_plain_form(&self, media_type: &'d Value) -> bool {
-        let resolve = |schema: &'d Value| self.document.resolve(schema).ok();
-        let Some(schema) = media_type.get("schema").and_then(resolve) else { return false };
-        let mut properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
-        has_type(Some(schema), "object") && properties.all(|(_, field)| !has_type(resolve(field), "object"))
     }
 
     /// Adds an argument, and returns its name, which differs from the others'.

@@ -122,6 +122,7 @@ fn compile_all(text: &str) -> (usize, Vec<String>) {
             Some(
                 "has a body that is neither JSON nor a form"
                     | "has a form that is not an object of plain values"
+                    | "has a form of files alone"
             )
         ) {
             continue;
@@ -190,7 +191,6 @@ fn json_bodies_keep_the_media_type_of_the_document() {
 #[test]
 fn an_operation_is_a_tool_without_an_optional_body_that_is_not_json() {
     for media_type in [
-        "multipart/form-data",
         "application/xml",
         "application/json-seq",
         "application/geo+json-seq",
@@ -202,6 +202,13 @@ fn an_operation_is_a_tool_without_an_optional_body_that_is_not_json() {
         assert_eq!(optional["request"], json!({"method": "POST", "url": "https://api.acme.example/v1/a"}));
         assert_eq!(optional["inputSchema"], json!({"type": "object", "properties": {}}));
         assert_eq!(optional["description"], "POST /a", "no word of a body that is not sent");
+        let entry = compile(&document_with_body("post", &[media_type], false), &["a"]);
+        let own_tools: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
+        let incomplete = incomplete_operations(&own_tools);
+        assert_eq!(
+            incomplete.into_iter().map(|report| report.reason).collect::<Vec<_>>(),
+            ["has a body that is neither JSON nor a form, so it is called without a body"]
+        );
         let required = document_with_body("post", &[media_type], true);
         assert_eq!(reason(&required, "a"), "has a body that is neither JSON nor a form", "{media_type}");
         let entry = compile(&required, &["a"]);
@@ -309,6 +316,9 @@ fn recursive_schemas_refer_to_themselves() {
         compile_open_api(&mut entry(&["GET /loop".to_owned()]), &root).expect_err("none").path,
         "operations[0]"
     );
+    let named = json!({"openapi": "3.1.0", "paths": {"/a": {"get": {"operationId": "b"}, "post": {}}}});
+    let fault = compile_open_api(&mut entry(&["c".to_owned()]), &named).expect_err("none");
+    assert!(fault.message.ends_with("; it has b, POST /a"), "{}", fault.message);
 }
 
 #[test]
@@ -437,6 +447,108 @@ fn parameters_of_a_path_whose_names_are_alike_keep_their_places() {
     for (argument, name) in [("user_id", "user.id"), ("user_id_2", "user_id"), ("user_id_2_2", "user_id_2")] {
         assert_eq!(tool["inputSchema"]["properties"][argument]["title"], name);
     }
+}
+
+#[test]
+fn the_parameter_of_the_credential_is_no_argument() {
+    for (auth, location, name) in [
+        (json!({"type": "query", "name": "api_key"}), "query", "api_key"),
+        (json!({"type": "header", "name": "x-api-key"}), "header", "X-Api-Key"),
+        (json!({"type": "cookie", "name": "sid"}), "cookie", "sid"),
+    ] {
+        let parameter = |name: &str, location: &str| json!({"name": name, "in": location, "required": true, "schema": {"type": "string"}});
+        let document = json!({"openapi": "3.1.0", "paths": {"/a": {"get": {"operationId": "a",
+            "parameters": [parameter(name, location), parameter("q", "query")]}}}});
+        let mut with_auth = entry(&["a".to_owned()]);
+        with_auth.insert("auth".to_owned(), auth.clone());
+        compile_open_api(&mut with_auth, &document).expect("compiled");
+        let properties =
+            with_auth["compiled"][0]["inputSchema"]["properties"].as_object().expect("properties");
+        assert_eq!(properties.keys().collect::<Vec<_>>(), ["q"], "{auth}");
+        let without = compile(&document, &["a"]);
+        if location == "cookie" {
+            assert_eq!(without["skipped"][0]["reason"], "has the parameter \"sid\", which is a cookie");
+            continue;
+        }
+        assert!(without["compiled"][0]["inputSchema"]["properties"].get(name).is_some(), "{without:?}");
+        // Compiled with another credential, the model could choose the key.
+        let auth = serde_json::from_value(auth).expect("auth");
+        let parsed = parse_open_api(&OwnTool { auth: Some(auth), settings: without });
+        assert_eq!(
+            parsed.err().map(|fault| fault.path),
+            (location == "query").then(|| "operations[0]".to_owned())
+        );
+    }
+}
+
+#[test]
+fn forms_with_parts_are_bodies_without_their_files() {
+    let form = |schema: Value, encoding: Value| {
+        let content = json!({"multipart/form-data": {"schema": schema, "encoding": encoding}});
+        json!({"openapi": "3.1.0", "paths": {"/a": {"post": {"operationId": "a",
+            "requestBody": {"required": true, "content": content}}}},
+            "components": {"schemas": {"Form": schema, "Meta": {"type": "object"},
+                "File": {"type": "string", "contentMediaType": "image/png"}}}})
+    };
+    let properties = json!({
+        "title": {"type": "string"}, "meta": {"$ref": "#/components/schemas/Meta"}, "csv": {"type": "string"},
+        "base64": {"type": "string", "contentMediaType": "image/png", "contentEncoding": "base64"},
+        "image": {"$ref": "#/components/schemas/File"}, "old": {"type": "string", "format": "binary"},
+        "files": {"anyOf": [{"type": "array", "items": {"type": "string", "format": "binary"}}, {"type": "null"}]},
+        "xml": {"type": "string"}, "signed": {"type": "string"}});
+    let encoding = json!({
+        "meta": {"contentType": "application/xml, application/vnd.acme+json"}, "csv": {"contentType": "text/csv"},
+        "xml": {"contentType": "application/xml"},
+        "signed": {"headers": {"X-Signature": {"required": true, "schema": {"type": "string"}}}}});
+    let schema = json!({"type": "object", "required": ["title"], "properties": properties});
+    let whole = form(schema.clone(), encoding);
+    let entry = compile(&whole, &["a"]);
+    assert_eq!(tools(&entry).len(), 1);
+    let compiled = &entry["compiled"][0];
+    assert_eq!(
+        compiled["request"],
+        json!({"method": "POST", "url": "https://api.acme.example/v1/a", "body": "{body}",
+            "contentType": "multipart/form-data",
+            "partTypes": {"meta": "application/vnd.acme+json", "csv": "text/csv"}})
+    );
+    let body = &compiled["inputSchema"]["properties"]["body"];
+    let mut kept: Vec<_> = body["properties"].as_object().expect("properties").keys().collect();
+    kept.sort();
+    assert_eq!(kept, ["base64", "csv", "meta", "title"]);
+    assert_eq!(body["required"], json!(["title"]));
+    let own_tools: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
+    let incomplete = incomplete_operations(&own_tools);
+    assert_eq!((incomplete.len(), incomplete[0].operation.as_str()), (1, "a"));
+    for name in ["image", "old", "files", "xml", "signed"] {
+        assert!(incomplete[0].reason.contains(&format!("{name:?}")), "{:?}", incomplete[0]);
+    }
+    assert!(skipped_operations(&own_tools).is_empty());
+
+    let file = json!({"type": "string", "format": "binary"});
+    for (schema, expected) in [
+        (json!({"type": "object", "properties": {"file": file}}), "has a form of files alone"),
+        (
+            json!({"type": "object", "required": ["file"], "properties": {"file": file, "a": {}}}),
+            "requires \"file\", which cannot be sent",
+        ),
+        (
+            json!({"allOf": [{"$ref": "#/components/schemas/Meta"}]}),
+            "has a form whose parts are not the properties",
+        ),
+        (json!({"type": "string"}), "has a form whose parts are not the properties"),
+    ] {
+        let document = form(schema.clone(), json!({}));
+        assert!(reason(&document, "a").starts_with(expected), "{schema}: {}", reason(&document, "a"));
+    }
+    // A reference to the form is followed, and a form without parts comes first.
+    let mut other = form(schema, json!({}));
+    let content = &mut other["paths"]["/a"]["post"]["requestBody"]["content"];
+    content["multipart/form-data"]["schema"] = json!({"$ref": "#/components/schemas/Form"});
+    assert_eq!(compile(&other, &["a"])["compiled"][0]["request"]["contentType"], "multipart/form-data");
+    let content = &mut other["paths"]["/a"]["post"]["requestBody"]["content"];
+    content["application/x-www-form-urlencoded"] =
+        json!({"schema": {"type": "object", "properties": {"a": {"type": "string"}}}});
+    assert_eq!(tool(&other, "a")["request"]["contentType"], "application/x-www-form-urlencoded");
 }
 
 #[test]

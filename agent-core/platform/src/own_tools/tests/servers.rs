@@ -438,6 +438,10 @@ fn names_of_own_tools_are_told_apart() {
         (json!([server("a", &many[..40]), server("b", &many[..40])]), vec!["toolServers"]),
         (json!([server("a", &many)]), vec!["toolServers[0].tools"]),
         (json!([{"id": "a", "url": "ftp://h.example", "tools": ["b"]}]), vec!["toolServers[0].url"]),
+        (
+            json!([{"id": "a", "url": "https://h.example", "tools": ["b"], "auth": {"type": "query", "name": "key"}}]),
+            vec!["toolServers[0].auth.type"],
+        ),
     ] {
         assert_eq!(found(json!({"toolServers": servers})), expected, "{servers}");
     }

@@ -156,7 +156,7 @@ impl EmbeddingFailures {
         }
     }
 
-    /// Lets the documents of a company wait until a time, without a failure.
+    /// Defers the documents of a company until a time, without recording a failure.
     pub(super) fn pause(&mut self, company_id: &CompanyId, until: Instant) {
         self.companies.entry(company_id.clone()).or_default().streak.paused_until = Some(until);
     }

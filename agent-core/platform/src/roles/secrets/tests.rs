@@ -324,6 +324,7 @@ fn the_secret_of_a_tool_stays_with_its_name_and_its_address() {
             (of(&[tool("a", "http://api.example/orders/{id}", with("***"))]), None),
             (of(&[tool("a", "https://api.example/{id}", bearer.clone())]), None),
             (of(&[tool("a", url, json!({"type": "header", "name": "X-Key"}))]), None),
+            (of(&[tool("a", url, json!({"type": "query", "name": "key", "secret": "***"}))]), None),
             (of(&[tool("c", url, bearer)]), None),
             (of(&[tool("a", url, Value::Null)]), None),
         ],

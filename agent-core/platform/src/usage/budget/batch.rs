@@ -158,7 +158,7 @@ impl BudgetState {
         }
     }
 
-    /// Answers the requests that are decided, and returns those that wait.
+    /// Sends the decisions to their callers, and returns the requests that wait.
     fn answer(
         self: &Arc<Self>,
         company_id: &CompanyId,
@@ -192,7 +192,7 @@ impl BudgetState {
         waiting
     }
 
-    /// Brings the meter of a limit that did not hold for some time to what the ledger has of the current window. One that
+    /// Sets the meter of a limit that did not apply for some time to the ledger's sums of the current window. One that
     /// does not exist begins with it anyway.
     pub(super) async fn renew(
         &self,
@@ -327,7 +327,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Decides about a request, and reserves what it may use.
+    /// Decides on a request, and reserves the amounts that it may use.
     fn decide(&mut self, admission: &Admission, expires: Timestamp) -> Result<AdmissionDecision, StoreError> {
         let mut output = admission.output.wanted;
         for (applied, demand) in &admission.demands {

@@ -43,8 +43,8 @@ impl AppliedLimit {
         Self { meter, ..Self::new(BudgetKind::Run, &scope.run_id, limit, zone) }
     }
 
-    /// Returns the query of what the ledger has of the days of UTC that the current window has touched; `None` if the ledger
-    /// has nothing of it.
+    /// Returns the query of the ledger's entries on the days (UTC) of the current window; `None` if the ledger has no such
+    /// entries.
     pub(super) fn ledger_query(&self, now: Timestamp) -> Option<UsageQuery> {
         let (from, to) = self.zone.utc_days(self.limit.window, now)?;
         let mut filter = UsageFilter { from, to, agent: None, user: None };

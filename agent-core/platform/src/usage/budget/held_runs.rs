@@ -65,7 +65,7 @@ impl HeldRuns {
         Some(held.iter().map(run).collect())
     }
 
-    /// Notes that the task of a company was dropped: its next run starts another one.
+    /// Records that the task of a company was dropped: its next run starts another one.
     pub(super) fn abandon(&self, company_id: &CompanyId) {
         if let Some(runs) = self.lock().get_mut(company_id) {
             runs.is_renewed = false;

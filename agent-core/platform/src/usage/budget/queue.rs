@@ -110,8 +110,8 @@ impl BudgetState {
                     let _ = woken.send(());
                 }
             }
-            Entry::Vacant(place) => {
-                add(place.insert(BudgetQueue::default()));
+            Entry::Vacant(entry) => {
+                add(entry.insert(BudgetQueue::default()));
                 drop(queues);
                 // Created here, since a runtime that shuts down drops the task before its first poll.
                 let task = BatchTask::new(self.clone(), company_id.clone());

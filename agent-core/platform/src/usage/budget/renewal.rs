@@ -1,7 +1,7 @@
 //! Renewal of the reservations of runs in progress.
 //!
-//! A run holds its place among the concurrent ones by a reservation, as long as it lasts. With the lease of a call, the
-//! places of a killed process would be taken for the time of the longest run, and the company's runs be refused. So the
+//! A run counts among the concurrent runs by a reservation, as long as it lasts. With the lease of a call, the reservations
+//! of a killed process would count for the time of the longest run, and the company's further runs would be refused. So the
 //! reservation of a run has a short lease, which the run's process extends.
 //!
 //! A run whose reservation was settled as lost goes on: after the store was away or the process was stopped for longer than the
@@ -95,7 +95,7 @@ impl BudgetState {
             match self.records.commit(writes).await {
                 Ok(_) => {
                     for run in lost {
-                        tracing::warn!(%company_id, "a run has lost its place among the concurrent ones, and takes it again");
+                        tracing::warn!(%company_id, "the reservation of a run had expired while the run continued; it was made again");
                         // It may have ended before the commit, when there was nothing to release.
                         if !self.held_runs.contains(company_id, &run.id) {
                             let (company_id, id) = (company_id.clone(), run.id.clone());

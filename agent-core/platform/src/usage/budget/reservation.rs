@@ -103,7 +103,7 @@ pub(in crate::usage) enum UsedAmounts {
 }
 
 impl UsedAmounts {
-    /// Returns the sum of what the entries of a call have used.
+    /// Returns the sum of the amounts that the entries of a call have used.
     pub(in crate::usage) fn of_entries<'a>(entries: impl IntoIterator<Item = &'a UsageEntry>) -> Self {
         let (mut cost, mut tokens, mut ended_at) = (Some(0i64), 0u64, Timestamp::MIN);
         for entry in entries {

@@ -29,8 +29,8 @@ pub(super) struct EntryQueue {
 #[derive(Default)]
 struct EntryList {
     entries: VecDeque<QueuedEntry>,
-    /// Number of entries at the front that a writer has taken, and that stay until they are stored.
-    taken: usize,
+    /// Number of entries at the front that are in a writer's batch, and that stay until they are stored.
+    batch_len: usize,
 }
 
 /// Entry that waits for the store, with the reservation that is settled once the entry is stored.
@@ -53,21 +53,21 @@ impl QueuedEntry {
 }
 
 impl EntryList {
-    /// Returns the first entries, which stay until they are removed.
-    fn take_first(&mut self, limit: usize) -> Vec<QueuedEntry> {
-        self.taken = limit.min(self.entries.len());
-        self.entries.iter().take(self.taken).cloned().collect()
+    /// Starts a batch of the first entries for a writer, and returns copies. The entries stay until they are removed.
+    fn start_batch(&mut self, limit: usize) -> Vec<QueuedEntry> {
+        self.batch_len = limit.min(self.entries.len());
+        self.entries.iter().take(self.batch_len).cloned().collect()
     }
 
     fn pop_front(&mut self) -> Option<QueuedEntry> {
-        self.taken = self.taken.saturating_sub(1);
+        self.batch_len = self.batch_len.saturating_sub(1);
         self.entries.pop_front()
     }
 
-    /// Removes the latest entry of a company, unless a writer has taken it.
+    /// Removes the latest entry of a company, unless it is in a writer's batch.
     fn remove_last(&mut self, company_id: &CompanyId) -> Option<QueuedEntry> {
         let position = self.entries.iter().rposition(|queued| queued.company_id() == company_id)?;
-        if position < self.taken { None } else { self.entries.remove(position) }
+        if position < self.batch_len { None } else { self.entries.remove(position) }
     }
 }
 
@@ -97,16 +97,16 @@ impl EntryQueue {
         self.turns.len()
     }
 
-    /// Returns the first entries whose ledgers are not known to be locked. They stay in the queue until they are removed.
-    pub(super) fn take_first(&mut self, limit: usize) -> Vec<QueuedEntry> {
-        self.ready.take_first(limit)
+    /// Starts a batch of entries whose ledgers are not known to be locked. They stay in the queue until they are removed.
+    pub(super) fn start_batch(&mut self, limit: usize) -> Vec<QueuedEntry> {
+        self.ready.start_batch(limit)
     }
 
-    /// Returns the company with a locked ledger whose turn it is, and its first entries, which stay in the queue.
-    pub(super) fn take_locked(&mut self, limit: usize) -> Option<(CompanyId, Vec<QueuedEntry>)> {
+    /// Starts a batch of the company with a locked ledger whose turn it is. Its entries stay in the queue.
+    pub(super) fn start_locked_batch(&mut self, limit: usize) -> Option<(CompanyId, Vec<QueuedEntry>)> {
         let company_id = self.turns.pop_front()?;
         self.turns.push_back(company_id.clone());
-        let batch = self.locked.get_mut(&company_id)?.take_first(limit);
+        let batch = self.locked.get_mut(&company_id)?.start_batch(limit);
         Some((company_id, batch))
     }
 
@@ -130,7 +130,7 @@ impl EntryQueue {
         self.locked.get_mut(entry.company_id()).unwrap_or(&mut self.ready)
     }
 
-    /// Removes the latest entry of the company that has the most, if these are more than `own_count` and no writer has taken it.
+    /// Removes the latest entry of the company that has the most, if these are more than `own_count` and it is in no writer's batch.
     fn evict(&mut self, own_count: usize) -> Option<QueuedEntry> {
         let (largest, largest_count) = self.counts.iter().max_by_key(|(_, count)| **count)?;
         if *largest_count <= own_count {

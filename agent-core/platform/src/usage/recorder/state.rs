@@ -132,7 +132,7 @@ impl RecorderState {
 }
 
 impl QueueState {
-    /// Answers the callers that wait for no further entry.
+    /// Wakes the callers that wait for no further entry.
     pub(super) fn answer_flushes(&mut self) {
         let (is_empty, has_ready) = (self.entries.is_empty(), self.entries.ready_len() > 0);
         for flush in std::mem::take(&mut self.flushing) {

@@ -105,7 +105,7 @@ impl Writer {
     fn next_batch(&mut self, limit: usize) -> Option<Vec<QueuedEntry>> {
         let mut queue = self.shared.lock();
         if queue.entries.ready_len() > 0 {
-            return Some(queue.entries.take_first(limit));
+            return Some(queue.entries.start_batch(limit));
         }
         queue.is_writing = false;
         self.is_done = true;
@@ -160,7 +160,7 @@ impl LockedWriter {
 
     /// Writes the first entries of a company, after which its later ones are written with those of others.
     async fn write_company(&self) {
-        let locked_batch = self.shared.lock().entries.take_locked(MAX_BATCH_ENTRIES);
+        let locked_batch = self.shared.lock().entries.start_locked_batch(MAX_BATCH_ENTRIES);
         let Some((company_id, batch)) = locked_batch else { return };
         let count = batch.len();
         let stored = match self.shared.book(batch).await {

@@ -11,7 +11,7 @@ use crate::records::{
 use crate::workspace::{Document, collection};
 use agent_core::ids::CompanyId;
 
-/// Collection of what is stored of documents' uploads, a record per document.
+/// Collection of the records of documents' uploads, one per document.
 pub const STORED_COLLECTION: &str = "documentOriginals";
 
 /// Stored pieces of a document's upload.

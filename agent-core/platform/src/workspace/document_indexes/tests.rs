@@ -42,7 +42,7 @@ async fn save(records: &MemoryRecords, text: &str) -> IndexedDocument {
         Document { id: "d".into(), company_id: "c".into(), text: text.to_owned(), ..Document::default() };
     save_document(records, &document, Precondition::Any, &"ada".into()).await.expect("saved");
     let found = get_document(records, &"c".into(), "d").await.expect("read");
-    IndexedDocument { id: "d".into(), version: found.expect("it exists").version }
+    IndexedDocument { id: "d".into(), version: found.expect("it exists").version, source_digest: None }
 }
 
 #[tokio::test]
@@ -112,6 +112,7 @@ async fn slices_follow_an_index_whose_first_piece_is_in_its_head() {
         further_pieces: 1,
         slice_pieces: 0,
         status: Some(IndexStatus::of(&index)),
+        source_digest: None,
         data: STANDARD_NO_PAD.encode(first),
     };
     let key = index_key(&company_id, "d").expect("a key");

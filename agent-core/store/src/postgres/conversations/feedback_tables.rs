@@ -82,7 +82,7 @@ pub(in crate::postgres) async fn insert_feedback(
 }
 
 impl ConversationTables {
-    /// Returns at most `limit` feedbacks on an agent's messages after a place, with the messages that are shared.
+    /// Returns at most `limit` feedbacks on an agent's messages after a position, with the messages that are shared.
     pub(super) async fn agent_feedback(
         &self,
         company: &CompanyId,
@@ -99,7 +99,7 @@ impl ConversationTables {
         rows.iter().map(|row| Ok(parse_agent_feedback(row.get(0), row.get(1))?)).collect()
     }
 
-    /// Returns at most `limit` threads of visitors with an agent after a place.
+    /// Returns at most `limit` threads of visitors with an agent after a position.
     pub(super) async fn visitor_threads(
         &self,
         company: &CompanyId,

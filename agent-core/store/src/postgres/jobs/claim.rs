@@ -91,7 +91,7 @@ async fn lock_due(
     session: &Session,
     planner: &ClaimPlanner,
     max_rows: usize,
-    first: bool,
+    is_first: bool,
 ) -> Result<Vec<Row>, OperationError> {
     let ClaimRange { due_until, leases_until } = planner.range();
     let (until, now, limit) = (floor_millis(due_until), floor_millis(leases_until), row_limit(max_rows));
@@ -100,7 +100,7 @@ async fn lock_due(
     let all: Values<'_> = &[&until, &now, &limit];
     let of_others: Values<'_> = &[&until, &now, &exhausted, &limit];
     let query = if exhausted.is_empty() { (SELECT_DUE, all) } else { (SELECT_DUE_WITHIN_QUOTA, of_others) };
-    if !first {
+    if !is_first {
         return Ok(session.query(query.0, query.1).await?);
     }
     let mut results = session.begin(&[(SELECT_VERSIONS, &[]), query]).await?;
@@ -108,7 +108,7 @@ async fn lock_due(
     Ok(results.pop().unwrap_or_default())
 }
 
-/// Asks for the decision on a locked row, and adds it to the update. Returns the id of a job that cannot be read.
+/// Plans the decision on a locked row, and adds it to the update. Returns the id of a job that cannot be read.
 async fn decide(
     session: &Session,
     planner: &mut ClaimPlanner,

@@ -1,8 +1,9 @@
 //! Translation of job filters to SQL.
 
-use agent_jobs::job::{JobFilter, JobOrder, JobState};
+use agent_jobs::job::{JobFilter, JobOrder};
 use tokio_postgres::Row;
 
+use crate::job_row::state_condition;
 use crate::postgres::fault::PostgresError;
 use crate::postgres::param::Param;
 use crate::postgres::session::{Session, contains_nul};
@@ -36,7 +37,7 @@ impl<'f> SqlFilter<'f> {
         }
         if let Some(state) = state {
             conditions.push_str(" AND ");
-            conditions.push_str(state_condition(*state));
+            conditions.push_str(state_condition(*state, "dead"));
         }
         if *open {
             conditions.push_str(" AND ended_ms IS NULL");
@@ -104,20 +105,6 @@ impl<'f> SqlFilter<'f> {
 fn counted(rows: &[Row]) -> u64 {
     let count: i64 = rows.first().map_or(0, |row| row.get(0));
     u64::try_from(count).unwrap_or_default()
-}
-
-/// Returns the condition for a state as a constant, because a partial index is not used for a parameter.
-fn state_condition(state: JobState) -> &'static str {
-    match state {
-        JobState::Scheduled => "state = 'scheduled'",
-        JobState::Running => "state = 'running'",
-        JobState::Retryable => "state = 'retryable'",
-        JobState::Paused => "state = 'paused'",
-        JobState::Completed => "state = 'completed'",
-        // Includes jobs that continue but have dead letters.
-        JobState::Discarded => "dead",
-        JobState::Cancelled => "state = 'cancelled'",
-    }
 }
 
 /// Converts a limit to the type that the server takes.

@@ -97,9 +97,9 @@ pub(in crate::postgres) async fn insert_within_limit(
 /// State of the session's transaction before an insertion, which ends it.
 #[derive(Clone, Copy)]
 enum TransactionState<'t> {
-    /// None is open: the insertion begins one, which waits for each lock with this timeout.
+    /// No transaction is open: the insertion begins one, which waits for each lock with this timeout.
     None(&'t str),
-    /// One is open.
+    /// A transaction is open.
     Open,
 }
 

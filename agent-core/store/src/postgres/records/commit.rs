@@ -48,7 +48,7 @@ const LOCK: &str = "
         GROUP BY 1 ORDER BY 1
     ) AS locks";
 
-/// Takes the advisory locks that no other transaction holds, and returns true for each of them.
+/// Acquires the advisory locks that no other transaction holds, and returns true for each of them.
 const TRY_LOCK: &str = "
     SELECT position, CASE
         WHEN set_config('lock_timeout', $3, true) IS NULL THEN NULL
@@ -116,9 +116,9 @@ pub(super) struct LockPolicy {
 /// Outcome of one of the commits of a transaction.
 #[derive(Debug)]
 pub(super) enum CommitOutcome {
-    /// It is committed, or rejected because of the data.
+    /// The commit succeeded, or was rejected because of the data.
     Decided(Result<WrittenVersions, StoreError>),
-    /// It was left out, since another transaction holds a lock that it needs.
+    /// The commit was left out, since another transaction holds a lock that it needs.
     Locked,
 }
 

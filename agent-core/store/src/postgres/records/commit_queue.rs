@@ -291,7 +291,7 @@ impl Shared {
     }
 }
 
-/// Answers the commits of a transaction, and returns those that it has left out.
+/// Sends the outcomes of a transaction's commits to their callers, and returns the commits that it has left out.
 fn respond(batch: Vec<QueuedCommit>, outcomes: Vec<CommitOutcome>) -> Vec<QueuedCommit> {
     let mut blocked = Vec::new();
     for (queued, outcome) in batch.into_iter().zip(outcomes) {

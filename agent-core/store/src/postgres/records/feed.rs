@@ -113,7 +113,7 @@ impl ChangeTracker {
         CommitInProgress { tracker: self.clone(), slots }
     }
 
-    /// Notes that the outcome of a commit of this process is unknown.
+    /// Records that the outcome of a commit of this process is unknown.
     pub(super) fn record_unknown_outcome(&self) {
         let mut state = self.state();
         state.own_uncertain_until = Some(Instant::now() + UNCERTAIN_TIME);

@@ -82,7 +82,7 @@ impl JobTable<'_> {
         Ok(admitted)
     }
 
-    /// Asks for the decision on an admitted row, and writes it. Returns the id of a job that cannot be read.
+    /// Plans the decision on an admitted row, and writes it. Returns the id of a job that cannot be read.
     fn decide(
         &self,
         planner: &mut ClaimPlanner,

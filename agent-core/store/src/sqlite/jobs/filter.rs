@@ -4,7 +4,8 @@ use agent_core::ids::JobId;
 use agent_jobs::job::{Job, JobFilter, JobOrder, JobState};
 use rusqlite::{Connection, ToSql, named_params};
 
-use super::rows::{found, id_of};
+use super::rows::{id_of, parse_stored_job};
+use crate::job_row::state_condition;
 use crate::sqlite::fault::WriteError;
 
 /// A query for the jobs that match a filter.
@@ -38,7 +39,7 @@ impl<'f> JobQuery<'f> {
                 parameters.push((name, text));
             }
         }
-        conditions.extend(state.map(state_condition));
+        conditions.extend(state.map(|state| state_condition(state, "dead = 1")));
         if *open {
             conditions.push("ended_ms IS NULL");
         }
@@ -62,7 +63,7 @@ impl<'f> JobQuery<'f> {
         let mut rows = statement.query(&parameters[..])?;
         let mut jobs = Vec::new();
         while let Some(row) = rows.next()? {
-            match found(row) {
+            match parse_stored_job(row) {
                 Ok(found) => jobs.push((found.job.id.clone(), Some(found.job))),
                 Err(WriteError::Refused(_)) => jobs.push((id_of(row)?, None)),
                 Err(failed) => return Err(failed),
@@ -108,19 +109,5 @@ impl<'f> JobQuery<'f> {
 
     pub(super) fn count_up_to_sql(&self) -> String {
         format!("SELECT count(*) FROM (SELECT 1 FROM jobs WHERE {} LIMIT :limit)", self.conditions)
-    }
-}
-
-/// Returns the condition for a state as a constant, because a partial index is not used for a parameter.
-fn state_condition(state: JobState) -> &'static str {
-    match state {
-        JobState::Scheduled => "state = 'scheduled'",
-        JobState::Running => "state = 'running'",
-        JobState::Retryable => "state = 'retryable'",
-        JobState::Paused => "state = 'paused'",
-        JobState::Completed => "state = 'completed'",
-        // Includes jobs that continue but have dead letters.
-        JobState::Discarded => "dead = 1",
-        JobState::Cancelled => "state = 'cancelled'",
     }
 }

@@ -138,7 +138,7 @@ impl<'c> JobTable<'c> {
         let mut statement = self.connection.prepare_cached(SELECT_BY_IDEMPOTENCY_KEY)?;
         let mut rows = statement.query(params![row.job.payload.company_id.as_str(), key])?;
         let Some(existing) = rows.next()? else { return Ok(None) };
-        Ok(Some(InsertOutcome::from_existing(found(existing)?.job, &row.job)))
+        Ok(Some(InsertOutcome::from_existing(parse_stored_job(existing)?.job, &row.job)))
     }
 
     pub(super) fn get(&self, scope: &JobScope, id: &str) -> Result<Option<Job>, WriteError> {
@@ -174,7 +174,7 @@ impl<'c> JobTable<'c> {
     /// Parses a job from a row of `rowid, id, body, progress`, with its `body` if it may be cached.
     fn parse_row(&self, row: &Row<'_>) -> Result<StoredJob, WriteError> {
         let body = self.held.map(|_| text(row, 2).map(str::to_owned)).transpose()?;
-        Ok(StoredJob { body, ..found(row)? })
+        Ok(StoredJob { body, ..parse_stored_job(row)? })
     }
 
     /// Applies a step to the job with this id, if there is one within the scope.
@@ -322,7 +322,7 @@ impl<'c> JobTable<'c> {
 }
 
 /// Parses a job from a row of `rowid, id, body, progress`.
-pub(super) fn found(row: &Row<'_>) -> Result<StoredJob, WriteError> {
+pub(super) fn parse_stored_job(row: &Row<'_>) -> Result<StoredJob, WriteError> {
     let progress = match row.get_ref(3)? {
         ValueRef::Null => None,
         _ => Some(text(row, 3)?),

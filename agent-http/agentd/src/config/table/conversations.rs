@@ -17,7 +17,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Millis { min: 10, max: 60_000 },
         &["500"],
-        "The time for which a kept run's events wait in memory before they are stored; they are lost if the process is killed meanwhile.",
+        "The time for which a stored run's events wait in memory before they are written; they are lost if the process is killed meanwhile.",
     ),
     setting(
         "RUN_LEASE_MS",
@@ -38,7 +38,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Word(&["keep", "off"]),
         &["off"],
-        "Keeps the inputs of each kept run as long as its events, up to 4 MiB: the role without its secrets, the texts of the prompt and the tools' descriptions, for `GET /api/runs/{id}/prompt` and `agentd replay`. `dev` turns it on.",
+        "Keeps the inputs of each stored run as long as its events, up to 4 MiB: the role without its secrets, the texts of the prompt and the tools' descriptions, for `GET /api/runs/{id}/prompt` and `agentd replay`. `dev` turns it on.",
     ),
     setting(
         "THREAD_RETENTION",

@@ -7,7 +7,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "LOG",
         ALL_SERVICES,
-        SettingKind::Text,
+        SettingKind::LogFilter,
         &["info"],
         "The log filter, as directives of `tracing`'s environment filter, such as `info,agent_http=debug,agent_client=debug`.",
     ),

@@ -11,12 +11,12 @@ use serde_json::json;
 use super::wire::{BlockDelta, Event, EventKind, MessageUsage, WireBlock};
 use crate::models::answer_parts::ItemMaker;
 use crate::models::answer_stream::DecodeAnswer;
-use crate::models::errors::{malformed_response, reported_error, truncated_answer, unknown_response};
+use crate::models::errors::{
+    MAX_CALLS, malformed_response, reported_error, too_many_calls, truncated_answer, unknown_response,
+};
 use crate::models::names::wire_tool_name;
 use crate::models::vendor_error::VendorError;
 
-/// Limit on the tool calls of an answer.
-const MAX_CALLS: usize = 32;
 /// Limit on the arguments of a call, in bytes.
 const MAX_ARGUMENT_BYTES: usize = 256 << 10;
 /// Limit on the thinking of an answer, in bytes.
@@ -147,7 +147,7 @@ impl MessageDecoder {
             "redacted_thinking" => {
                 let data = block.data.unwrap_or_default();
                 self.count_thinking(data.len())?;
-                self.keep(&json!({"type": "redacted_thinking", "data": data}));
+                self.push_provider_item(&json!({"type": "redacted_thinking", "data": data}));
                 BlockKind::Other
             }
             // Blocks of tools that the server runs itself, which no request asks for.
@@ -159,8 +159,7 @@ impl MessageDecoder {
 
     fn begin_call(&mut self, block: WireBlock) -> Result<BlockKind, AgentError> {
         if self.calls == MAX_CALLS {
-            let message = format!("the model made more than {MAX_CALLS} tool calls in one response");
-            return Err(AgentError::new(AgentErrorKind::ToolLoopLimit, message));
+            return Err(too_many_calls());
         }
         let index = self.calls;
         self.calls += 1;
@@ -208,7 +207,9 @@ impl MessageDecoder {
                 self.ready.push_back(ModelEvent::ToolCallArgs { index, delta: input });
             }
             Some(BlockKind::Thinking { thinking, signature }) => {
-                self.keep(&json!({"type": "thinking", "thinking": thinking, "signature": signature}));
+                self.push_provider_item(
+                    &json!({"type": "thinking", "thinking": thinking, "signature": signature}),
+                );
             }
             _ => {}
         }
@@ -238,7 +239,7 @@ impl MessageDecoder {
     }
 
     /// Keeps a block that the next request of the run repeats.
-    fn keep(&mut self, block: &serde_json::Value) {
+    fn push_provider_item(&mut self, block: &serde_json::Value) {
         let json = ItemMaker::thinking(&self.requested_model).keep(block).into();
         self.items.push(ProviderItem { json, text_before: self.text_bytes, calls_before: self.calls });
     }

@@ -154,6 +154,17 @@ async fn texts_calls_and_reasons_become_events() {
 }
 
 #[tokio::test]
+async fn a_later_event_does_not_take_back_the_tokens_of_the_prompt() {
+    for (input_tokens, expected) in [(0, "usage m-1-2026 28 9 20 -"), (28, "usage m-1-2026 28 9 0 -")] {
+        let mut events = answer([text_block(0, &["a"])], "end_turn");
+        let index = events.len() - 2;
+        events[index]["usage"] = json!({"input_tokens": input_tokens, "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0, "output_tokens": 9});
+        check_stream(&events, &[BEGIN, "text a", expected, "finish Stop"]).await;
+    }
+}
+
+#[tokio::test]
 async fn pings_and_what_is_not_known_are_skipped() {
     let events = vec![
         json!({"type": "ping"}),

@@ -97,7 +97,7 @@ fn push_budget(level: Option<&str>, max_output_tokens: usize, body: &mut Payload
 fn has_begun_without(model: &str, request: &ModelRequest) -> bool {
     let prompt = request.prompt.messages().iter().map(|message| message.original());
     let messages: Vec<&Message> = prompt.chain(&request.appended_messages).collect();
-    let turn = messages.iter().rposition(|message| message.role == Role::User).map_or(0, |place| place + 1);
+    let turn = messages.iter().rposition(|message| message.role == Role::User).map_or(0, |index| index + 1);
     let mut calls = messages[turn..].iter().filter(|message| !message.tool_calls.is_empty());
     let is_own = |item: &ProviderItem| ItemMaker::thinking(model).matching_item(item).is_some();
     calls.next().is_some_and(|message| !message.provider_items.iter().any(is_own))

@@ -102,17 +102,26 @@ impl MessageUsage {
         Self { output_tokens: None, output_tokens_details: None, ..self }
     }
 
-    /// Returns the counts with those of a later event in their place.
+    /// Returns the counts with those of a later event in their place. The counts of an answer do not decrease, so that a shorter
+    /// prompt in a later event is none: some gateways fill in zeros there.
     pub(super) fn with(self, later: Self) -> Self {
+        let is_longer = later.prompt_tokens() >= self.prompt_tokens();
+        let (prompt, other) = if is_longer { (later, self) } else { (self, later) };
         Self {
-            input_tokens: later.input_tokens.or(self.input_tokens),
-            cache_creation_input_tokens: later
+            input_tokens: prompt.input_tokens.or(other.input_tokens),
+            cache_creation_input_tokens: prompt
                 .cache_creation_input_tokens
-                .or(self.cache_creation_input_tokens),
-            cache_read_input_tokens: later.cache_read_input_tokens.or(self.cache_read_input_tokens),
+                .or(other.cache_creation_input_tokens),
+            cache_read_input_tokens: prompt.cache_read_input_tokens.or(other.cache_read_input_tokens),
             output_tokens: later.output_tokens.or(self.output_tokens),
             output_tokens_details: later.output_tokens_details.or(self.output_tokens_details),
         }
+    }
+
+    /// Returns the number of all tokens of the prompt.
+    fn prompt_tokens(&self) -> u64 {
+        let counts = [self.input_tokens, self.cache_creation_input_tokens, self.cache_read_input_tokens];
+        counts.into_iter().flatten().sum()
     }
 
     /// Converts the counts. The vendor counts cached tokens apart from the other input.

@@ -110,8 +110,9 @@ pub(super) fn decode_response(
     let mut answer = AnswerDecoder::new(expected);
     let mut lines = serde_json::Deserializer::from_slice(body).into_iter::<ChatLine<'_>>();
     while !answer.done {
-        let line =
-            lines.next().ok_or_else(|| if answer.begun { truncated_answer() } else { unknown_response() })?;
+        let line = lines
+            .next()
+            .ok_or_else(|| if answer.has_begun { truncated_answer() } else { unknown_response() })?;
         answer.take(line.map_err(|error| malformed_response(&error))?)?;
     }
     Ok(answer.ready)
@@ -122,13 +123,13 @@ struct AnswerDecoder {
     ready: VecDeque<ModelEvent>,
     expected: PromptEstimate,
     calls: usize,
-    begun: bool,
+    has_begun: bool,
     done: bool,
 }
 
 impl AnswerDecoder {
     fn new(expected: PromptEstimate) -> Self {
-        Self { ready: VecDeque::new(), expected, calls: 0, begun: false, done: false }
+        Self { ready: VecDeque::new(), expected, calls: 0, has_begun: false, done: false }
     }
 
     fn take_line(&mut self, line: &[u8]) -> Result<(), AgentError> {
@@ -143,17 +144,17 @@ impl AnswerDecoder {
             return Err(VendorError::from_error(error).into_error(reported_error()));
         }
         if let Some(said) = line.message.take() {
-            self.begun = true;
+            self.has_begun = true;
             self.take_message(said);
         }
         if line.done == Some(true) { self.finish(&line) } else { Ok(()) }
     }
 
-    fn take_message(&mut self, said: ResponseMessage<'_>) {
-        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
-        self.ready.extend(given(said.thinking).map(ModelEvent::Reasoning));
-        self.ready.extend(given(said.content).map(ModelEvent::Text));
-        for call in said.tool_calls.unwrap_or_default() {
+    fn take_message(&mut self, message: ResponseMessage<'_>) {
+        let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
+        self.ready.extend(non_empty(message.thinking).map(ModelEvent::Reasoning));
+        self.ready.extend(non_empty(message.content).map(ModelEvent::Text));
+        for call in message.tool_calls.unwrap_or_default() {
             self.take_call(call);
         }
     }

@@ -14,7 +14,8 @@ use super::wire::{Call, Choice, Chunk, Text, WireUsage};
 use crate::lines::SseDecoder;
 use crate::models::answer_parts::ItemMaker;
 use crate::models::errors::{
-    empty_answer, malformed_response, reported_error, truncated_answer, unknown_response,
+    MAX_CALLS, empty_answer, malformed_response, reported_error, too_many_calls, truncated_answer,
+    unknown_response,
 };
 use crate::models::spec::ModelSpec;
 use crate::models::vendor_error::VendorError;
@@ -33,6 +34,8 @@ pub(super) struct ChatStream {
     decoder: SseDecoder,
     template: DeltaTemplate,
     answer: AnswerDecoder,
+    /// Pending failure, returned after the usage that its event has reported.
+    failure: Option<AgentError>,
     is_finished: bool,
     model: Arc<ModelSpec>,
     prompt_tokens: Option<usize>,
@@ -64,6 +67,7 @@ impl ChatStream {
             decoder: SseDecoder::default(),
             template,
             answer: AnswerDecoder::new(&model),
+            failure: None,
             is_finished: false,
             model,
             prompt_tokens,
@@ -95,10 +99,13 @@ impl ChatStream {
         Ok(DecodeStep::NeedMore)
     }
 
-    fn end(&mut self, failure: AgentError) -> Poll<Option<Result<ModelEvent, AgentError>>> {
+    /// Ends the stream with a failure. Of the event that reports it, the usage alone is kept: another model may answer in place
+    /// of this one.
+    fn end(&mut self, failure: AgentError) {
         self.is_finished = true;
         self.model.learn(&failure, self.prompt_tokens);
-        Poll::Ready(Some(Err(failure)))
+        self.answer.ready.retain(|event| matches!(event, ModelEvent::Usage(_)));
+        self.failure = Some(failure);
     }
 }
 
@@ -112,7 +119,7 @@ impl Stream for ChatStream {
                 return Poll::Ready(Some(Ok(event)));
             }
             if this.is_finished {
-                return Poll::Ready(None);
+                return Poll::Ready(this.failure.take().map(Err));
             }
             match this.take_events() {
                 Ok(DecodeStep::Text(text)) => return Poll::Ready(Some(Ok(ModelEvent::Text(text)))),
@@ -122,18 +129,24 @@ impl Stream for ChatStream {
                     this.is_finished = true;
                     continue;
                 }
-                Ok(DecodeStep::End) => return this.end(empty_answer()),
+                Ok(DecodeStep::End) => {
+                    this.end(empty_answer());
+                    continue;
+                }
                 Ok(DecodeStep::NeedMore) => {}
-                Err(failure) => return this.end(failure),
+                Err(failure) => {
+                    this.end(failure);
+                    continue;
+                }
             }
             match ready!(this.body.poll_next_unpin(cx)) {
                 Some(Ok(chunk)) => this.decoder.push(chunk),
-                Some(Err(failure)) => return this.end(failure),
+                Some(Err(failure)) => this.end(failure),
                 None if this.answer.finish.is_some() => {
                     this.answer.finish();
                     this.is_finished = true;
                 }
-                None => return this.end(truncated_answer()),
+                None => this.end(truncated_answer()),
             }
         }
     }
@@ -217,20 +230,20 @@ impl AnswerDecoder {
         Some(event)
     }
 
+    /// Takes a chunk. Its usage is taken also if it ends the answer with an error.
     fn take(&mut self, chunk: Chunk<'_>) -> Result<(), AgentError> {
-        if let Some(error) = chunk.error {
-            return Err(VendorError::from_error(error).into_error(reported_error()));
-        }
         if let (None, Some(model)) = (&self.model, chunk.model) {
             self.model = Some(model.0.into_owned());
         }
-        for choice in chunk.choices.unwrap_or_default().into_iter().filter(|choice| choice.index == 0) {
-            self.take_choice(choice)?;
-        }
+        let mut choices = chunk.choices.unwrap_or_default().into_iter().filter(|choice| choice.index == 0);
+        let taken = match chunk.error {
+            Some(error) => Err(VendorError::from_error(error).into_error(reported_error())),
+            None => choices.try_for_each(|choice| self.take_choice(choice)),
+        };
         if let Some(usage) = chunk.usage.and_then(WireUsage::read) {
             self.ready.push_back(ModelEvent::Usage(usage.into_usage(self.model.clone())));
         }
-        Ok(())
+        taken
     }
 
     fn take_choice(&mut self, choice: Choice<'_>) -> Result<(), AgentError> {
@@ -247,7 +260,7 @@ impl AnswerDecoder {
             self.ready.push_back(ModelEvent::Text(text));
         }
         for call in delta.tool_calls.unwrap_or_default() {
-            self.take_call(call);
+            self.take_call(call)?;
         }
         if let Some(reason) = choice.finish_reason {
             self.finish = Some(finish_reason(&reason.0)?);
@@ -255,25 +268,31 @@ impl AnswerDecoder {
         Ok(())
     }
 
-    /// Takes a fragment of a tool call: the first fragment starts the call, and any fragment may carry arguments.
-    fn take_call(&mut self, call: Call) {
+    /// Takes a fragment of a tool call: the first fragment starts the call, and any fragment may carry arguments. The limit on
+    /// the calls also bounds the search for the call of a fragment.
+    fn take_call(&mut self, call: Call) -> Result<(), AgentError> {
         let function = call.function.unwrap_or_default();
         let (id, name, arguments) =
             (non_empty(call.id), non_empty(function.name), non_empty(function.arguments));
         if id.is_none() && name.is_none() && arguments.is_none() {
-            return;
+            return Ok(());
         }
         self.has_content = true;
         let begun = self.calls.iter().rposition(|begun| begun.is_continued_by(call.index, &id, &name));
-        let index = begun.unwrap_or_else(|| {
-            let id = id.unwrap_or_else(|| format!("call_{}", agent_core::new_id()));
-            let name = name.unwrap_or_default();
-            let index = self.calls.len();
-            self.calls.push(StartedCall { index: call.index, id: id.clone() });
-            self.ready.push_back(ModelEvent::ToolCallStart { index, id, name });
-            index
-        });
+        let index = match begun {
+            Some(index) => index,
+            None if self.calls.len() == MAX_CALLS => return Err(too_many_calls()),
+            None => {
+                let id = id.unwrap_or_else(|| format!("call_{}", agent_core::new_id()));
+                let name = name.unwrap_or_default();
+                let index = self.calls.len();
+                self.calls.push(StartedCall { index: call.index, id: id.clone() });
+                self.ready.push_back(ModelEvent::ToolCallStart { index, id, name });
+                index
+            }
+        };
         self.ready.extend(arguments.map(|delta| ModelEvent::ToolCallArgs { index, delta }));
+        Ok(())
     }
 
     fn has_output(&self) -> bool {

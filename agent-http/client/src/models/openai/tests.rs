@@ -145,6 +145,10 @@ async fn every_end_is_told_from_being_cut_off() {
 async fn errors_inside_an_answer_that_began_well_are_errors() {
     let error = r#"{"error":{"message":"sk-1 is overloaded","type":"server_error","code":503}}"#;
     let named = |data: &str| format!("event: error\ndata: {data}\n\n");
+    let with_usage = |choice: &str, error: &str| {
+        let usage = r#"{"prompt_tokens":12,"completion_tokens":5}"#;
+        format!(r#"{{"choices":[{{"index":0,{choice}}}],"error":{error},"usage":{usage}}}"#)
+    };
     let cases: Vec<(String, &[&str])> = vec![
         (sse(&[error]), &["fails Failed"]),
         (sse(&[text("a"), error.into(), text("b"), DONE.into()]), &["text a", "fails Failed"]),
@@ -155,6 +159,11 @@ async fn errors_inside_an_answer_that_began_well_are_errors() {
         (named(r#"{"message":"prompt is too long"}"#), &["fails ContextExceeded"]),
         (sse(&[text("a"), finish("error"), DONE.into()]), &["text a", "fails Failed"]),
         (sse(&[text("a"), finish("insufficient_system_resource"), DONE.into()]), &["text a", "fails Failed"]),
+        (
+            sse(&[text("a"), with_usage(r#""delta":{"content":"b"},"finish_reason":"error""#, "null")]),
+            &["text a", "usage m-1-2026 12 5 - -", "fails Failed"],
+        ),
+        (sse(&[with_usage(r#""delta":{}"#, r#""overloaded""#)]), &["usage - 12 5 - -", "fails Failed"]),
         (sse(&[text("a"), "sorry".into(), text("b")]), &["text a", "fails Failed"]),
         (sse(&[r#"{"choices":[{"#]), &["fails Failed"]),
         (sse(&[r#"{"choices":"none"}"#]), &["fails Failed"]),
@@ -345,6 +354,28 @@ async fn bodies_have_bounds_and_broken_ones_are_found_out() {
     )
     .await;
     assert_eq!(read(&server).await, ["text a", "fails Truncated"]);
+}
+
+#[tokio::test]
+async fn the_calls_of_an_answer_are_bounded() {
+    let nameless = |count: usize| vec![r#"{"function":{"name":"x"}}"#; count].join(",");
+    let whole = |count: usize| {
+        let message = format!(r#"{{"tool_calls":[{}]}}"#, nameless(count));
+        format!(r#"{{"choices":[{{"index":0,"message":{message},"finish_reason":"tool_calls"}}]}}"#)
+    };
+    for (kind, body, expected) in [
+        (JSON, whole(32), "finish ToolCalls"),
+        (JSON, whole(33), "refused ToolLoopLimit"),
+        // Each call without an index is compared with all before it.
+        (JSON, whole(150_000), "refused ToolLoopLimit"),
+        (SSE, sse(&[calls(&nameless(32)), DONE.into()]), "finish ToolCalls"),
+        (SSE, sse(&[calls(&nameless(33)), DONE.into()]), "fails ToolLoopLimit"),
+    ] {
+        let answer = chunked_response("200 OK", kind, body.as_bytes(), 1 << 20, true);
+        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+        let events = read(&server).await;
+        assert_eq!(events.last().map(String::as_str), Some(expected));
+    }
 }
 
 #[tokio::test]

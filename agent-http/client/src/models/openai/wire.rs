@@ -97,7 +97,7 @@ pub(super) struct WireUsage {
 struct PromptDetails {
     #[serde(default, deserialize_with = "token_count")]
     cached_tokens: Option<u64>,
-    /// Not in the vendor's own API, but in those of gateways.
+    /// Tokens written to the cache, which gateways report and the vendor's own API does not.
     #[serde(default, deserialize_with = "token_count")]
     cache_write_tokens: Option<u64>,
 }

@@ -21,11 +21,11 @@ use super::server_error::{Account, ServerError};
 use super::wire::{StreamEvent, WireAnswer, WireItem, content_text, number, sent_item, text, usage};
 use crate::models::answer_parts::ItemMaker;
 use crate::models::answer_stream::DecodeAnswer;
-use crate::models::errors::{malformed_response, reported_error, truncated_answer, unknown_response};
+use crate::models::errors::{
+    MAX_CALLS, malformed_response, reported_error, too_many_calls, truncated_answer, unknown_response,
+};
 use crate::models::vendor_error::plain_word;
 
-/// Limit on the tool calls of an answer.
-const MAX_CALLS: usize = 32;
 /// Limit on the arguments of a call, in bytes.
 const MAX_ARGUMENT_BYTES: usize = 256 << 10;
 /// Limit on the items of an answer that are sent back, in bytes.
@@ -196,17 +196,17 @@ impl AnswerReader {
     fn take_text(&mut self, event: &StreamEvent<'_>) -> Result<(), AgentError> {
         let text = delta(event)?;
         let found = self.find(Wanted::Message, event.item_id, event.output_index);
-        let place = match found {
-            Some(place) => place,
+        let item_index = match found {
+            Some(item_index) => item_index,
             // Some servers do not announce messages.
             None => self.push_item(event.item_id, event.output_index, ItemKind::Message { text_bytes: 0 })?,
         };
-        self.push_text(place, &text);
+        self.push_text(item_index, &text);
         Ok(())
     }
 
-    fn push_text(&mut self, place: usize, text: &str) {
-        if let ItemKind::Message { text_bytes } = &mut self.items[place].kind {
+    fn push_text(&mut self, item_index: usize, text: &str) {
+        if let ItemKind::Message { text_bytes } = &mut self.items[item_index].kind {
             *text_bytes += text.len();
         }
         if !text.is_empty() {
@@ -236,19 +236,18 @@ impl AnswerReader {
             Wanted::Provider => ItemKind::Provider(None),
             Wanted::Call => {
                 if self.calls == MAX_CALLS {
-                    let message = format!("the model made more than {MAX_CALLS} tool calls in one response");
-                    return Err(AgentError::new(AgentErrorKind::ToolLoopLimit, message));
+                    return Err(too_many_calls());
                 }
                 self.calls += 1;
                 let (index, arguments) = (self.calls - 1, String::new());
                 ItemKind::Call(OpenCall { index, arguments, is_started: false, has_all_arguments: false })
             }
         };
-        let place = self.push_item(item.id, output_index, kind)?;
+        let item_index = self.push_item(item.id, output_index, kind)?;
         if let Some(name) = text(item.name).filter(|name| !name.is_empty()) {
-            self.start_call(place, item, &name);
+            self.start_call(item_index, item, &name);
         }
-        Ok(place)
+        Ok(item_index)
     }
 
     fn push_item(
@@ -267,8 +266,8 @@ impl AnswerReader {
     }
 
     /// Starts a call that has not been started, with the arguments that have arrived.
-    fn start_call(&mut self, place: usize, item: &WireItem<'_>, name: &str) {
-        let ItemKind::Call(call) = &mut self.items[place].kind else { return };
+    fn start_call(&mut self, item_index: usize, item: &WireItem<'_>, name: &str) {
+        let ItemKind::Call(call) = &mut self.items[item_index].kind else { return };
         if std::mem::replace(&mut call.is_started, true) {
             return;
         }
@@ -286,15 +285,15 @@ impl AnswerReader {
     }
 
     fn take_arguments(&mut self, event: &StreamEvent<'_>) -> Result<(), AgentError> {
-        let (place, delta) = (self.find_call(event)?, delta(event)?);
-        match &self.items[place].kind {
+        let (item_index, delta) = (self.find_call(event)?, delta(event)?);
+        match &self.items[item_index].kind {
             ItemKind::Call(call) if call.has_all_arguments && !delta.is_empty() => Err(inconsistent()),
-            _ => self.push_arguments(place, &delta),
+            _ => self.push_arguments(item_index, &delta),
         }
     }
 
-    fn push_arguments(&mut self, place: usize, delta: &str) -> Result<(), AgentError> {
-        let ItemKind::Call(call) = &mut self.items[place].kind else { return Err(inconsistent()) };
+    fn push_arguments(&mut self, item_index: usize, delta: &str) -> Result<(), AgentError> {
+        let ItemKind::Call(call) = &mut self.items[item_index].kind else { return Err(inconsistent()) };
         if call.arguments.len() + delta.len() > MAX_ARGUMENT_BYTES {
             let message = "the model's tool call arguments exceed the size limit";
             return Err(AgentError::new(AgentErrorKind::Failed, message));
@@ -308,51 +307,51 @@ impl AnswerReader {
     }
 
     /// Adds the part of the whole arguments that the deltas have not contained: some servers send none.
-    fn complete_arguments(&mut self, place: usize, whole: Option<&RawValue>) -> Result<(), AgentError> {
+    fn complete_arguments(&mut self, item_index: usize, whole: Option<&RawValue>) -> Result<(), AgentError> {
         let whole = match text(whole) {
             Some(text) => text,
             // Some servers send an object instead of its text.
             None => whole.map_or("", RawValue::get).into(),
         };
-        let ItemKind::Call(call) = &mut self.items[place].kind else { return Err(inconsistent()) };
+        let ItemKind::Call(call) = &mut self.items[item_index].kind else { return Err(inconsistent()) };
         call.has_all_arguments = true;
         if whole.is_empty() {
             return Ok(());
         }
         let missing = whole.strip_prefix(&*call.arguments).ok_or_else(inconsistent)?.to_owned();
-        self.push_arguments(place, &missing)
+        self.push_arguments(item_index, &missing)
     }
 
     fn complete_item(&mut self, event: &StreamEvent<'_>) -> Result<(), AgentError> {
         let item = read_item(event.item)?;
         let found = self.find(wanted(&item), item.id.or(event.item_id), event.output_index);
-        let place = match found {
-            Some(place) if self.items[place].is_done => return Ok(()),
-            Some(place) => place,
+        let item_index = match found {
+            Some(item_index) if self.items[item_index].is_done => return Ok(()),
+            Some(item_index) => item_index,
             None => self.begin_item(&item, event.output_index)?,
         };
-        self.items[place].is_done = true;
+        self.items[item_index].is_done = true;
         match wanted(&item) {
             Wanted::Message => {
                 let (text, is_refusal) = content_text(item.content);
                 self.is_refusal |= is_refusal;
                 // Some servers send no deltas.
-                if matches!(self.items[place].kind, ItemKind::Message { text_bytes: 0 }) {
-                    self.push_text(place, &text);
+                if matches!(self.items[item_index].kind, ItemKind::Message { text_bytes: 0 }) {
+                    self.push_text(item_index, &text);
                 }
                 Ok(())
             }
             Wanted::Call => {
-                self.start_call(place, &item, &text(item.name).unwrap_or_default());
-                self.complete_arguments(place, item.arguments)
+                self.start_call(item_index, &item, &text(item.name).unwrap_or_default());
+                self.complete_arguments(item_index, item.arguments)
             }
-            Wanted::Provider => self.keep_item(place, event.item, &item),
+            Wanted::Provider => self.keep_item(item_index, event.item, &item),
         }
     }
 
     fn keep_item(
         &mut self,
-        place: usize,
+        item_index: usize,
         whole: Option<&RawValue>,
         item: &WireItem<'_>,
     ) -> Result<(), AgentError> {
@@ -362,7 +361,7 @@ impl AnswerReader {
             let message = "the provider's items in the answer exceed the size limit";
             return Err(AgentError::new(AgentErrorKind::OutputTooLarge, message));
         }
-        self.items[place].kind = ItemKind::Provider(Some(whole));
+        self.items[item_index].kind = ItemKind::Provider(Some(whole));
         let kind = text(item.kind).unwrap_or_default();
         if kind != "reasoning" {
             let item_type = plain_word(Some(&kind.into())).unwrap_or_default();
@@ -402,7 +401,7 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// Pushes the items that are sent back, with their place in the order of the answer: by the items' indices, if all
+    /// Pushes the items that are sent back, with their position in the order of the answer: by the items' indices, if all
     /// have one, else as they have come.
     fn push_provider_items(&mut self) {
         let mut order: Vec<&AnswerItem> = self.items.iter().collect();

@@ -36,7 +36,7 @@ pub(super) fn push_items(message: &Message, maker: ItemMaker<'_>, out: &mut Vec<
     }
 }
 
-/// Appends an answer: its text, its calls and the items of `maker`, each of these at its place among the others.
+/// Appends an answer: its text, its calls and the items of `maker`, each of these at its position among the others.
 fn push_answer(message: &Message, maker: ItemMaker<'_>, out: &mut Vec<u8>) {
     let text = message.content.to_text();
     let mut items = AnswerItems { start: out.len(), out };

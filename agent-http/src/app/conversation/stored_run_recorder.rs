@@ -1,5 +1,4 @@
-//! A run that is kept: its beginning is committed beside the start of the backend, its end before the client receives
-//! it.
+//! Recorder of a stored run: its beginning is committed while the backend starts, its end before the client receives it.
 //!
 //! The end is committed by a separate task, so that no disconnect leaves a run without its end. The beginning is committed by
 //! the task that waits for it, which is woken by the store alone; if nothing waits for it any more, by that of the end. A run
@@ -36,6 +35,8 @@ use crate::stream::{Departure, RunRecorder};
 
 /// Maximum time for which a client waits for its run's end to be stored.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time for which the response to a run that cannot begin waits until the run's end is stored.
+const FAILED_END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time for which the end of a run is attempted to be stored. Until then the thread is busy.
 const END_RETRY_TIME: Duration = Duration::from_secs(10 * 60);
 /// Initial pause between attempts to store the end of a run; it doubles up to [`MAX_END_RETRY_PAUSE`].
@@ -45,11 +46,11 @@ const MAX_END_RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// The run as it was stored; `None` for one that need not be queued.
 type Stored = Result<Option<Run>, ConversationError>;
 
-/// Recorder of a run that is kept.
-pub(super) struct KeptRun {
+/// Records the events of a stored run, and commits its beginning and its end.
+pub(super) struct StoredRunRecorder {
     store: Arc<dyn Conversations>,
     thread_id: ThreadId,
-    /// Known once the run has begun; not kept for one that was queued.
+    /// Present once the run has begun; `None` for one that was queued.
     turn_id: Option<RunId>,
     position: Arc<OnceLock<AnswerPosition>>,
     on_disconnect: OnDisconnect,
@@ -65,7 +66,7 @@ pub(super) struct KeptRun {
     observer: OpenObserver,
 }
 
-impl KeptRun {
+impl StoredRunRecorder {
     /// Begins a run; [`wait_until_stored`](Self::wait_until_stored) commits it.
     pub(super) fn begin(
         service: &Arc<ConversationService>,
@@ -81,10 +82,10 @@ impl KeptRun {
         let live = LiveGuard::new(service.clone(), key, &begin.lease);
         let (committing, commit_store) = (service.clone(), store.clone());
         let commit = async move { committing.begin_run(&*commit_store, begin).await.map(Some) };
-        let kept_run = Self::new(store, live, thread_id, disconnect, accepted, commit.boxed());
+        let recorder = Self::new(store, live, thread_id, disconnect, accepted, commit.boxed());
         // The cell is empty.
-        let _ = kept_run.position.set(position);
-        kept_run
+        let _ = recorder.position.set(position);
+        recorder
     }
 
     /// Queues a run; [`wait_until_stored`](Self::wait_until_stored) commits it.
@@ -193,13 +194,18 @@ impl KeptRun {
         }
     }
 
-    /// Stores that the run has failed before it had events.
-    pub(super) fn fail(mut self, code: &str, message: &str) {
+    /// Stores that the run has failed before it had events. The future is ready once that is stored, since a client that then
+    /// sends its message again must not find the thread busy, or after [`FAILED_END_TIMEOUT`]. If it is dropped, the end is
+    /// stored all the same.
+    pub(super) fn fail(mut self, code: &str, message: &str) -> impl Future<Output = ()> + Send + use<> {
         let terminal =
             Event::RunError { message: message.to_owned(), code: code.to_owned(), usage: Vec::new() };
         self.record(&self.run_started());
         self.record(&terminal);
-        drop(self.spawn_end(&terminal));
+        let stored_end = self.spawn_end(&terminal);
+        async move {
+            let _ = tokio::time::timeout(FAILED_END_TIMEOUT, stored_end).await;
+        }
     }
 
     fn run_id(&self) -> RunId {
@@ -281,7 +287,7 @@ impl KeptRun {
     }
 }
 
-impl RunRecorder for KeptRun {
+impl RunRecorder for StoredRunRecorder {
     fn turn_id(&self) -> Option<RunId> {
         self.turn_id.clone()
     }
@@ -344,7 +350,7 @@ impl RunRecorder for KeptRun {
     }
 }
 
-impl Drop for KeptRun {
+impl Drop for StoredRunRecorder {
     /// Ends a run whose stream was dropped without [`leave`](RunRecorder::leave).
     fn drop(&mut self) {
         if self.open.is_none() {
@@ -526,11 +532,15 @@ mod tests {
         shutdown: &Shutdown,
     ) -> Arc<ConversationService> {
         let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
-        let kept: Arc<dyn Conversations> = store.clone();
-        ConversationService::new(Some(kept), clock, spawner, shutdown.clone())
+        let conversations: Arc<dyn Conversations> = store.clone();
+        ConversationService::new(Some(conversations), clock, spawner, shutdown.clone())
     }
 
-    fn begin(service: &Arc<ConversationService>, store: &Arc<MemoryConversations>, run: &str) -> KeptRun {
+    fn begin(
+        service: &Arc<ConversationService>,
+        store: &Arc<MemoryConversations>,
+        run: &str,
+    ) -> StoredRunRecorder {
         begin_with_grace(service, store, run, None)
     }
 
@@ -539,7 +549,7 @@ mod tests {
         store: &Arc<MemoryConversations>,
         run: &str,
         grace_ms: Option<u32>,
-    ) -> KeptRun {
+    ) -> StoredRunRecorder {
         let question = NewNode::user(None, Message::user("Hello"));
         let begin = BeginRun {
             key: ThreadKey::new("c", "u", "t"),
@@ -562,10 +572,20 @@ mod tests {
             lease: service.lease(),
             now: service.now(),
         };
-        KeptRun::begin(service, store.clone(), begin, ContextSlot::default(), service.observers.now())
+        StoredRunRecorder::begin(
+            service,
+            store.clone(),
+            begin,
+            ContextSlot::default(),
+            service.observers.now(),
+        )
     }
 
-    fn queue(service: &Arc<ConversationService>, store: &Arc<MemoryConversations>, run: &str) -> KeptRun {
+    fn queue(
+        service: &Arc<ConversationService>,
+        store: &Arc<MemoryConversations>,
+        run: &str,
+    ) -> StoredRunRecorder {
         let queue = QueueRun {
             key: ThreadKey::new("c", "u", "t"),
             agent_id: "a".into(),
@@ -576,7 +596,7 @@ mod tests {
             lease: service.lease(),
             now: service.now(),
         };
-        KeptRun::queue(service, store.clone(), queue, service.observers.now())
+        StoredRunRecorder::queue(service, store.clone(), queue, service.observers.now())
     }
 
     async fn run(store: &MemoryConversations, id: &str) -> Option<Run> {
@@ -604,19 +624,19 @@ mod tests {
     async fn begin_and_leave(
         service: &Arc<ConversationService>,
         store: &Arc<MemoryConversations>,
-    ) -> KeptRun {
-        let mut kept = begin_with_grace(service, store, "r", Some(GRACE_MS));
-        kept.wait_until_stored().await.expect("it begins");
-        let started = kept.run_started();
-        kept.record(&started);
-        assert!(matches!(kept.leave(), Departure::GoOn));
-        assert_eq!(stop_of(&mut kept), None, "the grace has begun");
-        kept
+    ) -> StoredRunRecorder {
+        let mut recorder = begin_with_grace(service, store, "r", Some(GRACE_MS));
+        recorder.wait_until_stored().await.expect("it begins");
+        let started = recorder.run_started();
+        recorder.record(&started);
+        assert!(matches!(recorder.leave(), Departure::GoOn));
+        assert_eq!(stop_of(&mut recorder), None, "the grace has begun");
+        recorder
     }
 
     /// Polls a run as its stream does, and returns its end if it is stopped.
-    fn stop_of(kept: &mut KeptRun) -> Option<RunEnd> {
-        poll_fn(|cx| kept.poll_stop(cx)).now_or_never()
+    fn stop_of(recorder: &mut StoredRunRecorder) -> Option<RunEnd> {
+        poll_fn(|cx| recorder.poll_stop(cx)).now_or_never()
     }
 
     fn key() -> RunKey {
@@ -629,9 +649,13 @@ mod tests {
     }
 
     /// Ends a run, and returns the last event that a reader of its log sees.
-    async fn finish_before(kept: &mut KeptRun, mut reader: LogReader, terminal: Event) -> Option<Event> {
-        kept.record(&terminal);
-        kept.finish(terminal).await;
+    async fn finish_before(
+        recorder: &mut StoredRunRecorder,
+        mut reader: LogReader,
+        terminal: Event,
+    ) -> Option<Event> {
+        recorder.record(&terminal);
+        recorder.finish(terminal).await;
         reader.next().await.expect("it reads").and_then(|mut events| events.pop())
     }
 
@@ -639,14 +663,14 @@ mod tests {
     async fn a_log_that_is_deleted_while_it_is_read_does_not_end_silently() {
         let (service, store) = service(&Shutdown::default());
         let other = service_over(&store, Arc::new(ManualClock::new()), &Shutdown::default());
-        let mut kept = begin(&service, &store, "r");
-        kept.wait_until_stored().await.expect("it begins");
-        let started = kept.run_started();
-        kept.record(&started);
+        let mut recorder = begin(&service, &store, "r");
+        recorder.wait_until_stored().await.expect("it begins");
+        let started = recorder.run_started();
+        recorder.record(&started);
         let [mut whole, mut cut] = [attach(&other, &store), attach(&other, &store)];
-        kept.record(&finished());
-        kept.finish(finished()).await;
-        drop(kept);
+        recorder.record(&finished());
+        recorder.finish(finished()).await;
+        drop(recorder);
         drained(&service).await;
         let events = whole.next().await.expect("it reads").expect("events");
         assert_eq!(events.last(), Some(&finished()));
@@ -665,20 +689,20 @@ mod tests {
         let first = run(&store, "r1").await.expect("it has begun");
         assert_eq!(first.reason, Some(CancelReason::Disconnected));
         // In the middle.
-        let mut kept = begin(&service, &store, "r2");
-        kept.wait_until_stored().await.expect("it begins");
-        kept.record(&Event::TextMessageStart { message_id: "m".into(), role: AssistantRole::Assistant });
-        kept.record(&Event::TextMessageContent { message_id: "m".into(), delta: "Partly".into() });
-        drop(kept);
+        let mut recorder = begin(&service, &store, "r2");
+        recorder.wait_until_stored().await.expect("it begins");
+        recorder.record(&Event::TextMessageStart { message_id: "m".into(), role: AssistantRole::Assistant });
+        recorder.record(&Event::TextMessageContent { message_id: "m".into(), delta: "Partly".into() });
+        drop(recorder);
         drained(&service).await;
         let second = run(&store, "r2").await.expect("it has begun");
         assert_eq!((second.state, second.node_ids.len()), (RunState::Cancelled, 2));
         // While its end is being stored.
-        let mut kept = begin(&service, &store, "r3");
-        kept.wait_until_stored().await.expect("it begins");
-        kept.record(&finished());
-        drop(kept.finish(finished()));
-        drop(kept);
+        let mut recorder = begin(&service, &store, "r3");
+        recorder.wait_until_stored().await.expect("it begins");
+        recorder.record(&finished());
+        drop(recorder.finish(finished()));
+        drop(recorder);
         drained(&service).await;
         assert_eq!(run(&store, "r3").await.expect("it has begun").state, RunState::Completed);
     }
@@ -691,8 +715,8 @@ mod tests {
             (CancelReason::Disconnected, RunState::Waiting),
         ] {
             let (service, store) = service(&Shutdown::default());
-            let mut kept = begin(&service, &store, "r");
-            kept.wait_until_stored().await.expect("it begins");
+            let mut recorder = begin(&service, &store, "r");
+            recorder.wait_until_stored().await.expect("it begins");
             let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
             let asked = Event::RunFinished {
                 thread_id: "t".into(),
@@ -701,8 +725,8 @@ mod tests {
                 outcome: Some(RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() }),
                 usage: Vec::new(),
             };
-            kept.record(&asked);
-            let end = kept.finish(asked);
+            recorder.record(&asked);
+            let end = recorder.finish(asked);
             let stopped = service.cancel(&*store, &key(), reason).await.expect("it reads");
             assert_eq!(stopped.expect("a run").state, RunState::Running, "its end is not stored yet");
             end.await;
@@ -714,20 +738,21 @@ mod tests {
     #[tokio::test]
     async fn a_run_that_cannot_begin_has_no_end() {
         let (service, store) = service(&Shutdown::default());
-        let mut kept = begin(&service, &store, "r1");
-        kept.wait_until_stored().await.expect("it begins");
+        let mut recorder = begin(&service, &store, "r1");
+        recorder.wait_until_stored().await.expect("it begins");
         let mut other = begin(&service, &store, "r2");
         assert!(matches!(other.wait_until_stored().await, Err(ConversationError::ThreadBusy { .. })));
         drop(other);
         assert!(run(&store, "r2").await.is_none());
         assert_eq!(run(&store, "r1").await.expect("it has begun").state, RunState::Running);
-        kept.fail("BACKEND_FAILED", "the backend refused");
-        drained(&service).await;
+        recorder.fail("BACKEND_FAILED", "the backend refused").await;
         let failed = run(&store, "r1").await.expect("it has begun");
         assert_eq!(
             (failed.state, failed.error.expect("an error").code),
-            (RunState::Failed, "BACKEND_FAILED".into())
+            (RunState::Failed, "BACKEND_FAILED".into()),
+            "when the client has its response, the thread is free"
         );
+        drained(&service).await;
     }
 
     #[tokio::test]
@@ -737,8 +762,8 @@ mod tests {
         let shutdown = Shutdown::default();
         let own_service = service_over(&store, clock.clone(), &shutdown);
         let other = service_over(&store, clock.clone(), &shutdown);
-        let mut kept = begin(&own_service, &store, "r");
-        kept.wait_until_stored().await.expect("it begins");
+        let mut recorder = begin(&own_service, &store, "r");
+        recorder.wait_until_stored().await.expect("it begins");
         clock.advance(2 * own_service.times.lease);
         for (service, expected) in [
             (&own_service, RunState::Running),
@@ -748,7 +773,7 @@ mod tests {
             let found = service.interrupt_abandoned(&*store, &key()).await.expect("it reads");
             assert_eq!(found.expect("it has begun").state, expected);
         }
-        drop(kept);
+        drop(recorder);
         drained(&own_service).await;
     }
 
@@ -759,8 +784,8 @@ mod tests {
         let shutdown = Shutdown::default();
         let own_service = service_over(&store, clock.clone(), &shutdown);
         let other = service_over(&store, clock.clone(), &shutdown);
-        let mut kept = begin(&own_service, &store, "r");
-        kept.wait_until_stored().await.expect("it begins");
+        let mut recorder = begin(&own_service, &store, "r");
+        recorder.wait_until_stored().await.expect("it begins");
         let registry = Arc::new(FakeTools::new().answers("look", "seen"));
         let tools = LeasedTools::new(registry.clone(), own_service.clone());
         let context = ExecutionContext {
@@ -776,8 +801,8 @@ mod tests {
         other.interrupt_abandoned(&*store, &key()).await.expect("it is interrupted");
         let refused = call().await;
         assert!(matches!(refused, Err(ToolError::Conflict(_))), "{refused:?}");
-        assert_eq!((registry.calls().len(), stop_of(&mut kept)), (2, Some(RunStop::Lost.end())));
-        drop(kept);
+        assert_eq!((registry.calls().len(), stop_of(&mut recorder)), (2, Some(RunStop::Lost.end())));
+        drop(recorder);
         drained(&own_service).await;
     }
 
@@ -788,12 +813,12 @@ mod tests {
         running.wait_until_stored().await.expect("it begins");
         let mut waiting = Vec::new();
         for id in ["r2", "r3", "r4"] {
-            let mut kept = queue(&service, &store, id);
-            assert!(kept.wait_until_stored().await.expect("it is queued").is_some(), "{id}");
-            waiting.push(kept);
+            let mut recorder = queue(&service, &store, id);
+            assert!(recorder.wait_until_stored().await.expect("it is queued").is_some(), "{id}");
+            waiting.push(recorder);
         }
         let live: Vec<_> =
-            waiting.iter().map(|kept| kept.queued_begin().expect("it waits").run.clone()).collect();
+            waiting.iter().map(|recorder| recorder.queued_begin().expect("it waits").run.clone()).collect();
         // No time passes, so that neither a look at the store nor a signal can have woken it.
         let started = tokio::time::Instant::now();
         let is_woken = async |run: &LiveRun| {
@@ -815,39 +840,39 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_attaches_a_millisecond_before_the_grace_is_over_keeps_the_run() {
         let (service, store) = service(&Shutdown::default());
-        let mut kept = begin_and_leave(&service, &store).await;
+        let mut recorder = begin_and_leave(&service, &store).await;
         for _ in 0..3 {
             advance(GRACE - MILLISECOND).await;
-            assert_eq!(stop_of(&mut kept), None);
+            assert_eq!(stop_of(&mut recorder), None);
             let reader = attach(&service, &store);
             advance(2 * MILLISECOND).await;
-            assert_eq!(stop_of(&mut kept), None, "it is attached in time");
+            assert_eq!(stop_of(&mut recorder), None, "it is attached in time");
             advance(100 * GRACE).await;
-            assert_eq!(stop_of(&mut kept), None, "a reader needs no grace");
+            assert_eq!(stop_of(&mut recorder), None, "a reader needs no grace");
             // The run has the whole grace again.
             drop(reader);
-            assert_eq!(stop_of(&mut kept), None);
+            assert_eq!(stop_of(&mut recorder), None);
         }
         advance(GRACE - MILLISECOND).await;
         let reader = attach(&service, &store);
-        assert_eq!(finish_before(&mut kept, reader, finished()).await, Some(finished()));
+        assert_eq!(finish_before(&mut recorder, reader, finished()).await, Some(finished()));
         assert_eq!(run(&store, "r").await.expect("it has begun").state, RunState::Completed);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_attaches_a_millisecond_after_the_grace_finds_a_cancelled_run() {
         let (service, store) = service(&Shutdown::default());
-        let mut kept = begin_and_leave(&service, &store).await;
+        let mut recorder = begin_and_leave(&service, &store).await;
         advance(GRACE - MILLISECOND).await;
-        assert_eq!(stop_of(&mut kept), None);
+        assert_eq!(stop_of(&mut recorder), None);
         advance(2 * MILLISECOND).await;
-        let end = stop_of(&mut kept).expect("it is over");
+        let end = stop_of(&mut recorder).expect("it is over");
         assert_eq!(end, RunStop::Cancelled(CancelReason::Disconnected).end());
         // Its end is not stored yet.
         let reader = attach(&service, &store);
-        assert_eq!(stop_of(&mut kept), Some(end.clone()), "it does not go on");
-        let terminal = kept.terminal(end);
-        assert_eq!(finish_before(&mut kept, reader, terminal.clone()).await, Some(terminal));
+        assert_eq!(stop_of(&mut recorder), Some(end.clone()), "it does not go on");
+        let terminal = recorder.terminal(end);
+        assert_eq!(finish_before(&mut recorder, reader, terminal.clone()).await, Some(terminal));
         let ended = run(&store, "r").await.expect("it has begun");
         assert_eq!(
             (ended.state, ended.reason, ended.grace_ms),
@@ -858,15 +883,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_log_without_its_beginning_is_an_error_and_no_end() {
         let (service, store) = service(&Shutdown::default());
-        let mut kept = begin(&service, &store, "r");
-        kept.wait_until_stored().await.expect("it begins");
-        let started = kept.run_started();
-        kept.record(&started);
+        let mut recorder = begin(&service, &store, "r");
+        recorder.wait_until_stored().await.expect("it begins");
+        let started = recorder.run_started();
+        recorder.record(&started);
         let live = service.runs.get(&key()).expect("it is live");
         assert!(live.tail().begin_store().is_some(), "a chunk, which is lost");
         live.mark_stored();
-        kept.record(&finished());
-        kept.finish(finished()).await;
+        recorder.record(&finished());
+        recorder.finish(finished()).await;
         let other = service_over(&store, Arc::new(ManualClock::new()), &Shutdown::default());
         let read = attach(&other, &store).next().await;
         assert!(read.is_err(), "{read:?}");
@@ -876,10 +901,10 @@ mod tests {
     async fn the_grace_is_as_long_before_the_backend_has_answered() {
         for is_attached in [true, false] {
             let (service, store) = service(&Shutdown::default());
-            let mut kept = begin_with_grace(&service, &store, "r", Some(GRACE_MS));
-            kept.wait_until_stored().await.expect("it begins");
+            let mut recorder = begin_with_grace(&service, &store, "r", Some(GRACE_MS));
+            recorder.wait_until_stored().await.expect("it begins");
             let (presence, client) = watch::channel(());
-            let mut stopped = Box::pin(kept.stopped_at_start(&StartingClient::new(client)));
+            let mut stopped = Box::pin(recorder.stopped_at_start(&StartingClient::new(client)));
             advance(100 * GRACE).await;
             assert!(stopped.as_mut().now_or_never().is_none(), "its client is there");
             drop(presence);
@@ -892,7 +917,7 @@ mod tests {
             let stop = service.runs.get(&key()).expect("it is live").stop_reason();
             let cancelled = RunStop::Cancelled(CancelReason::Disconnected);
             assert_eq!(stop, (!is_attached).then_some(cancelled));
-            drop((reader, kept));
+            drop((reader, recorder));
             drained(&service).await;
         }
     }
@@ -900,24 +925,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reader_in_another_process_keeps_a_run_beyond_its_grace() {
         let (service, store) = service(&Shutdown::default());
-        let mut kept = begin_and_leave(&service, &store).await;
+        let mut recorder = begin_and_leave(&service, &store).await;
         advance(GRACE - MILLISECOND).await;
         service.runs.get(&key()).expect("it is live").watch();
         advance(2 * MILLISECOND).await;
-        assert_eq!(stop_of(&mut kept), None, "it is watched");
+        assert_eq!(stop_of(&mut recorder), None, "it is watched");
         // The other process tells of its reader no more.
         advance(Duration::from_secs(2)).await;
-        assert_eq!(stop_of(&mut kept), Some(RunStop::Cancelled(CancelReason::Disconnected).end()));
+        assert_eq!(stop_of(&mut recorder), Some(RunStop::Cancelled(CancelReason::Disconnected).end()));
     }
 
     #[tokio::test]
     async fn a_run_left_at_the_shutdown_is_interrupted() {
         let shutdown = Shutdown::default();
         let (service, store) = service(&shutdown);
-        let mut kept = begin(&service, &store, "r1");
-        kept.wait_until_stored().await.expect("it begins");
+        let mut recorder = begin(&service, &store, "r1");
+        recorder.wait_until_stored().await.expect("it begins");
         shutdown.end();
-        drop(kept);
+        drop(recorder);
         drained(&service).await;
         assert_eq!(run(&store, "r1").await.expect("it has begun").state, RunState::Interrupted);
     }

@@ -1,4 +1,4 @@
-//! A turn whose run is kept.
+//! Turns whose runs are stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use agent_platform::history::ThreadFields;
 
 use super::starting_client::StartingClient;
 
-/// A turn whose run is kept.
+/// A turn whose run is stored.
 #[derive(Clone)]
-pub(in super::super) struct KeptTurn {
+pub(in super::super) struct StoredTurn {
     pub(super) store: Arc<dyn Conversations>,
     pub(super) fields: ThreadFields,
     /// Cause of the run, if the request does not tell it.
@@ -27,7 +27,7 @@ pub(in super::super) struct KeptTurn {
     pub(super) is_new_thread: bool,
 }
 
-impl KeptTurn {
+impl StoredTurn {
     /// Sets that the thread's id was made for this turn.
     #[must_use]
     pub(in super::super) fn with_new_thread(self, is_new_thread: bool) -> Self {

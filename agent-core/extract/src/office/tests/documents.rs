@@ -1,0 +1,205 @@
+//! Text of word processor documents: hidden runs, colors, fields, tracked changes and formulas.
+
+use super::*;
+
+#[test]
+fn hidden_runs_are_dropped() {
+    for (properties, is_shown) in [
+        ("<w:vanish/>", false),
+        ("<w:vanish w:val=\"true\"/>", false),
+        ("<w:vanish w:val=\"0\"/>", true),
+        ("<w:color w:val=\"FFFFFF\"/>", false),
+        ("<w:color w:val=\"fdfdfe\"/>", false),
+        ("<w:color w:val=\"auto\"/>", true),
+        ("<w:color w:val=\"C0C0C0\"/>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w:highlight w:val=\"black\"/>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"000000\"/>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"auto\"/>", false),
+        ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:fill=\"auto\" w:themeFill=\"text1\"/>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:themeFill=\"text1\"/>", true),
+        ("<w:color w:val=\"102030\"/><w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"102030\"/>", false),
+        ("<w:color w:val=\"FFFFFF\"/><w:emboss/>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w:shadow w:val=\"0\"/>", false),
+        ("<w:color w:val=\"FFFFFF\"/><w14:glow w14:rad=\"63500\"/>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w14:textOutline><w14:solidFill/></w14:textOutline>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w14:textOutline><w14:noFill/></w14:textOutline>", false),
+        (
+            "<w:color w:val=\"FFFFFF\"/><w14:textOutline><w14:solidFill/></w14:textOutline><w14:textFill><w14:noFill/></w14:textFill>",
+            true,
+        ),
+        ("<w:color w:val=\"FFFFFF\"/><w14:textFill><w14:gradFill/></w14:textFill>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w14:textFill><w14:solidFill/></w14:textFill>", false),
+        ("<w:sz w:val=\"2\"/>", false),
+        ("<w:sz w:val=\"16\"/>", true),
+        ("<w:rStyle w:val=\"Secret\"/>", false),
+        ("<w:rStyle w:val=\"Base\"/>", false),
+        ("<w:rStyle w:val=\"Base\"/><w:vanish w:val=\"false\"/>", true),
+        ("<w:rPrChange w:id=\"1\"><w:rPr><w:vanish/></w:rPr></w:rPrChange>", true),
+    ] {
+        let text = word_text(&format!("<w:p>{}{}</w:p>", run("", "seen "), run(properties, "x")));
+        assert!(text.starts_with("seen") && text.contains('x') == is_shown, "{properties}: {text}");
+    }
+}
+
+#[test]
+fn colors_of_themes_are_those_of_the_theme() {
+    let theme = "<a:theme><a:clrScheme><a:dk1><a:sysClr val=\"windowText\" lastClr=\"000000\"/></a:dk1><a:lt1><a:sysClr \
+        val=\"window\" lastClr=\"FFFFFF\"/></a:lt1></a:clrScheme></a:theme>";
+    let theme = ("word/theme/theme1.xml", theme);
+    let usual = "<w:settings><w:clrSchemeMapping w:bg1=\"light1\" w:t1=\"dark1\"/></w:settings>";
+    let exchanged = usual.replace("light1", "dark2");
+    let shading = |fill: &str| {
+        format!("<w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"auto\" w:themeFill=\"{fill}\"/>")
+    };
+    for (properties, settings, is_shown) in [
+        // The value is not what is seen.
+        ("<w:color w:val=\"000000\" w:themeColor=\"background1\"/>".to_owned(), usual, false),
+        ("<w:color w:themeColor=\"light1\" w:themeShade=\"FF\"/>".to_owned(), usual, false),
+        ("<w:color w:val=\"FFFFFF\" w:themeColor=\"text1\"/>".to_owned(), usual, true),
+        (
+            "<w:color w:val=\"808080\" w:themeColor=\"background1\" w:themeShade=\"80\"/>".to_owned(),
+            usual,
+            true,
+        ),
+        (format!("<w:color w:val=\"FFFFFF\"/>{}", shading("background1")), usual, false),
+        (format!("<w:color w:val=\"FFFFFF\"/>{}", shading("text1")), usual, true),
+        (format!("<w:color w:val=\"000000\"/>{}", shading("text1")), usual, false),
+        ("<w:color w:val=\"000000\" w:themeColor=\"background1\"/>".to_owned(), exchanged.as_str(), true),
+    ] {
+        let body = format!("<w:p>{}{}</w:p>", run("", "seen "), run(&properties, "x"));
+        let text = word_text_beside(&[theme, ("word/settings.xml", settings)], &body);
+        assert!(text.starts_with("seen") && text.contains('x') == is_shown, "{properties}: {text}");
+    }
+}
+
+#[test]
+fn white_text_counts_by_what_is_behind_it() {
+    let white = run("<w:color w:val=\"FFFFFF\"/>", "x");
+    let dark = "<w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"1F3864\"/>";
+    let table = |table: &str, cell: &str| {
+        format!(
+            "<w:tbl><w:tblPr>{table}</w:tblPr><w:tr><w:tc><w:tcPr>{cell}</w:tcPr><w:p>{white}</w:p></w:tc>\
+             <w:tc><w:p>{}</w:p></w:tc></w:tr></w:tbl>",
+            run("", "seen")
+        )
+    };
+    let text_box = "<w:p><w:r><w:pict><w:txbxContent>";
+    for (body, is_shown) in [
+        (format!("<w:p><w:pPr>{dark}</w:pPr>{white}</w:p>"), true),
+        (table("", ""), false),
+        (table("", dark), true),
+        (table("<w:tblStyle w:val=\"Dark\"/>", ""), true),
+        (format!("{text_box}<w:p>{white}</w:p></w:txbxContent></w:pict></w:r></w:p>"), true),
+        // A shape is seen, whatever the size and color of text beside it.
+        (
+            format!(
+                "<w:p><w:r><w:rPr><w:sz w:val=\"2\"/></w:rPr><w:pict><w:txbxContent><w:p>{}</w:p></w:txbxContent>\
+                 </w:pict></w:r></w:p>",
+                run("", "x")
+            ),
+            true,
+        ),
+        (format!("<w:p><w:anchor behindDoc=\"1\"/></w:p><w:p>{white}</w:p>"), true),
+    ] {
+        let text = word_text(&format!("<w:p>{}</w:p>{body}", run("", "seen")));
+        assert_eq!(text.contains('x'), is_shown, "{body}: {text}");
+    }
+}
+
+#[test]
+fn fields_of_hidden_runs_stay_whole() {
+    let field = |kind: &str| format!("<w:fldChar w:fldCharType=\"{kind}\"/>");
+    let body = format!(
+        "<w:p><w:r><w:rPr><w:vanish/></w:rPr>{}<w:t>x</w:t></w:r><w:r><w:instrText>PAGE</w:instrText></w:r>\
+         <w:r>{}</w:r>{}<w:r>{}</w:r></w:p><w:tbl><w:tr><w:trPr><w:hidden/></w:trPr><w:tc><w:p>{}</w:p></w:tc></w:tr><w:tr><w:tc><w:p>{}</w:p></w:tc></w:tr></w:tbl>",
+        field("begin"),
+        field("separate"),
+        run("", "page 7"),
+        field("end"),
+        run("", "x"),
+        run("", "row"),
+    );
+    let text = word_text(&body);
+    assert!(text.contains("page 7") && text.contains("row"), "{text}");
+    assert!(!text.contains('x') && !text.contains("PAGE"), "{text}");
+}
+
+#[test]
+fn tracked_changes_are_read_as_accepted() {
+    let change = "<w:pPrChange w:id=\"1\"><w:pPr><w:pStyle w:val=\"Heading1\"/></w:pPr></w:pPrChange>";
+    let body = format!(
+        "<w:p><w:pPr><w:pStyle w:val=\"Normal\"/>{change}</w:pPr><w:del w:id=\"2\"><w:r><w:delText>old</w:delText></w:r>\
+         </w:del><w:ins w:id=\"3\">{}</w:ins></w:p><w:p><w:moveFrom w:id=\"4\">{moved}</w:moveFrom></w:p>\
+         <w:p><w:moveTo w:id=\"5\">{moved}</w:moveTo></w:p>",
+        run("", "new"),
+        moved = run("", "moved"),
+    );
+    assert_eq!(word_text(&body), "new\n\nmoved");
+}
+
+#[test]
+fn lines_of_a_paragraph_stay_apart() {
+    let line_break = "<w:r><w:br/></w:r>";
+    let page_break = "<w:r><w:br w:type=\"page\"/></w:r>";
+    let numbering = "<w:numPr><w:ilvl w:val=\"0\"/><w:numId w:val=\"1\"/></w:numPr>";
+    let body = format!(
+        "<w:p><w:pPr><w:pStyle w:val=\"Heading1\"/>{numbering}</w:pPr>{}{line_break}{}</w:p><w:p>{}{line_break}{}{page_break}{}\
+         </w:p><w:tbl><w:tr><w:tc><w:p>{}{line_break}{}</w:p></w:tc></w:tr></w:tbl>",
+        run("", "Two"),
+        run("", "lines"),
+        run("", "one"),
+        run("", "two"),
+        run("", "three"),
+        run("", "four"),
+        run("", "five"),
+    );
+    let mut parts = docx_parts();
+    let document = format!("<w:document xmlns:w=\"{WORD}\"><w:body>{body}</w:body></w:document>");
+    put(&mut parts, "word/document.xml", &document);
+    let levels = "<w:abstractNum w:abstractNumId=\"0\"><w:lvl w:ilvl=\"0\"><w:numFmt w:val=\"decimal\"/></w:lvl></w:abstractNum>\
+        <w:num w:numId=\"1\"><w:abstractNumId w:val=\"0\"/></w:num>";
+    put(&mut parts, "word/numbering.xml", &format!("<w:numbering xmlns:w=\"{WORD}\">{levels}</w:numbering>"));
+    let text = extracted(MediaType::Docx, &parts).document.text;
+    assert_eq!(text, "# Two lines\n\none\ntwo\nthree\n\n| four<br>five |\n| --- |");
+}
+
+#[test]
+fn paragraphs_of_a_note_stay_apart() {
+    let mut parts = docx_parts();
+    let footnotes = format!(
+        "<w:footnotes xmlns:w=\"{WORD}\"><w:footnote w:id=\"2\"><w:p>{}</w:p><w:p>{}<w:r><w:br/></w:r>{}{}</w:p></w:footnote>\
+         </w:footnotes>",
+        run("", "First."),
+        run("", "Second."),
+        run("", "Third."),
+        run("<w:vanish/>", "secret"),
+    );
+    put(&mut parts, "word/footnotes.xml", &footnotes);
+    let text = extracted(MediaType::Docx, &parts).document.text;
+    assert!(text.ends_with("[^2]: First. Second. Third."), "{text}");
+}
+
+#[test]
+fn formulas_are_read_on_a_line() {
+    let formula = |content: &str| format!("<m:oMath>{content}</m:oMath>");
+    let text =
+        |properties: &str, text: &str| format!("<m:r><w:rPr>{properties}</w:rPr><m:t>{text}</m:t></m:r>");
+    let power = |base: &str, exponent: &str| {
+        format!("<m:sSup><m:e>{}</m:e><m:sup>{}</m:sup></m:sSup>", text("", base), text("", exponent))
+    };
+    let fraction = format!(
+        "<m:f><m:num>{}</m:num><m:den>{}</m:den></m:f>",
+        text("", "a&lt;b"),
+        text("<w:rStyle w:val=\"Secret\"/>", "x")
+    );
+    let body = format!(
+        "<w:p>{}{}{}</w:p><w:p><m:oMathPara>{}{}</m:oMathPara></w:p><w:tbl><w:tr><w:tc><w:p>{}</w:p></w:tc></w:tr></w:tbl>",
+        run("", "It is "),
+        formula(&format!("{}{}", power("c", "2"), text("<w:vanish/>", "x"))),
+        run("", " here."),
+        formula(&power("d", "n+1")),
+        formula(&format!("{fraction}{}", text("<w:color w:val=\"FFFFFF\"/>", "x"))),
+        formula(&power("e", "3")),
+    );
+    assert_eq!(word_text(&body), "It is c^2 here.\n\nd^(n+1) (a<b)/\n\n| e^3 |\n| --- |");
+}

@@ -1,0 +1,164 @@
+//! Number of the steps that the check of a value by a JSON Schema takes, which is limited before the check begins: no other task of
+//! its thread runs meanwhile.
+
+use percent_encoding::percent_decode_str;
+use serde_json::{Map, Value};
+
+/// Maximum number of schemas that are applied within one another.
+const MAX_CHECK_DEPTH: usize = 256;
+/// Number of bytes of text that are read in the time of one step.
+const TEXT_BYTES_PER_STEP: usize = 64;
+/// Number of names that are looked up in the time of one step.
+const NAMES_PER_STEP: usize = 8;
+/// Keywords that read the whole of a text.
+const TEXT_KEYWORDS: [&str; 6] =
+    ["contentEncoding", "contentMediaType", "format", "maxLength", "minLength", "pattern"];
+
+/// Returns true if the check of a value by a schema takes at most so many steps.
+///
+/// References of the schema must be paths in it, and it must not have other keywords by which schemas refer to each other.
+pub(crate) fn is_bounded(schema: &Value, value: &Value, max_steps: usize) -> bool {
+    StepCounter { root: schema, remaining_steps: max_steps }.apply(schema, value, 0)
+}
+
+/// Returns the JSON Pointer of a reference to a place in the same schema.
+pub(crate) fn local_pointer(reference: &str) -> Option<String> {
+    let pointer = percent_decode_str(reference.strip_prefix('#')?).decode_utf8().ok()?.into_owned();
+    (pointer.is_empty() || pointer.starts_with('/')).then_some(pointer)
+}
+
+/// Count of the steps of a check: the applications of a schema to a value, each time that one is reached.
+///
+/// The validator keeps no results of most references. With two references to the next definition in each of thirty definitions,
+/// or with two ways from a definition back to itself, its work would double with each level, and no other task could end it.
+struct StepCounter<'s> {
+    root: &'s Value,
+    remaining_steps: usize,
+}
+
+impl<'s> StepCounter<'s> {
+    /// Counts the application of a schema to a value. Returns false if a limit is exceeded.
+    fn apply(&mut self, schema: &'s Value, value: &Value, depth: usize) -> bool {
+        let steps = 1 + schema.as_object().map_or(0, |keywords| comparison_steps(keywords, value));
+        if depth > MAX_CHECK_DEPTH || !self.spend(steps) {
+            return false;
+        }
+        let Value::Object(keywords) = schema else { return true };
+        // What is unevaluated is found by another look at the schemas that are applied to the same value.
+        let is_repeated = ["unevaluatedItems", "unevaluatedProperties"];
+        let rounds = if is_repeated.into_iter().any(|name| keywords.contains_key(name)) { 3 } else { 1 };
+        (0..rounds).all(|_| self.apply_in_place(keywords, value, depth + 1))
+            && match value {
+                Value::Object(members) => self.apply_to_members(keywords, members, depth + 1),
+                Value::Array(items) => self.apply_to_items(keywords, items, depth + 1),
+                _ => true,
+            }
+    }
+
+    /// Takes steps from those that remain. Returns false if fewer remain.
+    fn spend(&mut self, steps: usize) -> bool {
+        let remaining = self.remaining_steps.checked_sub(steps);
+        self.remaining_steps = remaining.unwrap_or_default();
+        remaining.is_some()
+    }
+
+    /// Counts the reading of a member's name by a pattern.
+    fn read_name(&mut self, name: &str) -> bool {
+        self.spend(name.len() / TEXT_BYTES_PER_STEP)
+    }
+
+    /// Counts the schemas that are applied to the same value.
+    fn apply_in_place(&mut self, keywords: &'s Map<String, Value>, value: &Value, depth: usize) -> bool {
+        let root = self.root;
+        keywords.iter().all(|(keyword, operand)| match (keyword.as_str(), operand) {
+            ("$ref", Value::String(reference)) => {
+                let target = local_pointer(reference).and_then(|pointer| root.pointer(&pointer));
+                target.is_some_and(|target| self.apply(target, value, depth))
+            }
+            ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
+                schemas.iter().all(|schema| self.apply(schema, value, depth))
+            }
+            ("not" | "if" | "then" | "else", schema) => self.apply(schema, value, depth),
+            ("dependentSchemas" | "dependencies", Value::Object(schemas)) => {
+                let mut schemas = schemas.iter().filter(|(name, _)| value.get(name.as_str()).is_some());
+                schemas.all(|(_, schema)| self.apply(schema, value, depth))
+            }
+            _ => true,
+        })
+    }
+
+    /// Counts the schemas that are applied to the members of an object.
+    fn apply_to_members(
+        &mut self,
+        keywords: &'s Map<String, Value>,
+        members: &Map<String, Value>,
+        depth: usize,
+    ) -> bool {
+        let named = keywords.get("properties").and_then(Value::as_object);
+        keywords.iter().all(|(keyword, operand)| match (keyword.as_str(), operand) {
+            ("properties", Value::Object(schemas)) => schemas
+                .iter()
+                .filter_map(|(name, schema)| Some((schema, members.get(name)?)))
+                .all(|(schema, member)| self.apply(schema, member, depth)),
+            ("patternProperties", Value::Object(schemas)) => schemas.values().all(|schema| {
+                members.iter().all(|(name, member)| self.read_name(name) && self.apply(schema, member, depth))
+            }),
+            ("additionalProperties", schema) => members
+                .iter()
+                .filter(|(name, _)| named.is_none_or(|named| !named.contains_key(name.as_str())))
+                .all(|(_, member)| self.apply(schema, member, depth)),
+            ("unevaluatedProperties", schema) => {
+                members.values().all(|member| self.apply(schema, member, depth))
+            }
+            ("propertyNames", schema) => members
+                .keys()
+                .all(|name| self.read_name(name) && self.apply(schema, &Value::String(name.clone()), depth)),
+            _ => true,
+        })
+    }
+
+    /// Counts the schemas that are applied to the items of a list.
+    fn apply_to_items(&mut self, keywords: &'s Map<String, Value>, items: &[Value], depth: usize) -> bool {
+        keywords.iter().all(|(keyword, operand)| match (keyword.as_str(), operand) {
+            ("items" | "prefixItems", Value::Array(schemas)) => {
+                schemas.iter().zip(items).all(|(schema, item)| self.apply(schema, item, depth))
+            }
+            ("items" | "additionalItems" | "contains" | "unevaluatedItems", schema) => {
+                items.iter().all(|item| self.apply(schema, item, depth))
+            }
+            _ => true,
+        })
+    }
+}
+
+/// Returns the steps for the comparisons that a schema's own keywords make.
+fn comparison_steps(keywords: &Map<String, Value>, value: &Value) -> usize {
+    let length = |keyword: &str| match keywords.get(keyword) {
+        Some(Value::Array(items)) => items.len(),
+        Some(Value::Object(members)) => members.len(),
+        _ => 0,
+    };
+    let of_value = match value {
+        Value::String(text) if TEXT_KEYWORDS.iter().any(|name| keywords.contains_key(*name)) => {
+            text.len() / TEXT_BYTES_PER_STEP
+        }
+        Value::Object(_) => (length("properties") + length("required")) / NAMES_PER_STEP,
+        Value::Array(_) if keywords.get("uniqueItems") == Some(&Value::Bool(true)) => size_steps(value),
+        _ => 0,
+    };
+    length("enum") + of_value
+}
+
+/// Returns the steps for a look at all parts of a value.
+fn size_steps(value: &Value) -> usize {
+    let of_text = |text: &str| text.len() / TEXT_BYTES_PER_STEP;
+    let of_parts: usize = match value {
+        Value::String(text) => of_text(text),
+        Value::Array(items) => items.iter().map(size_steps).sum(),
+        Value::Object(members) => {
+            members.iter().map(|(name, member)| of_text(name) + size_steps(member)).sum()
+        }
+        _ => 0,
+    };
+    1 + of_parts
+}

@@ -1,0 +1,151 @@
+//! Default limits on the runs of a company and the tool calls of a run, and the budgets that replace them.
+
+use super::*;
+
+#[tokio::test]
+async fn concurrent_runs_have_a_default_limit_that_a_budget_replaces() {
+    let installation = Installation::new();
+    let process = installation.process_with(default_limits(0, 2, 0));
+    let admit = async || budgets(&process).admit_run(&scope("run")).await.expect("below the limit");
+    let (first, second) = (admit().await, admit().await);
+    let refused = refused_run(&process).await;
+    let seen = (refused.unit, refused.amount, refused.reserved, refused.is_rate);
+    assert_eq!(seen, (BudgetUnit::ConcurrentRuns, 2, 2, true));
+    assert_eq!(refused.policy_name().as_deref(), Some("company-concurrent"));
+    let other = RunScope { company_id: "other".into(), ..scope("run") };
+    budgets(&process).admit_run(&other).await.expect("another company");
+    drop(first);
+    let third = admit().await;
+    refused_run(&process).await;
+    put_company(&process, json!({"unit": "concurrentRuns", "amount": 1})).await;
+    // The company's own limit begins without the runs that were admitted without it.
+    let fourth = admit().await;
+    let refused = refused_run(&process).await;
+    assert_eq!((refused.amount, refused.reserved), (1, 1));
+    assert!(budgets(&process).default_status(&COMPANY.into()).await.expect("read").is_empty());
+    drop((second, third, fourth));
+    budgets(&process).flush().await;
+    admit().await;
+}
+
+#[tokio::test]
+async fn the_default_limit_on_concurrent_runs_is_of_all_processes() {
+    let installation = Installation::new();
+    let processes = [(); 2].map(|()| installation.process_with(default_limits(0, 16, 0)));
+    let admit_all = async |process: &UsageRecorder| {
+        let mut runs = Vec::new();
+        while let Ok(run) = budgets(process).admit_run(&scope("run")).await {
+            runs.push(run);
+        }
+        runs
+    };
+    // A process admits an eighth of the limit without a commit.
+    let admit = async || budgets(&processes[1]).admit_run(&scope("run")).await.expect("below the limit");
+    let second = [admit().await, admit().await];
+    let meters =
+        Collection::of_platform("budgetMeters").and_then(|meters| meters.within(COMPANY)).expect("a name");
+    assert_eq!(installation.records.count(&meters).await.expect("the store works"), 0);
+    let mut first = admit_all(&processes[0]).await;
+    assert_eq!(first.len(), 16);
+    assert_eq!(admit_all(&processes[1]).await.len(), 0, "the first process has taken what the store gives");
+    let refused = refused_run(&processes[1]).await;
+    assert_eq!((refused.amount, refused.reserved), (16, 16));
+    assert_eq!(refused.policy_name().as_deref(), Some("company-concurrent"));
+    let reserved = async |process: &UsageRecorder| {
+        let shown = budgets(process).default_status(&COMPANY.into()).await.expect("read");
+        shown[0].1.reserved
+    };
+    assert_eq!(reserved(&processes[1]).await, 16);
+    // A place that a process gives back is free for the others.
+    drop(first.pop());
+    budgets(&processes[0]).flush().await;
+    let third = admit_all(&processes[1]).await;
+    assert_eq!(third.len(), 1);
+    refused_run(&processes[0]).await;
+    drop((first, second, third));
+    for process in &processes {
+        budgets(process).flush().await;
+        assert_eq!(reserved(process).await, 0);
+    }
+}
+
+#[tokio::test]
+async fn runs_of_a_company_per_minute_have_a_default_limit_over_all_processes() {
+    let installation = Installation::new();
+    let limits = default_limits(4, 0, 0);
+    let processes = [installation.process_with(limits), installation.process_with(limits)];
+    let mut admitted = 0;
+    // Half of the limit is admitted at once, the rest by commits.
+    while budgets(&processes[0]).admit_run(&scope("run")).await.is_ok() {
+        admitted += 1;
+    }
+    assert_eq!(admitted, 4);
+    let refused = refused_run(&processes[0]).await;
+    assert_eq!((refused.unit, refused.amount, refused.used), (BudgetUnit::Runs, 4, 4));
+    assert_eq!(refused.policy_name().as_deref(), Some("company-minute"));
+    assert!(refused.retry_after().is_some_and(|wait| wait <= Duration::from_secs(15)), "{refused:?}");
+    let shown = budgets(&processes[1]).default_status(&COMPANY.into()).await.expect("read");
+    assert_eq!(
+        shown.iter().map(|(kind, status)| (*kind, status.used)).collect::<Vec<_>>(),
+        [(BudgetKind::Company, 4)]
+    );
+    // A limit for another period does not replace it.
+    put_company(&processes[0], json!({"unit": "runs", "amount": 100, "window": "day"})).await;
+    refused_run(&processes[0]).await;
+    put_company(&processes[0], json!({"unit": "runs", "amount": 100, "window": "minute"})).await;
+    budgets(&processes[0]).admit_run(&scope("run")).await.expect("the own limit");
+}
+
+/// Identifiers of runs are unique among those of a user or a visitor only.
+#[tokio::test]
+async fn runs_of_others_with_the_same_id_have_limits_of_their_own() {
+    let installation = Installation::new();
+    let by_default = installation.process_with(default_limits(0, 0, 2));
+    let limited = installation.process();
+    let widget = || RunScope { user_id: "widget:t".into(), caller: Caller::Widget, ..scope("1") };
+    let runs = [
+        scope("1"),
+        RunScope { user_id: "bob".into(), ..scope("1") },
+        widget(),
+        RunScope { visitor: Some("00".to_owned()), ..widget() },
+        RunScope { visitor: Some("ff".to_owned()), ..widget() },
+    ];
+    let spend = async |process: &UsageRecorder, run: &RunScope| {
+        for _ in 0..2 {
+            budgets(process).admit_tool_call(run).await.expect("below the limit");
+        }
+        budgets(process).admit_tool_call(run).await.expect_err("the limit is reached");
+    };
+    for run in &runs {
+        spend(&by_default, run).await;
+    }
+    let limits = json!([{"unit": "toolCalls", "amount": 2, "window": "run"}]);
+    put(&limited, BudgetKind::Run, "guide", limits).await;
+    for run in &runs {
+        spend(&limited, run).await;
+    }
+}
+
+#[tokio::test]
+async fn the_tool_calls_of_a_run_have_a_default_limit() {
+    let installation = Installation::new();
+    let process = installation.process_with(default_limits(0, 0, 2));
+    let call = async |run: &str| budgets(&process).admit_tool_call(&scope(run)).await;
+    for _ in 0..2 {
+        call("run").await.expect("below the limit");
+    }
+    let error = call("run").await.expect_err("the limit is reached");
+    assert_eq!(error.kind(), AgentErrorKind::BudgetExceeded);
+    assert_eq!(error.message(), "the run's budget of tool calls is spent");
+    let other = RunScope { company_id: "other".into(), ..scope("run") };
+    budgets(&process).admit_tool_call(&other).await.expect("a run of another company");
+    let other = RunScope { user_id: "bob".into(), ..scope("run") };
+    budgets(&process).admit_tool_call(&other).await.expect("a run of another user");
+    for _ in 0..3 {
+        call("").await.expect("not in a run");
+    }
+    put(&process, BudgetKind::Run, "guide", json!([{"unit": "toolCalls", "amount": 1, "window": "run"}]))
+        .await;
+    call("run").await.expect("the agent's own limit, whose count begins");
+    call("run").await.expect_err("the agent's own limit");
+}

@@ -1,0 +1,245 @@
+//! Budgets of runs: counts of runs and tool calls, concurrent runs, and limits on time.
+
+use agent_core::backend::{BackendCapabilities, PreparedRequest, Turn};
+use agent_core::budget::TokenBudget;
+use agent_core::event::{AssistantRole, Event, EventStream, RunIds, SourceEvent};
+use agent_core::payload::Payload;
+use agent_core::role::WorkflowConnector;
+use agent_core::select::{BackendChoice, BackendKind};
+use agent_core::testing::{backend_turn, prepare_turn, start_turn};
+use futures_util::stream;
+use tokio::task::JoinHandle;
+
+use super::*;
+
+#[tokio::test]
+async fn runs_and_tool_calls_are_counted() {
+    let installation = Installation::new();
+    let process = installation.process();
+    let limits = json!([
+        {"unit": "runs", "amount": 3, "window": "minute"},
+        {"unit": "concurrentRuns", "amount": 2},
+        {"unit": "toolCalls", "amount": 1, "window": "day"},
+    ]);
+    put(&process, BudgetKind::Agent, "guide", limits).await;
+    let budgets = budgets(&process);
+    let first = budgets.admit_run(&scope("a")).await.expect("admitted").hold.0.expect("a hold");
+    let _second = budgets.admit_run(&scope("b")).await.expect("admitted");
+    let error = budgets.admit_run(&scope("c")).await.err().expect("two at once");
+    assert_eq!(
+        (error.kind(), refusal(&error).unit),
+        (AgentErrorKind::RateLimited, BudgetUnit::ConcurrentRuns)
+    );
+    drop(first);
+    budgets.flush().await;
+    let third = budgets.admit_run(&scope("c")).await.expect("admitted");
+    drop(third);
+    budgets.flush().await;
+    let error = budgets.admit_run(&scope("d")).await.err().expect("three in a minute");
+    assert_eq!((error.kind(), refusal(&error).unit), (AgentErrorKind::RateLimited, BudgetUnit::Runs));
+    installation.clock.advance(Duration::from_secs(60));
+    budgets.admit_run(&scope("d")).await.expect("the next minute");
+    budgets.admit_tool_call(&scope("d")).await.expect("the first");
+    let error = budgets.admit_tool_call(&scope("d")).await.expect_err("the second");
+    assert_eq!(error.kind(), AgentErrorKind::BudgetExceeded);
+}
+
+#[tokio::test]
+async fn each_run_has_the_budget_of_its_agents_runs() {
+    let installation = Installation::new();
+    let process = installation.process();
+    put(&process, BudgetKind::Run, "guide", json!([{"unit": "toolCalls", "amount": 2, "window": "run"}]))
+        .await;
+    for run in ["a", "b"] {
+        for _ in 0..2 {
+            budgets(&process).admit_tool_call(&scope(run)).await.expect("within the limit");
+        }
+        let error = budgets(&process).admit_tool_call(&scope(run)).await.expect_err("the third");
+        assert_eq!(error.message(), "the run's budget of tool calls is spent");
+    }
+    for _ in 0..3 {
+        budgets(&process)
+            .admit_tool_call(&scope(""))
+            .await
+            .expect("not in a run, as the calls of MCP clients");
+    }
+    let of_another = RunScope { user_id: "bob".into(), ..scope("a") };
+    budgets(&process).admit_tool_call(&of_another).await.expect("another user's run with the same id");
+    let meters =
+        Collection::of_platform("budgetMeters").and_then(|meters| meters.within(COMPANY)).expect("a name");
+    let count = async || {
+        installation.records.list(&meters, &ListQuery::default()).await.expect("a page").records.len()
+    };
+    assert_eq!(count().await, 3);
+    let mut expired = ExpiredReservations::default();
+    let later = process.now() + jiff::SignedDuration::from_hours(24 * 41);
+    // The records' times are those of the system.
+    let later = later.max(
+        jiff::Timestamp::try_from(std::time::SystemTime::now()).expect("a time")
+            + jiff::SignedDuration::from_hours(24 * 41),
+    );
+    while expired.delete_meters_page(&*installation.records, later).await.expect("a page") {}
+    assert_eq!(count().await, 0);
+}
+
+/// The longest run may take half an hour, for which the places of a killed process must not be taken.
+#[tokio::test]
+async fn the_places_of_a_lost_process_are_free_soon_and_those_of_long_runs_are_kept() {
+    let installation = Installation::new();
+    let lease = Duration::from_secs(31 * 60);
+    let tasks: Arc<Mutex<Vec<JoinHandle<()>>>> = Arc::default();
+    let killable: Arc<dyn Spawner> = {
+        let tasks = tasks.clone();
+        Arc::new(move |task: BoxFuture<'static, ()>| {
+            tasks.lock().expect("unpoisoned").push(tokio::spawn(task));
+        })
+    };
+    let lost = installation.process_over(killable, lease, DefaultLimits::default());
+    let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
+    let process = installation.process_over(spawner, lease, DefaultLimits::default());
+    put_company(&process, json!({"unit": "concurrentRuns", "amount": 2})).await;
+    let kept = budgets(&process).admit_run(&scope("a")).await.expect("admitted");
+    std::mem::forget(budgets(&lost).admit_run(&scope("b")).await.expect("admitted"));
+    let killed = std::mem::take(&mut *tasks.lock().expect("unpoisoned"));
+    for task in killed {
+        task.abort();
+        // The task is dropped, and so is its timer.
+        let _ = task.await;
+    }
+    let settle = async || {
+        let mut expired = ExpiredReservations::default();
+        let inventory: &dyn Inventory = &*installation.records;
+        while expired.settle_page(inventory, budgets(&process), &process).await.expect("a page") {}
+        amounts(&process).await
+    };
+    for reserved in [2, 2, 2, 2, 1] {
+        assert_eq!(settle().await, (0, reserved));
+        // The process has renewed the reservation of its run when it waits for the next time.
+        installation.clock.wait_for_sleepers(1).await;
+        installation.clock.advance(Duration::from_secs(20));
+    }
+    installation.clock.wait_for_sleepers(1).await;
+    assert_eq!(settle().await, (0, 1));
+    drop(kept);
+    budgets(&process).flush().await;
+    assert_eq!(settle().await, (0, 0));
+    let reservations =
+        Collection::of_platform("budgetReservations").and_then(|all| all.within(COMPANY)).expect("a name");
+    assert_eq!(installation.records.count(&reservations).await.expect("the store works"), 0);
+}
+
+/// As after a time without the store, or beside a process whose clock is ahead.
+#[tokio::test]
+async fn a_run_that_goes_on_takes_the_place_again_that_was_settled_as_lost() {
+    let installation = Installation::new();
+    let (process, other) = (installation.process(), installation.process());
+    put_company(&process, json!({"unit": "concurrentRuns", "amount": 1})).await;
+    let run = budgets(&process).admit_run(&scope("a")).await.expect("admitted");
+    installation.clock.wait_for_sleepers(1).await;
+    installation.clock.set(installation.clock.now() + Duration::from_secs(61));
+    for (settling, reserved) in [(&process, 1), (&other, 0)] {
+        let mut expired = ExpiredReservations::default();
+        let inventory: &dyn Inventory = &*installation.records;
+        while expired.settle_page(inventory, budgets(settling), settling).await.expect("a page") {}
+        assert_eq!(amounts(&other).await, (0, reserved), "a process does not take its own runs for lost");
+    }
+    let later = budgets(&other).admit_run(&scope("b")).await.expect("the place is free");
+    installation.clock.wait_for_sleepers(2).await;
+    installation.clock.advance(Duration::from_secs(20));
+    // Both processes have renewed the reservations of their runs when they wait for the next time.
+    installation.clock.wait_for_sleepers(2).await;
+    assert_eq!(amounts(&other).await, (0, 2));
+    drop(later);
+    budgets(&other).flush().await;
+    assert_eq!(amounts(&other).await, (0, 1));
+    refused_run(&other).await;
+    drop(run);
+    budgets(&process).flush().await;
+    assert_eq!(amounts(&other).await, (0, 0));
+    budgets(&other).admit_run(&scope("c")).await.expect("the place is free");
+}
+
+#[tokio::test]
+async fn a_run_ends_when_its_time_is_over() {
+    let installation = Installation::new();
+    let process = installation.process();
+    put(&process, BudgetKind::Run, "guide", json!([{"unit": "wallMs", "amount": 5_000, "window": "run"}]))
+        .await;
+    let admission = budgets(&process).admit_run(&scope("a")).await.expect("admitted");
+    let (timer, error) = admission.deadline.expect("a deadline");
+    let ids = RunIds { thread_id: "t".into(), run_id: "a".into() };
+    let text = [
+        Event::TextMessageStart { message_id: "m".into(), role: AssistantRole::Assistant },
+        Event::TextMessageContent { message_id: "m".into(), delta: "Partly".to_owned() },
+    ];
+    let source = stream::iter(text.map(|event| Ok(SourceEvent::Event(event)))).chain(stream::pending());
+    let mut events = with_deadline(EventStream::new(ids, source), timer, error);
+    let mut seen = Vec::new();
+    let end = loop {
+        match futures_util::poll!(events.next()) {
+            std::task::Poll::Ready(Some(Event::RunError { code, message, .. })) => break (code, message),
+            std::task::Poll::Ready(event) => seen.push(event.expect("the run goes on")),
+            std::task::Poll::Pending => installation.clock.advance(Duration::from_secs(1)),
+        }
+    };
+    assert_eq!(end, ("BUDGET_EXCEEDED".to_owned(), "the run's budget of time is spent".to_owned()));
+    let starts = seen.iter().filter(|event| matches!(event, Event::RunStarted { .. })).count();
+    assert_eq!(starts, 1, "{seen:?}");
+    assert!(
+        seen.iter()
+            .any(|event| matches!(event, Event::TextMessageContent { delta, .. } if delta == "Partly"))
+    );
+}
+
+/// Service that does not begin to answer.
+struct SilentBackend;
+
+#[async_trait]
+impl Backend for SilentBackend {
+    type Settings = WorkflowConnector;
+
+    fn capabilities(&self, _: &WorkflowConnector) -> Result<BackendCapabilities, AgentError> {
+        Ok(BackendCapabilities::new(TokenBudget { max_prompt_tokens: 1_000 }))
+    }
+
+    fn prepare(&self, _: &WorkflowConnector, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
+        Ok(PreparedRequest { payload: Payload::text("{}"), turn })
+    }
+
+    async fn start(&self, _: &WorkflowConnector, _: PreparedRequest) -> Result<EventStream, AgentError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_does_not_begin_ends_when_its_time_is_over() {
+    let installation = Installation::new();
+    let process = installation.process();
+    put(&process, BudgetKind::Run, "guide", json!([{"unit": "wallMs", "amount": 5_000, "window": "run"}]))
+        .await;
+    let booking = Booking::PerRun(|_| ("p", "m"));
+    let backend = MeteredBackend::new(SilentBackend, BackendKind::Workflow, booking, process.clone());
+    let mut turn = backend_turn(BackendChoice::Workflow(Box::default()));
+    (turn.context.company_id, turn.context.agent_id) = (COMPANY.into(), "guide".into());
+    let prepared = prepare_turn(&backend, Arc::new(turn)).expect("a request");
+    let mut started = pin!(start_turn(&backend, prepared));
+    let mut waited_seconds = 0;
+    let error = loop {
+        match futures_util::poll!(started.as_mut()) {
+            Poll::Ready(started) => break started.err().expect("no time is left"),
+            Poll::Pending => {
+                assert!(waited_seconds < 5, "the run goes on");
+                waited_seconds += 1;
+                installation.clock.advance(Duration::from_secs(1));
+            }
+        }
+    };
+    assert_eq!(
+        (error.kind(), error.message()),
+        (AgentErrorKind::BudgetExceeded, "the run's budget of time is spent")
+    );
+    process.flush().await;
+    let booked = process.store().run_usage(&COMPANY.into(), &"run-1".into()).await.expect("entries");
+    let [entry] = &booked[..] else { panic!("one entry: {booked:?}") };
+    assert_eq!((entry.outcome.as_str(), entry.estimated), ("BUDGET_EXCEEDED", true), "it may have been read");
+}
