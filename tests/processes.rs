@@ -1,5 +1,6 @@
 //! Several application processes over one database, with the same `DATA_SECRET` and no affinity.
 
+mod admission;
 mod concurrent_runs;
 mod rates;
 

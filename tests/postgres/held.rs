@@ -254,7 +254,7 @@ async fn a_clock_five_seconds_ahead_admits_no_more_than_it_is_ahead() {
     let start = Instant::now();
     let mut admitted = 0;
     for n in 0..2 * RUNS_PER_MINUTE as usize {
-        match processes[n % 2].count_run(&minted.token.id, &caps).await {
+        match processes[n % 2].count_run((&"c1".into(), minted.token.id.as_str()), &caps).await {
             Ok(()) => admitted += 1,
             Err(RunCapError::PerMinute { .. }) => {}
             Err(error) => panic!("{error}"),

@@ -18,6 +18,7 @@ use tokio::net::{TcpSocket, TcpStream};
 pub mod cluster;
 pub mod coding_runtime;
 pub mod command;
+pub mod commit_log;
 pub mod control;
 pub mod embedder;
 pub mod fake_network;

@@ -48,27 +48,56 @@ impl RunRegistry {
         principal: &Principal,
         run_id: &RunId,
     ) -> Result<Option<RunIdClaim>, StoreError> {
-        let Principal { company_id, user_id, .. } = principal;
-        let week = week_of(self.clock.now());
-        let key = |week| used_ids(company_id, week, user_id)?.key(run_id.as_str());
-        let absent = |key| Write::Check { key, precondition: Precondition::Absent };
-        let claimed = key(week)?;
-        let put = Write::Put {
-            key: claimed.clone(),
-            value: to_json(&UsedRunId {})?,
-            precondition: Precondition::Absent,
-        };
-        // The next week too: the clock of another process may be ahead.
-        let writes = vec![absent(key(week.saturating_sub(1))?), absent(key(week + 1)?), put];
-        match self.records.commit(writes).await {
-            Ok(versions) => {
-                let records = self.records.clone();
-                let version = versions.last().copied().flatten();
-                Ok(Some(RunIdClaim { records, key: claimed, version }))
-            }
+        let new_id = NewRunId::new(principal, run_id, self.clock.now())?;
+        match self.records.commit(new_id.writes()?.into()).await {
+            Ok(versions) => Ok(Some(new_id.claimed(self.records.clone(), &versions))),
             Err(StoreError::Conflict { .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// A run id that is about to be claimed.
+pub(crate) struct NewRunId {
+    key: Key,
+    /// Keys of the id in the weeks before and after. The next week too: the clock of another process may be ahead.
+    beside: [Key; 2],
+}
+
+impl NewRunId {
+    /// Creates the id of a user's run that is claimed at a time.
+    ///
+    /// # Errors
+    /// The ids cannot be a key.
+    pub(crate) fn new(principal: &Principal, run_id: &RunId, now: SystemTime) -> Result<Self, StoreError> {
+        let Principal { company_id, user_id, .. } = principal;
+        let week = week_of(now);
+        let key = |week| used_ids(company_id, week, user_id)?.key(run_id.as_str());
+        Ok(Self { key: key(week)?, beside: [key(week.saturating_sub(1))?, key(week + 1)?] })
+    }
+
+    /// Returns the writes of the claim, the last of which puts the id. They conflict, with no expected version, if the id is
+    /// used.
+    pub(crate) fn writes(&self) -> Result<[Write; 3], StoreError> {
+        let absent = |key| Write::Check { key, precondition: Precondition::Absent };
+        let [before, after] = self.beside.clone();
+        let (key, value) = (self.key.clone(), to_json(&UsedRunId {})?);
+        Ok([absent(before), absent(after), Write::Put { key, value, precondition: Precondition::Absent }])
+    }
+
+    /// Returns the claim after a commit in `records` whose last writes were those of the claim.
+    pub(crate) fn claimed(self, records: Arc<dyn Records>, versions: &[Option<u64>]) -> RunIdClaim {
+        RunIdClaim { records, key: self.key, version: versions.last().copied().flatten() }
+    }
+
+    /// Returns true if the id is used.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub(crate) async fn is_used(&self, records: &dyn Records) -> Result<bool, StoreError> {
+        let [before, after] = self.beside.clone();
+        let versions = records.versions(&[before, self.key.clone(), after]).await?;
+        Ok(versions.iter().any(Option::is_some))
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `record_store`, `records` | records: reads, commits, change feed |
 //! | `conversations` | threads, nodes, runs and their logs |
 //! | `usage` | the calls of models and tools, and their sums |
+//! | `fair_queue`, `owner` | turns of companies, and the company of an operation |
 //! | `job_store`, `jobs`, `listen` | jobs: statements, `LISTEN` connection for notifications from other processes |
 //! | `copy` | source and target of a copy of a whole database |
 //! | `fault` | error types |
@@ -48,8 +49,9 @@
 //! - collections of the platform itself, such as tokens, and used run ids are never cached.
 //!
 //! The connections of a pool, of records as of jobs, are granted in turn to the companies that wait, and no company holds
-//! all of them. A commit that finds a lock held gives its connection back; such commits then wait on half of the
-//! connections, one for each company.
+//! all of them. Records of the platform that are about one company, such as its meters, are counted as the company's; reads
+//! of others, such as tokens, take turns by record. A commit that finds a lock held gives its connection back; such commits
+//! then wait on half of the connections, one for each company.
 //!
 //! # Jobs
 //!
@@ -93,6 +95,7 @@ mod job_store;
 mod jobs;
 mod listen;
 mod lock_wait;
+mod owner;
 mod param;
 mod record_store;
 mod records;

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::conversation::{StoredTurn, ThreadRequest};
 use super::credential::ChatHead;
+use super::services::ChosenRunId;
 use super::{App, runs};
 use crate::auth::{Credential, HeadCredential, Visitor};
 use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas, string_schema};
@@ -58,28 +59,25 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
         }
     }
     let AuthorizedTurn { mut principal, mut turn, visitor } = authorize_turn(credential, input)?;
-    match &visitor {
-        Some(visitor) => app.rate_limits.count_visitor_run(visitor).await?,
+    let chosen_id = match &visitor {
+        Some(visitor) => app.rate_limits.count_visitor_run(visitor, &turn.run_id).await?,
         None if principal.caller == Caller::Session => {
             app.rate_limits.count_session_run(&principal).await?;
             principal.caller = session;
+            ChosenRunId::unclaimed(&turn.run_id)
         }
         // The operator's own proactive calls are not limited.
-        None => {}
-    }
+        None => ChosenRunId::unclaimed(&turn.run_id),
+    };
     let trace = RequestTrace::of(&head);
     trace.continue_headers_of(principal.caller, &head.headers);
     turn.trace = Some(trace.context());
-    app.check_files(&principal, &turn.messages).await?;
-    let thread = match thread {
-        Some(request) => StoredTurn::open(&app, &principal, &turn, request).await?,
-        None => None,
-    };
+    let (thread, chosen_id) = open(&app, &principal, &turn, (thread, chosen_id)).await?;
     let is_background = thread.as_ref().is_some_and(StoredTurn::is_background);
     // The log of a run in the background is read while it runs.
     turn.whole_delivery = (framing == Framing::Json && !is_background).then(WholeDelivery::default);
     let whole_delivery = turn.whole_delivery.clone();
-    let (events, recorder) = start(&app, &principal, turn, thread).await?;
+    let (events, recorder) = start(&app, &principal, turn, (thread, chosen_id)).await?;
     match recorder {
         Some(recorder) if is_background => {
             let state = if events.is_queued() { RunState::Queued } else { RunState::Running };
@@ -181,21 +179,46 @@ fn proactive_principal(input: &ChatInput) -> Result<Principal, HttpError> {
     Ok(Principal::new(user_id, company_id, Caller::Proactive))
 }
 
-/// Assigns missing ids and starts the run, in a thread if it is kept.
+/// Checks the files of a turn, and opens it if its run is kept. Releases the run's id if that fails.
+pub(super) async fn open(
+    app: &App,
+    principal: &Principal,
+    turn: &TurnRequest,
+    (request, chosen_id): (Option<ThreadRequest>, Option<ChosenRunId>),
+) -> Result<(Option<StoredTurn>, Option<ChosenRunId>), HttpError> {
+    let opened = async {
+        app.check_files(principal, &turn.messages).await?;
+        match request {
+            Some(request) => StoredTurn::open(app, principal, turn, request).await,
+            None => Ok(None),
+        }
+    };
+    match opened.await {
+        Ok(thread) => Ok((thread, chosen_id)),
+        Err(error) => {
+            if let Some(chosen_id) = chosen_id {
+                chosen_id.release().await;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Assigns missing ids and starts the run, in a thread if it is stored. `chosen_id` is the run's id if the client has chosen it.
 pub(super) async fn start(
     app: &Arc<App>,
     principal: &Principal,
     mut turn: TurnRequest,
-    thread: Option<StoredTurn>,
+    (thread, chosen_id): (Option<StoredTurn>, Option<ChosenRunId>),
 ) -> Result<(RunSource, Option<Box<dyn RunRecorder>>), HttpError> {
-    let (is_new_id, is_new_thread) = (turn.run_id.is_empty(), turn.thread_id.is_empty());
+    let is_new_thread = turn.thread_id.is_empty();
     assign_ids(&mut turn);
     match thread.map(|thread| thread.with_new_thread(is_new_thread)) {
         Some(thread) => {
-            let (events, recorder) = thread.start_for_client(app, principal, turn, is_new_id).await?;
+            let (events, recorder) = thread.start_for_client(app, principal, turn, chosen_id).await?;
             Ok((events, Some(recorder)))
         }
-        None => Ok((start_unkept(app, principal, turn, is_new_id).await?.into(), None)),
+        None => Ok((start_unkept(app, principal, turn, chosen_id).await?.into(), None)),
     }
 }
 
@@ -205,13 +228,13 @@ async fn start_unkept(
     app: &App,
     principal: &Principal,
     turn: TurnRequest,
-    is_new_id: bool,
+    chosen_id: Option<ChosenRunId>,
 ) -> Result<EventStream, HttpError> {
     let to_http_error = |error| HttpError::from_turn(error, principal.caller);
-    if is_new_id {
+    let Some(chosen_id) = chosen_id else {
         return app.run_turn(principal, turn).await.map_err(to_http_error);
-    }
-    let claim = app.runs.claim(principal, &turn.run_id).await?;
+    };
+    let claim = chosen_id.claim(&app.runs, principal, &turn.run_id).await?;
     let claim = claim.ok_or_else(|| HttpError::conflict("this runId was already used"))?;
     match app.run_turn(principal, turn).await {
         Ok(events) => Ok(events),

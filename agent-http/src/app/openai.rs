@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::conversation::{StoredTurn, ThreadRequest};
+use super::conversation::ThreadRequest;
 use super::{App, answer, chat};
 use crate::auth::ApiClient;
 use crate::body::ResponseBody;
@@ -136,14 +136,12 @@ pub(super) async fn post_completion(context: RequestContext<App>, client: ApiCli
     let whole_delivery = (!is_streamed).then(WholeDelivery::default);
     let trace = Some(RequestTrace::of(&head).context());
     let turn = TurnRequest { trace, whole_delivery: whole_delivery.clone(), ..input.turn };
-    app.check_files(&principal, &turn.messages).await?;
-    let thread = match thread {
-        Some(request) => StoredTurn::open(&app, &principal, &turn, request).await?,
-        None => None,
-    };
+    // Clients choose no ids of runs.
+    let (thread, no_id) = chat::open(&app, &principal, &turn, (thread, None)).await?;
     let (model, client_tools) = (turn.agent_id.clone(), &turn.client_tools);
     let client_tools = client_tools.iter().map(|tool| tool.name.clone()).collect();
-    let (events, recorder) = chat::start(&app, &principal, turn, thread).await.map_err(without_agent)?;
+    let (events, recorder) =
+        chat::start(&app, &principal, turn, (thread, no_id)).await.map_err(without_agent)?;
     let run = events.run().clone();
     let is_kept = recorder.is_some();
     let id = format!("chatcmpl-{}", run.run_id);

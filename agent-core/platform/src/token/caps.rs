@@ -1,7 +1,8 @@
 //! Rate caps of widget and API tokens, counted in the store for all processes.
 //!
 //! A token has one record with its runs of the current day and the state of the cap per minute
-//! ([`minute_rate`](crate::minute_rate)). An admitted run is one commit, a refused one writes nothing.
+//! ([`minute_rate`](crate::minute_rate)). An admitted run is one commit, which also claims the run's id if the client has
+//! chosen it; a refused run writes nothing.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::Tokens;
 use super::grant::Caps;
 use crate::minute_rate::{MinuteState, RateLimitError};
-use crate::records::{Collection, Key, Record, RecordsExt, StoreError};
+use crate::records::{Collection, Key, Precondition, RecordsExt, StoreError, UpdateAttempts, Write, to_json};
+use crate::run_registry::{NewRunId, RunIdClaim};
+use agent_core::ids::{CompanyId, RunId};
+use agent_core::request::Principal;
 
 /// Name of the platform's collection of counts, by the token's id. A record holds the latest day only, so that counts
 /// of past days need no cleanup.
@@ -49,22 +53,83 @@ impl From<RateLimitError> for RunCapError {
 }
 
 impl Tokens {
-    /// Counts a run of a token against its caps, over all processes that share the store.
+    /// Counts a run of a company's token against its caps, over all processes that share the store.
     ///
     /// # Errors
     /// [`RunCapError::PerDay`] and [`RunCapError::PerMinute`] if a cap is reached; then the run is not counted.
-    pub async fn count_run(&self, token_id: &str, caps: &Caps) -> Result<(), RunCapError> {
+    pub async fn count_run(
+        &self,
+        (company_id, token_id): (&CompanyId, &str),
+        caps: &Caps,
+    ) -> Result<(), RunCapError> {
+        self.count((company_id, token_id), caps, None).await.map(drop)
+    }
+
+    /// Counts a run of a token as [`count_run`](Self::count_run) does, and claims the id that the client has chosen for it by
+    /// the same commit, as [`RunRegistry::claim`](crate::run_registry::RunRegistry::claim) does by one of its own. Returns
+    /// `None` if the user has already used the id; the run is counted nevertheless, since repetitions must not be free.
+    ///
+    /// # Errors
+    /// [`RunCapError::PerDay`] and [`RunCapError::PerMinute`] if a cap is reached; then the run is not counted, and its id
+    /// not claimed.
+    pub async fn count_run_with_id(
+        &self,
+        (token_id, caps): (&str, &Caps),
+        (principal, run_id): (&Principal, &RunId),
+    ) -> Result<Option<RunIdClaim>, RunCapError> {
+        let new_id = NewRunId::new(principal, run_id, self.clock.now())?;
+        self.count((&principal.company_id, token_id), caps, Some(new_id)).await
+    }
+
+    /// Counts a run, and claims an id unless it is used.
+    async fn count(
+        &self,
+        (company_id, token_id): (&CompanyId, &str),
+        caps: &Caps,
+        mut new_id: Option<NewRunId>,
+    ) -> Result<Option<RunIdClaim>, RunCapError> {
         let key = run_counts_key(token_id)?;
-        let count = |found: Option<Record<RunCounts>>| {
-            RunCounts::admit(found.map(|record| record.value), caps, self.clock.now())
-        };
-        match self.records.update(&key, count).await {
-            Ok(_) => Ok(()),
-            Err(RunCapError::Store(StoreError::Conflict { .. })) => {
-                Err(RunCapError::PerMinute { retry_after: CONTENTION_RETRY_AFTER })
+        let mut attempts = UpdateAttempts::new(&*self.records, &key);
+        loop {
+            let found = self.records.get_as::<RunCounts>(&key).await?;
+            let precondition = Precondition::unchanged_since(found.as_ref().map(|record| record.version));
+            let counts = RunCounts::admit(found.map(|record| record.value), caps, self.clock.now())?;
+            let mut writes = vec![Write::Put { key: key.clone(), value: to_json(&counts)?, precondition }];
+            match &new_id {
+                Some(new_id) => writes.extend(new_id.writes()?),
+                // Always holds. By its key, the store counts the commit as the company's.
+                None => writes.push(Write::Check {
+                    key: Collection::of_platform(TOKEN_DAYS)?.within(company_id)?.key(token_id)?,
+                    precondition: Precondition::Any,
+                }),
             }
-            Err(error) => Err(error),
+            let error = match self.records.commit(writes).await {
+                Ok(versions) => {
+                    return Ok(new_id.map(|new_id| new_id.claimed(self.records.clone(), &versions)));
+                }
+                Err(error) => error,
+            };
+            let is_used = match (&new_id, &error) {
+                // A conflict with an expected version is one with another run of the token.
+                (Some(new_id), StoreError::Conflict { expected: None, .. }) => {
+                    new_id.is_used(&*self.records).await?
+                }
+                _ => false,
+            };
+            if is_used {
+                new_id = None;
+            } else {
+                attempts.retry(error).await.map_err(contended)?;
+            }
         }
+    }
+}
+
+/// Returns the error of a run that could not be counted in all attempts.
+fn contended(error: StoreError) -> RunCapError {
+    match error {
+        StoreError::Conflict { .. } => RunCapError::PerMinute { retry_after: CONTENTION_RETRY_AFTER },
+        error => error.into(),
     }
 }
 

@@ -15,6 +15,7 @@ use agent_core::event::{Event, EventStream, RunIds};
 use agent_core::ids::UserId;
 use agent_core::testing::ManualClock;
 
+mod run_ids;
 mod shared;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -598,7 +599,8 @@ fn the_caps_of_a_token_are_counted_over_all_processes() {
         (0..3).map(|_| Tokens::new(bench.records.clone(), Arc::new(bench.clock.clone()))).collect();
     let cap = |number| NonZeroU32::new(number).expect("not zero");
     let caps = Caps { runs_per_minute: cap(20), runs_per_day: NonZeroU32::new(30) };
-    let count = |number: usize, token: &str| now(processes[number % 3].count_run(token, &caps));
+    let count =
+        |number: usize, token: &str| now(processes[number % 3].count_run((&"c".into(), token), &caps));
     let admitted = |token: &str| (0..60).filter(|number| count(*number, token).is_ok()).count();
     assert_eq!(admitted("t"), 20);
     let before = bench.stored();

@@ -1,5 +1,8 @@
 //! Settlement of the reservations of lost processes, and deletion of old meters.
 
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
 use agent_core::ids::CompanyId;
 use agent_core::store_error::StoreError;
 use jiff::{SignedDuration, Timestamp};
@@ -13,19 +16,40 @@ use crate::records::{Collection, Inventory, PlatformWalk, Precondition, Record, 
 
 /// Time after its last change for which a meter is kept: longer than the longest window, with which it begins again.
 const METER_RETENTION: SignedDuration = SignedDuration::from_hours(24 * 40);
+/// Minimum time between the two passes that find the reservation of a run unchanged after the end of its lease. After a time
+/// without the store, the process of a run renews its reservation sooner.
+const MIN_UNRENEWED_TIME: Duration = Duration::from_secs(30);
+/// Maximum number of such reservations in memory.
+const MAX_UNRENEWED: usize = 10_000;
 /// Outcome of a call whose process was lost.
 const LOST: &str = "lost";
 
-/// Position of the settlement among the companies. After the last one it begins again.
+/// Passes over the reservations of all companies. After the last company a pass begins again.
+///
+/// A run counts as lost if two passes find its reservation unchanged after the end of its lease. Between them, the store was
+/// there for its process to renew it: the leases of all runs in progress end while the store is away, and a clock that is ahead
+/// ends those of other processes. Both passes must be made with the same value.
 #[derive(Debug)]
 pub struct ExpiredReservations {
     reservations: PlatformWalk,
     meters: PlatformWalk,
+    /// Reservations of runs that the last pass has found after the end of their leases.
+    unrenewed: UnrenewedRuns,
+    /// Those that the current pass has found.
+    found: UnrenewedRuns,
 }
+
+/// Reservations of runs, by company and id: their versions, and the times at which they were found first.
+type UnrenewedRuns = HashMap<(CompanyId, String), (u64, Instant)>;
 
 impl Default for ExpiredReservations {
     fn default() -> Self {
-        Self { reservations: PlatformWalk::new(RESERVATIONS), meters: PlatformWalk::new(METERS) }
+        Self {
+            reservations: PlatformWalk::new(RESERVATIONS),
+            meters: PlatformWalk::new(METERS),
+            unrenewed: HashMap::new(),
+            found: HashMap::new(),
+        }
     }
 }
 
@@ -42,7 +66,18 @@ impl ExpiredReservations {
         budgets: &Budgets,
         recorder: &UsageRecorder,
     ) -> Result<bool, StoreError> {
-        let Some((collection, page)) = self.reservations.next_page(inventory).await? else {
+        // Before the page is read: a process that is stopped meanwhile finds no lease that was renewed since.
+        let (now, found_at) = (budgets.now().as_millisecond(), budgets.monotonic());
+        let next = match self.reservations.next_page(inventory).await {
+            Ok(next) => next,
+            Err(error) => {
+                // The processes of the runs could not renew their reservations either.
+                *self = Self::default();
+                return Err(error);
+            }
+        };
+        let Some((collection, page)) = next else {
+            self.unrenewed = std::mem::take(&mut self.found);
             return Ok(false);
         };
         let Some(company) = collection.parts().nth(1) else { return Ok(true) };
@@ -50,13 +85,40 @@ impl ExpiredReservations {
         // A record in an unknown format is kept.
         let parse = |record: Record| record.parse::<BudgetReservation>(&collection).ok();
         let found = page.records.into_iter().filter_map(parse);
-        let now = budgets.now().as_millisecond();
-        let expired = found.filter(|record| record.value.expires_ms < now).collect();
+        let mut expired: Vec<_> = found.filter(|record| record.value.expires_ms < now).collect();
+        expired
+            .retain(|record| record.value.call.is_some() || self.is_lost_run(&company_id, record, found_at));
         if let Err(error) = settle_records(&company_id, expired, budgets, recorder).await {
             // Such as a locked row, which delays no other company. The next walk tries again.
             tracing::warn!(%error, %company_id, "failed to settle reservations of ended processes");
         }
         Ok(true)
+    }
+
+    /// Returns true if an earlier pass has found the reservation of a run as it is.
+    fn is_lost_run(
+        &mut self,
+        company_id: &CompanyId,
+        record: &Record<BudgetReservation>,
+        found_at: Instant,
+    ) -> bool {
+        let run = (company_id.clone(), record.id.clone());
+        let first_found = match self.unrenewed.get(&run) {
+            Some((version, first_found)) if *version == record.version => *first_found,
+            _ => found_at,
+        };
+        let is_lost = found_at.saturating_duration_since(first_found) >= MIN_UNRENEWED_TIME;
+        // One that is lost and cannot be settled is found anew: its process may not be able to write either.
+        if !is_lost && self.found.len() < MAX_UNRENEWED {
+            self.found.insert(run, (record.version, first_found));
+        }
+        is_lost
+    }
+
+    /// Returns the time after which the next pass may find that runs are lost; `None` if the last one has found no reservation
+    /// of a run after the end of its lease.
+    pub fn next_pass_after(&self) -> Option<Duration> {
+        (!self.unrenewed.is_empty()).then_some(MIN_UNRENEWED_TIME)
     }
 
     /// Deletes the meters of the next page that have no effect any more. Returns false after the last company.
@@ -104,7 +166,8 @@ async fn settle_records(
             None if budgets.holds_run(company_id, &record.id) => continue,
             None => UsedAmounts::Nothing,
         };
-        settlements.push(Settlement { company_id: company_id.clone(), id: record.id, used });
+        let (company_id, version) = (company_id.clone(), Some(record.version));
+        settlements.push(Settlement { company_id, id: record.id, version, used });
     }
     budgets.settle(settlements).await
 }

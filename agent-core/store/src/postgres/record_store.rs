@@ -12,9 +12,10 @@ use agent_platform::records::{
 use async_trait::async_trait;
 use tokio::task::AbortHandle;
 
-use super::fair_queue::FairQueue;
+use super::fair_queue::{FairQueue, Permit};
 use super::fault::{OperationError, PostgresErrorKind};
 use super::lock_wait::LockQueues;
+use super::owner::{owner_of_collection, owner_of_keys};
 use super::records::{ChangeTracker, CommitQueue, Committer, Poller, rows};
 use super::schema;
 use super::session::{Session, SessionPool};
@@ -30,6 +31,8 @@ pub struct PostgresRecords {
     pub(super) blocked: Arc<FairQueue>,
     /// Turns of the writes of an owner's conversations, which hold no connection while they wait for one another.
     pub(super) owners: FairQueue,
+    /// Turns of reads of the platform's own records, such as tokens, by record: as many at a time as the platform has permits.
+    lookups: FairQueue,
     commits: CommitQueue,
     queues: WriterQueues,
     cache: Option<ReadCache<ChangeTracker>>,
@@ -85,6 +88,7 @@ impl PostgresRecords {
             permits,
             blocked,
             owners: FairQueue::with_share(usize::MAX, 1),
+            lookups: FairQueue::new(options.connections * 3 / 4),
             cache,
             max_value_bytes: options.max_value_bytes,
             wait_timeout: options.wait_timeout,
@@ -131,9 +135,19 @@ impl PostgresRecords {
         read(self.sessions.get().await?).await
     }
 
+    /// Waits for the turn of a read of records for their owner, if that is the platform. A token is looked up before its company
+    /// is known, so that in one queue, many lookups of one token would delay those of all others.
+    async fn wait_lookup(&self, owner: &str, keys: &[Key]) -> Result<Option<Permit>, StoreError> {
+        let Some(key) = keys.first().filter(|_| owner.is_empty()) else { return Ok(None) };
+        let record = [key.collection().path(), key.id()].join("/");
+        let turn = self.lookups.acquire(&record, self.wait_timeout).await;
+        Ok(Some(turn.map_err(OperationError::from)?))
+    }
+
     async fn read_records(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        let company = keys.iter().map(Key::company).max_by_key(|company| !company.is_empty());
-        self.read(company.unwrap_or_default(), |session| async move {
+        let owner = owner_of_keys(keys);
+        let _lookup = self.wait_lookup(&owner, keys).await?;
+        self.read(&owner, |session| async move {
             let result = rows::get_many(&session, keys).await;
             session.release(result).await
         })
@@ -171,8 +185,9 @@ impl Records for PostgresRecords {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let company = keys.iter().map(Key::company).max_by_key(|company| !company.is_empty());
-        self.read(company.unwrap_or_default(), |session| async move {
+        let owner = owner_of_keys(keys);
+        let _lookup = self.wait_lookup(&owner, keys).await?;
+        self.read(&owner, |session| async move {
             let result = rows::versions(&session, keys).await;
             session.release(result).await
         })
@@ -185,11 +200,15 @@ impl Records for PostgresRecords {
 
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         let after = list.after()?;
-        let read = self.read(collection.company(), |session| async {
-            let session = session;
-            let result = rows::list(&session, collection, list, after.as_deref()).await;
-            session.release(result).await
-        });
+        let read = async {
+            let owner = owner_of_collection(collection);
+            self.read(&owner, |session| async {
+                let session = session;
+                let result = rows::list(&session, collection, list, after.as_deref()).await;
+                session.release(result).await
+            })
+            .await
+        };
         match &self.cache {
             Some(cache) => cache.list(PageKey::new(collection, list), read).await,
             None => read.await,
@@ -197,7 +216,7 @@ impl Records for PostgresRecords {
     }
 
     async fn count(&self, collection: &Collection) -> Result<u64, StoreError> {
-        self.read(collection.company(), |session| async move {
+        self.read(&owner_of_collection(collection), |session| async move {
             let result = rows::count(&session, collection).await;
             session.release(result).await
         })

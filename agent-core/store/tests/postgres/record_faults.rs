@@ -2,9 +2,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_jobs::job::JobStore;
-use agent_platform::records::{Key, Precondition, Records, StoreError, Write};
+use agent_platform::records::{Collection, Key, Precondition, Records, StoreError, Write};
 use agent_store::postgres::{PostgresErrorKind, PostgresOptions, PostgresRecords};
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use serde_json::value::RawValue;
 
 use super::conversation_locks::{
@@ -47,6 +49,7 @@ async fn faults_of_the_server_are_typed_and_lose_nothing() {
     a_read_only_database_is_told(&cluster).await;
     a_held_key_delays_its_own_commits_only(&cluster).await;
     commits_beside_a_held_record_do_not_wait_for_it(&cluster).await;
+    lookups_of_one_token_delay_no_other(&cluster).await;
     a_locked_lease_delays_no_run(&cluster).await;
     a_locked_run_delays_no_run_of_another_company(&cluster).await;
     many_locked_runs_hide_no_lost_run_of_another_company(&cluster).await;
@@ -56,6 +59,24 @@ async fn faults_of_the_server_are_typed_and_lose_nothing() {
     a_statement_that_takes_too_long_is_given_up(&cluster).await;
     exhausted_connections_are_told(&cluster).await;
     connections_that_were_lost_while_idle_are_replaced(&cluster).await;
+}
+
+/// Tokens are looked up before their companies are known.
+async fn lookups_of_one_token_delay_no_other(cluster: &Cluster) {
+    let options = PostgresOptions { connections: 1, ..hasty() };
+    let store = open(&database(cluster, "lookups").await, options).await;
+    let tokens = Collection::of_platform("tokens").expect("a name");
+    let mut reads = Vec::new();
+    for token in std::iter::repeat_n("large", 50).chain(["small"]) {
+        let (store, key) = (&store, tokens.key(token).expect("a key"));
+        let mut read = async move { store.get(&key).await.map(|_| token) }.boxed();
+        assert!((&mut read).now_or_never().is_none(), "it waits");
+        reads.push(read);
+    }
+    let reads: FuturesUnordered<_> = reads.into_iter().collect();
+    let order: Vec<&str> = reads.map(|read| read.expect("read")).collect().await;
+    let place = order.iter().position(|token| *token == "small");
+    assert!(place.is_some_and(|place| place <= 2), "the tokens take turns: {order:?}");
 }
 
 async fn a_full_disk_stores_nothing_in_part(cluster: &Cluster) {

@@ -13,6 +13,7 @@ use tracing::Instrument;
 use super::super::App;
 use super::starting_client::StartingClient;
 use super::stored_turn::StoredTurn;
+use crate::app::services::ChosenRunId;
 use crate::error::HttpError;
 use crate::stream::{self, RunRecorder, RunSource};
 
@@ -29,13 +30,13 @@ impl StoredTurn {
         app: &Arc<App>,
         principal: &Principal,
         turn: TurnRequest,
-        is_new_id: bool,
+        chosen_id: Option<ChosenRunId>,
     ) -> Started {
         let (presence, client) = watch::channel(());
         let stored_turn = Self { client: StartingClient::new(client), ..self };
         let start = {
             let (app, principal) = (app.clone(), principal.clone());
-            async move { stored_turn.start(&app, &principal, turn, is_new_id).await }
+            async move { stored_turn.start(&app, &principal, turn, chosen_id).await }
         };
         StartingRun { start: Some(start.boxed()), presence: Some(presence), app: app.clone() }.await
     }

@@ -20,7 +20,7 @@ use super::begin_error::BeginError;
 use super::starting_client::StartingClient;
 use super::stored_run_recorder::StoredRunRecorder;
 use super::stored_turn::{StoredTurn, thread_key};
-use crate::app::services::ConversationService;
+use crate::app::services::{ChosenRunId, ConversationService};
 use crate::error::{Code, HttpError};
 use crate::stream::{RunRecorder, RunSource};
 
@@ -147,13 +147,13 @@ impl StoredTurn {
         app: &Arc<App>,
         principal: &Principal,
         turn: TurnRequest,
-        is_new_id: bool,
+        chosen_id: Option<ChosenRunId>,
     ) -> Result<(RunSource, Box<dyn RunRecorder>), HttpError> {
         let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
         let is_collected = turn.whole_delivery.is_some();
-        let claim = match is_new_id {
-            true => Ok(None),
-            false => self.claim_run_id(app, principal, &turn).await.map(Some),
+        let claim = match chosen_id {
+            Some(chosen_id) => self.claim_run_id(app, principal, &turn, chosen_id).await.map(Some),
+            None => Ok(None),
         };
         let (claim, begun) = match claim {
             Ok(claim) => (claim, self.begin(app, principal, turn).await),
@@ -182,8 +182,9 @@ impl StoredTurn {
         app: &App,
         principal: &Principal,
         turn: &TurnRequest,
+        chosen_id: ChosenRunId,
     ) -> Result<RunIdClaim, BeginError> {
-        let claim = app.runs.claim(principal, &turn.run_id).await;
+        let claim = chosen_id.claim(&app.runs, principal, &turn.run_id).await;
         if let Some(claim) = claim.map_err(|error| BeginError::Request(error.into()))? {
             return Ok(claim);
         }

@@ -1,8 +1,8 @@
 //! Rate limits of tokens and of users, as HTTP errors.
 //!
 //! Both are counted in the store, for all processes. The caps of widget and API tokens need a commit for each run,
-//! since the customer who pays for the model relies on them. The limits of sessions are counted in batches
-//! ([`user_rates`]).
+//! since the customer who pays for the model relies on them; it also claims an id that the client has chosen. The limits of
+//! sessions are counted in batches ([`user_rates`]).
 //!
 //! [`user_rates`]: agent_platform::user_rates
 
@@ -10,12 +10,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::ids::{CompanyId, RunId};
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_platform::records::StoreError;
 use agent_platform::token::{Caps, RunCapError, Tokens};
 use agent_platform::user_rates::{RateState, UserRate, UserRates};
 
+use super::run_id::ChosenRunId;
 use crate::auth::{ApiClient, Visitor};
 use crate::error::{HttpError, RatePolicy};
 
@@ -34,13 +36,25 @@ impl RateLimits {
         Self { tokens, users }
     }
 
-    /// Counts a run of a widget token that is about to start.
+    /// Counts a run of a widget token that is about to start, and claims its id by the same commit. Returns `None` if `run_id`
+    /// is empty, since the client has chosen none.
     ///
     /// # Errors
     ///
     /// 429 if a limit of the token is reached, in which case the run is not counted; 503 if the store is unavailable.
-    pub(crate) async fn count_visitor_run(&self, visitor: &Visitor) -> Result<(), HttpError> {
-        self.count_token_run(&visitor.token_id, &visitor.caps).await
+    pub(in crate::app) async fn count_visitor_run(
+        &self,
+        visitor: &Visitor,
+        run_id: &RunId,
+    ) -> Result<Option<ChosenRunId>, HttpError> {
+        let Visitor { token_id, company_id, caps, .. } = visitor;
+        if run_id.is_empty() {
+            return self.count_token_run((company_id, token_id.as_str()), caps).await.map(|()| None);
+        }
+        let counted =
+            self.tokens.count_run_with_id((token_id.as_str(), caps), (&visitor.principal(), run_id)).await;
+        let claim = counted.map_err(|error| cap_error(error, caps))?;
+        Ok(Some(claim.map_or(ChosenRunId::Used, ChosenRunId::Claimed)))
     }
 
     /// Counts a run of an API token that is about to start: against its caps, if it has any, and the limit of its user.
@@ -50,27 +64,15 @@ impl RateLimits {
     /// 429 if a limit is reached; 503 if the store is unavailable.
     pub(crate) async fn count_api_run(&self, client: &ApiClient) -> Result<(), HttpError> {
         if let Some(caps) = &client.caps {
-            self.count_token_run(&client.token_id, caps).await?;
+            self.count_token_run((&client.company_id, client.token_id.as_str()), caps).await?;
         }
         let ApiClient { user_id, company_id, .. } = client;
         let user = Principal::new(user_id.clone(), company_id.clone(), Caller::Api);
         self.count_session(&user, UserRate::Runs).await
     }
 
-    async fn count_token_run(&self, token_id: &str, caps: &Caps) -> Result<(), HttpError> {
-        match (self.tokens.count_run(token_id, caps).await, caps.runs_per_day) {
-            (Ok(()), _) => Ok(()),
-            (Err(RunCapError::PerMinute { retry_after }), _) => {
-                Err(HttpError::with_limit(minute_policy(caps.runs_per_minute), retry_after))
-            }
-            (Err(RunCapError::PerDay { retry_after }), Some(per_day)) => {
-                let policy =
-                    RatePolicy { name: "day".into(), quota: per_day.get().into(), window: Some(DAY) };
-                Err(HttpError::with_limit(policy, retry_after))
-            }
-            (Err(RunCapError::Store(error @ StoreError::Unavailable(_))), _) => Err(error.into()),
-            (Err(error), _) => Err(HttpError::internal(error)),
-        }
+    async fn count_token_run(&self, token: (&CompanyId, &str), caps: &Caps) -> Result<(), HttpError> {
+        self.tokens.count_run(token, caps).await.map_err(|error| cap_error(error, caps))
     }
 
     /// Counts a run of a session that is about to start.
@@ -124,6 +126,21 @@ impl RateLimits {
     }
 }
 
+/// Converts the error of counting a run against the caps of its token.
+fn cap_error(error: RunCapError, caps: &Caps) -> HttpError {
+    match (error, caps.runs_per_day) {
+        (RunCapError::PerMinute { retry_after }, _) => {
+            HttpError::with_limit(minute_policy(caps.runs_per_minute), retry_after)
+        }
+        (RunCapError::PerDay { retry_after }, Some(per_day)) => {
+            let policy = RatePolicy { name: "day".into(), quota: per_day.get().into(), window: Some(DAY) };
+            HttpError::with_limit(policy, retry_after)
+        }
+        (RunCapError::Store(error @ StoreError::Unavailable(_)), _) => error.into(),
+        (error, _) => HttpError::internal(error),
+    }
+}
+
 fn minute_policy(per_minute: NonZeroU32) -> RatePolicy {
     RatePolicy { name: "minute".into(), quota: per_minute.get().into(), window: Some(MINUTE) }
 }
@@ -160,6 +177,11 @@ mod tests {
         Visitor { token_id: token.into(), company_id: "c".into(), agent_id: "a".into(), caps, key_hash: None }
     }
 
+    /// Counts a run whose id the service generates.
+    async fn count(limits: &RateLimits, visitor: &Visitor) -> Result<(), HttpError> {
+        limits.count_visitor_run(visitor, &"".into()).await.map(drop)
+    }
+
     /// A store that can be read, as a database that has become read-only can.
     #[derive(Default)]
     struct ReadOnlyRecords(MemoryRecords);
@@ -184,7 +206,7 @@ mod tests {
         let limits = limits_over(Arc::new(ReadOnlyRecords::default()), &ManualClock::new());
         for per_day in [None, Some(3)] {
             let visitor = visitor("t", 2, per_day);
-            let refused = limits.count_visitor_run(&visitor).await.expect_err("it is not counted");
+            let refused = count(&limits, &visitor).await.expect_err("it is not counted");
             assert_eq!(refused.code(), Code::StoreUnavailable);
             assert!(refused.retry_after().is_some(), "{refused:?}");
         }
@@ -196,19 +218,19 @@ mod tests {
         let caps = caps(&clock);
         let (one, other) = (visitor("t", 3, None), visitor("u", 3, None));
         for _ in 0..3 {
-            caps.count_visitor_run(&one).await.expect("as many may begin at once");
+            count(&caps, &one).await.expect("as many may begin at once");
         }
-        let refused = caps.count_visitor_run(&one).await.expect_err("the cap is reached");
+        let refused = count(&caps, &one).await.expect_err("the cap is reached");
         assert_eq!(refused.code(), Code::RateLimited);
-        caps.count_visitor_run(&other).await.expect("another token");
+        count(&caps, &other).await.expect("another token");
         clock.advance(Duration::from_secs(19));
-        caps.count_visitor_run(&one).await.expect_err("a third of a minute is not over");
+        count(&caps, &one).await.expect_err("a third of a minute is not over");
         clock.advance(Duration::from_secs(1));
-        caps.count_visitor_run(&one).await.expect("one more");
-        caps.count_visitor_run(&one).await.expect_err("and no second");
+        count(&caps, &one).await.expect("one more");
+        count(&caps, &one).await.expect_err("and no second");
         clock.advance(MINUTE);
         for _ in 0..3 {
-            caps.count_visitor_run(&one).await.expect("a new minute");
+            count(&caps, &one).await.expect("a new minute");
         }
     }
 
@@ -219,18 +241,18 @@ mod tests {
         let visitor = visitor("t", 2, Some(3));
         for (wait, allowed) in [(0, true), (0, true), (0, false), (60, true), (0, false), (60, false)] {
             clock.advance(Duration::from_secs(wait));
-            assert_eq!(caps.count_visitor_run(&visitor).await.is_ok(), allowed);
+            assert_eq!(count(&caps, &visitor).await.is_ok(), allowed);
         }
         clock.advance(DAY);
-        caps.count_visitor_run(&visitor).await.expect("a new day");
+        count(&caps, &visitor).await.expect("a new day");
     }
 
     #[tokio::test]
     async fn a_token_whose_cap_was_changed_has_the_new_one() {
         let caps = caps(&ManualClock::new());
-        caps.count_visitor_run(&visitor("t", 1, None)).await.expect("one");
-        caps.count_visitor_run(&visitor("t", 1, None)).await.expect_err("no more");
-        caps.count_visitor_run(&visitor("t", 2, None)).await.expect("a new cap");
+        count(&caps, &visitor("t", 1, None)).await.expect("one");
+        count(&caps, &visitor("t", 1, None)).await.expect_err("no more");
+        count(&caps, &visitor("t", 2, None)).await.expect("a new cap");
     }
 
     #[tokio::test]

@@ -8,7 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::error::{Code, HttpError};
 
-/// Time between two passes that settle the reservations of ended processes.
+/// Time between two passes that settle the reservations of ended processes. The next one is sooner if one has found runs that
+/// may be lost.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(60);
 /// Time for which a reader waits for the calls that have just ended.
 const MAX_READER_WAIT: Duration = Duration::from_secs(1);
@@ -54,8 +55,8 @@ impl UsageService {
     /// Settles the reservations of ended processes, and deletes old meters. Runs until the future is dropped.
     pub(in crate::app) async fn settle_lost_calls(&self, inventory: &dyn Inventory) {
         let Some(budgets) = self.recorder.budgets() else { return };
+        let mut expired = ExpiredReservations::default();
         loop {
-            let mut expired = ExpiredReservations::default();
             let pass = async {
                 while expired.settle_page(inventory, budgets, &self.recorder).await? {}
                 while expired.delete_meters_page(inventory, self.recorder.now()).await? {}
@@ -64,7 +65,7 @@ impl UsageService {
             if let Err(error) = pass.await {
                 tracing::warn!(%error, "failed to settle reservations of ended processes; trying again later");
             }
-            tokio::time::sleep(SETTLE_INTERVAL).await;
+            tokio::time::sleep(expired.next_pass_after().unwrap_or(SETTLE_INTERVAL)).await;
         }
     }
 

@@ -22,8 +22,9 @@ use agent_core::clock::Clock;
 
 /// Name of the platform's collection of ended tokens, by expiry and id.
 const ENDED_TOKENS: &str = "endedRunTokens";
-/// Maximum number of tokens in a commit.
-const MAX_TOKENS_PER_COMMIT: usize = 500;
+/// Maximum number of tokens in a commit. PostgreSQL locks 256 records one by one; for more, it would lock all that the platform
+/// has, and runs of other companies would wait to be admitted.
+const MAX_TOKENS_PER_COMMIT: usize = 250;
 /// Maximum number of ended tokens that wait to be written.
 const MAX_PENDING_TOKENS: usize = MAX_RUN_TOKENS;
 /// Number of attempts to write a batch.

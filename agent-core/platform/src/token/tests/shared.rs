@@ -34,10 +34,11 @@ impl ManualSpawner {
 
 /// A store whose next commits fail.
 #[derive(Default)]
-struct FailingRecords {
+pub(super) struct FailingRecords {
     records: MemoryRecords,
     failures: Mutex<usize>,
-    commits: Mutex<Vec<usize>>,
+    /// Numbers of writes of the commits, in order.
+    pub(super) commits: Mutex<Vec<usize>>,
 }
 
 #[async_trait]
@@ -232,7 +233,7 @@ fn ends_are_written_in_batches_and_again_after_a_failure() {
         test.clock.advance(Duration::from_millis(400));
     }
     assert_eq!(test.spawner.poll(), 0);
-    assert_eq!(*test.records.commits.lock().expect("whole"), [500, 500, 500, 1]);
+    assert_eq!(*test.records.commits.lock().expect("whole"), [250, 250, 250, 250, 1]);
     assert_eq!(lookup(&other, &last), "revoked");
     assert!((&mut flushing).now_or_never().is_some());
 

@@ -16,13 +16,18 @@ use super::reservation::{BudgetReservation, HeldAmount, RESERVATIONS};
 use super::state::{
     Admission, AdmittedRequest, BudgetError, BudgetQueue, BudgetState, Hold, QueuedSettlement,
 };
-use super::{BudgetExceededError, BudgetLimit, BudgetTimeZone};
+use super::{BudgetExceededError, BudgetLimit, BudgetTimeZone, Settlement};
 use crate::records::{
     Collection, Key, Precondition, RecordsExt, UPDATE_ATTEMPTS, UpdateAttempts, Write, to_json,
 };
 
 /// Maximum numbers of admissions and of settlements in a commit.
 const MAX_BATCH: usize = 128;
+/// Maximum number of writes in a commit of several requests: the most that PostgreSQL locks one by one. For more, it would lock
+/// all that the platform has, and the requests of other companies would wait.
+const MAX_BATCH_WRITES: usize = 256;
+/// Maximum number of refused requests' reservations that wait to be released.
+const MAX_RELEASED: usize = 1_000;
 /// Time after which a request that waits looks for settlements of other processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Time until the next attempt after an error of the store.
@@ -42,12 +47,14 @@ impl BatchTask {
     }
 
     pub(super) async fn run(mut self) {
+        let mut limit = MAX_BATCH;
         while self.state.take(&self.company_id, &mut self.waiting) {
-            let settlements = take_first(&mut self.waiting.settlements);
-            let admissions = take_first(&mut self.waiting.admissions);
+            let settlements = take_first(&mut self.waiting.settlements, limit);
+            let admissions = take_first(&mut self.waiting.admissions, limit);
             let (count, is_settling) = (admissions.len(), !settlements.is_empty());
             match self.state.commit(&self.company_id, &settlements, &admissions).await {
                 Ok(decisions) => {
+                    limit = MAX_BATCH.min(limit + MAX_BATCH / 8);
                     answer_all(settlements, || Ok(()));
                     let still_waiting = self.state.answer(&self.company_id, admissions, decisions);
                     let is_stuck = still_waiting.len() == count && !is_settling;
@@ -56,8 +63,14 @@ impl BatchTask {
                         self.pause(POLL_INTERVAL).await;
                     }
                 }
-                Err(error) => {
+                Err(BatchError::TooLarge) => {
+                    put_back(&mut self.waiting.settlements, settlements);
+                    put_back(&mut self.waiting.admissions, admissions);
+                    limit = (limit / 2).max(1);
+                }
+                Err(BatchError::Store { error, reservations }) => {
                     self.fail(settlements, admissions, &error);
+                    self.release(reservations);
                     self.pause(RETRY_INTERVAL).await;
                 }
             }
@@ -89,6 +102,16 @@ impl BatchTask {
             let _ = admission.answer.send(Err(unavailable().into()));
         }
     }
+
+    /// Releases the reservations of refused requests that the store may have taken although its answer was an error. Those beyond
+    /// [`MAX_RELEASED`] are held until the end of their leases.
+    fn release(&mut self, reservations: Vec<String>) {
+        let room = MAX_RELEASED.saturating_sub(self.waiting.settlements.len());
+        for id in reservations.into_iter().take(room) {
+            let settlement = Settlement::of_unused(self.company_id.clone(), id);
+            self.waiting.settlements.push(QueuedSettlement { settlement, answer: None, is_retried: true });
+        }
+    }
 }
 
 impl Drop for BatchTask {
@@ -99,9 +122,15 @@ impl Drop for BatchTask {
     }
 }
 
-fn take_first<T>(queue: &mut Vec<T>) -> Vec<T> {
-    let later = queue.split_off(queue.len().min(MAX_BATCH));
+fn take_first<T>(queue: &mut Vec<T>, limit: usize) -> Vec<T> {
+    let later = queue.split_off(queue.len().min(limit));
     std::mem::replace(queue, later)
+}
+
+/// Adds what was taken from a queue before the rest.
+fn put_back<T>(queue: &mut Vec<T>, taken: Vec<T>) {
+    let later = std::mem::replace(queue, taken);
+    queue.extend(later);
 }
 
 fn answer_all(settlements: Vec<QueuedSettlement>, result: impl Fn() -> Result<(), StoreError>) {
@@ -123,6 +152,20 @@ enum AdmissionDecision {
     Refuse(Box<BudgetExceededError>),
 }
 
+/// Error of a commit.
+enum BatchError {
+    /// It has more writes than [`MAX_BATCH_WRITES`], and was not made.
+    TooLarge,
+    /// The store has failed, and may have made the reservations with these ids nevertheless.
+    Store { error: StoreError, reservations: Vec<String> },
+}
+
+impl From<StoreError> for BatchError {
+    fn from(error: StoreError) -> Self {
+        Self::Store { error, reservations: Vec::new() }
+    }
+}
+
 impl BudgetState {
     /// Decides about requests and settles reservations by one commit.
     async fn commit(
@@ -130,7 +173,7 @@ impl BudgetState {
         company_id: &CompanyId,
         settlements: &[QueuedSettlement],
         admissions: &[Admission],
-    ) -> Result<Vec<AdmissionDecision>, StoreError> {
+    ) -> Result<Vec<AdmissionDecision>, BatchError> {
         let mut attempt = 1;
         loop {
             let mut batch = Batch::load(self, company_id, settlements, admissions).await?;
@@ -144,16 +187,23 @@ impl BudgetState {
                     let expires = if admission.call.is_some() { call_expires } else { run_expires };
                     batch.decide(admission, expires)
                 })
-                .collect::<Result<Vec<_>, _>>()?;
+                .collect::<Result<Vec<_>, StoreError>>()?;
             let writes = batch.into_writes()?;
             if writes.is_empty() {
                 return Ok(decisions);
+            }
+            // One of each is committed whatever it needs.
+            if writes.len() > MAX_BATCH_WRITES && settlements.len().max(admissions.len()) > 1 {
+                return Err(BatchError::TooLarge);
             }
             match self.records.commit(writes).await {
                 Ok(_) => return Ok(decisions),
                 // Another process has reserved or settled meanwhile.
                 Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
-                Err(error) => return Err(error),
+                // Such as after a lost connection, when it is not known whether the database has committed.
+                Err(error) => {
+                    return Err(BatchError::Store { error, reservations: reserved_ids(decisions) });
+                }
             }
         }
     }
@@ -230,6 +280,15 @@ impl BudgetState {
     }
 }
 
+/// Returns the ids of the reservations of decided requests.
+fn reserved_ids(decisions: Vec<AdmissionDecision>) -> Vec<String> {
+    let reserved = decisions.into_iter().filter_map(|decision| match decision {
+        AdmissionDecision::Admit { reservation, .. } => reservation,
+        AdmissionDecision::Wait(_) | AdmissionDecision::Refuse(_) => None,
+    });
+    reserved.map(|(id, _)| id).collect()
+}
+
 /// Meters and reservations that a commit changes.
 struct Batch {
     now: Timestamp,
@@ -298,8 +357,13 @@ impl Batch {
         Ok(Self { now, zone, company_id, meters, reservations, writes: Vec::new(), keys })
     }
 
-    /// Replaces what was reserved by what was used. A reservation that is not found is settled already.
-    fn settle(&mut self, settlement: &super::Settlement) -> Result<(), StoreError> {
+    /// Replaces what was reserved by what was used. A reservation that is not found is settled already, and one of another
+    /// version than the settlement's was renewed.
+    fn settle(&mut self, settlement: &Settlement) -> Result<(), StoreError> {
+        let found_version = self.reservations.get(&settlement.id).map(|(_, version, _)| *version);
+        if settlement.version.is_some() && settlement.version != found_version {
+            return Ok(());
+        }
         let Some((key, version, reservation)) = self.reservations.remove(&settlement.id) else {
             return Ok(());
         };

@@ -4,8 +4,8 @@
 //! of a killed process would count for the time of the longest run, and the company's further runs would be refused. So the
 //! reservation of a run has a short lease, which the run's process extends.
 //!
-//! A run whose reservation was settled as lost goes on: after the store was away or the process was stopped for longer than the
-//! lease, or if another process's clock is ahead. Its process makes the reservation again, also beyond the limit, which then
+//! A run whose reservation was settled as lost goes on: after its process was stopped for longer than the lease, or could not
+//! write while others could. Its process makes the reservation again, also beyond the limit, which then
 //! admits no further run until enough have ended.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::held_runs::HeldRun;
 use super::meter::{METERS, MeterState};
-use super::reservation::{BudgetReservation, RESERVATIONS, Settlement, UsedAmounts};
+use super::reservation::{BudgetReservation, RESERVATIONS, Settlement};
 use super::state::BudgetState;
 use crate::records::{Collection, Precondition, RecordsExt, UPDATE_ATTEMPTS, Write, to_json};
 
@@ -26,6 +26,9 @@ use crate::records::{Collection, Precondition, RecordsExt, UPDATE_ATTEMPTS, Writ
 const RUN_LEASE: Duration = Duration::from_secs(60);
 /// Time between two extensions.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(20);
+/// Time between an extension that has failed and the next one: after a time without the store, other processes take the runs
+/// for lost whose reservations are not extended within half a minute.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of reservations in a commit.
 const MAX_BATCH: usize = 128;
 
@@ -39,11 +42,14 @@ struct RenewalTask {
 
 impl RenewalTask {
     async fn run(mut self) {
+        let mut pause = RENEWAL_INTERVAL;
         loop {
-            self.state.clock.sleep(RENEWAL_INTERVAL).await;
+            self.state.clock.sleep(pause).await;
             let Some(runs) = self.state.held_runs.renewed(&self.company_id) else { break };
+            pause = RENEWAL_INTERVAL;
             for runs in runs.chunks(MAX_BATCH) {
                 if let Err(error) = self.state.renew_runs(&self.company_id, runs).await {
+                    pause = RETRY_INTERVAL;
                     let company_id = &self.company_id;
                     tracing::warn!(%error, %company_id, "failed to renew the reservations of runs; trying again later");
                 }
@@ -98,8 +104,7 @@ impl BudgetState {
                         tracing::warn!(%company_id, "the reservation of a run had expired while the run continued; it was made again");
                         // It may have ended before the commit, when there was nothing to release.
                         if !self.held_runs.contains(company_id, &run.id) {
-                            let (company_id, id) = (company_id.clone(), run.id.clone());
-                            Self::release(self, Settlement { company_id, id, used: UsedAmounts::Nothing });
+                            Self::release(self, Settlement::of_unused(company_id.clone(), run.id.clone()));
                         }
                     }
                     return Ok(());

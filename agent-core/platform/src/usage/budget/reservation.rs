@@ -87,7 +87,16 @@ pub(in crate::usage) struct Settlement {
     pub(in crate::usage) company_id: CompanyId,
     /// Id of the reservation.
     pub(in crate::usage) id: String,
+    /// Version of the reservation, which is left if it has another one; `None` for any.
+    pub(in crate::usage) version: Option<u64>,
     pub(in crate::usage) used: UsedAmounts,
+}
+
+impl Settlement {
+    /// Creates the settlement of a reservation of which nothing was used.
+    pub(super) fn of_unused(company_id: CompanyId, id: String) -> Self {
+        Self { company_id, id, version: None, used: UsedAmounts::Nothing }
+    }
 }
 
 /// Amounts that a call has used.

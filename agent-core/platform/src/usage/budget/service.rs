@@ -1,7 +1,7 @@
 //! [`Budgets`]: the budgets of all companies, and the admission of runs, calls of models and tool calls.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
@@ -134,6 +134,11 @@ impl Budgets {
     /// Returns the current time.
     pub(in crate::usage) fn now(&self) -> Timestamp {
         self.state.now()
+    }
+
+    /// Returns the monotonic time.
+    pub(in crate::usage) fn monotonic(&self) -> Instant {
+        self.state.clock.monotonic()
     }
 
     /// Returns true for the reservation of a run in progress in this process.

@@ -206,7 +206,7 @@ pub struct Hold {
 
 impl Hold {
     pub(super) fn new(state: Arc<BudgetState>, company_id: CompanyId, id: String) -> Self {
-        Self { state, settlement: Some(Settlement { company_id, id, used: UsedAmounts::Nothing }) }
+        Self { state, settlement: Some(Settlement::of_unused(company_id, id)) }
     }
 
     /// Returns the id, which the entry of the call in the ledger has too.

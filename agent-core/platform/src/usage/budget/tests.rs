@@ -32,6 +32,7 @@ mod company_defaults;
 mod hostile;
 mod locked;
 mod runs;
+mod stopped;
 mod zones;
 
 const COMPANY: &str = "acme";

@@ -1,4 +1,5 @@
-//! Queue of commits: those of one company that wait share a transaction.
+//! Queue of commits: those of one company that wait share a transaction. The platform's records about a company, such as its
+//! meters, have transactions of their own, which wait neither for those of other companies nor for the company's large ones.
 //!
 //! A transaction waits for locks of other transactions for a short time, and then goes on without the commits that need
 //! them. These share transactions that wait for their locks beside the company's others.
@@ -18,6 +19,7 @@ use super::commit::{CommitOutcome, Committer, LockPolicy};
 use crate::postgres::fair_queue::FairQueue;
 use crate::postgres::fault::{PostgresError, PostgresErrorKind};
 use crate::postgres::lock_wait::{MAX_LOCK_WAIT, MAX_LOCK_WAIT_BESIDE_HELD};
+use crate::postgres::owner::owner_of_keys;
 
 /// Maximum number of transactions of one company at a time while no other company commits and many commits wait.
 const MAX_TRANSACTIONS_ALONE: usize = 2;
@@ -49,9 +51,25 @@ struct Shared {
     lock_timeout: Duration,
     /// Runtime of the transactions. A commit is not cut short by the end of its caller.
     runtime: Handle,
-    companies: Mutex<HashMap<String, CompanyQueue>>,
+    queues: Mutex<HashMap<QueueOwner, CompanyQueue>>,
     /// Number of the next commit.
     next_number: AtomicU64,
+}
+
+/// Owner of the commits that share transactions.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct QueueOwner {
+    /// The company that the commits are counted for; empty for the platform.
+    company: String,
+    /// True if they change records of the platform alone.
+    is_of_platform: bool,
+}
+
+impl QueueOwner {
+    fn of(writes: &[Write]) -> Self {
+        let is_of_platform = writes.iter().all(|write| write.key().company().is_empty());
+        Self { company: owner_of_keys(writes.iter().map(Write::key)), is_of_platform }
+    }
 }
 
 #[derive(Default)]
@@ -88,7 +106,7 @@ impl CommitQueue {
                 wait_timeout,
                 lock_timeout,
                 runtime: Handle::current(),
-                companies: Mutex::default(),
+                queues: Mutex::default(),
                 next_number: AtomicU64::default(),
             }),
         }
@@ -99,13 +117,13 @@ impl CommitQueue {
         &self,
         writes: Vec<Write>,
     ) -> Result<WrittenVersions, StoreError> {
-        let company = owner(&writes);
+        let owner = QueueOwner::of(&writes);
         let (answer, mut receiver) = oneshot::channel();
         let number = self.shared.next_number.fetch_add(1, Ordering::Relaxed);
         let must_start = {
-            let mut companies = self.shared.lock();
-            let count = companies.len() + usize::from(!companies.contains_key(&company));
-            let queue = companies.entry(company.clone()).or_default();
+            let mut queues = self.shared.lock();
+            let count = queues.len() + usize::from(!queues.contains_key(&owner));
+            let queue = queues.entry(owner.clone()).or_default();
             if queue.queued.len() + queue.blocked.len() >= MAX_QUEUED_PER_COMPANY {
                 return Err(busy());
             }
@@ -115,11 +133,11 @@ impl CommitQueue {
             must_start
         };
         if must_start {
-            self.shared.start_transactions(company.clone());
+            self.shared.start_transactions(owner.clone());
         }
         let received = match timeout(QUEUE_TIMEOUT, &mut receiver).await {
             Ok(received) => received,
-            Err(_) if self.shared.remove(&company, number) => return Err(busy()),
+            Err(_) if self.shared.remove(&owner, number) => return Err(busy()),
             // Its own transaction has timeouts.
             Err(_) => receiver.await,
         };
@@ -133,60 +151,53 @@ fn busy() -> StoreError {
     StoreError::unavailable(PostgresError::from_kind(PostgresErrorKind::Busy))
 }
 
-/// Returns the maximum number of concurrent transactions of a company with `queued` waiting commits, while `companies`
-/// commit. It is one while other companies commit, so that a company with many commits takes no more of the server's
-/// time than the others.
-const fn max_transactions(companies: usize, queued: usize) -> usize {
-    if companies > 1 || queued < MIN_COMMITS_BESIDE_TRANSACTION { 1 } else { MAX_TRANSACTIONS_ALONE }
-}
-
-/// Returns the company that a commit is counted for; the platform's own if it changes no company's records.
-fn owner(writes: &[Write]) -> String {
-    let companies = writes.iter().map(|write| write.key().company());
-    companies.max_by_key(|company| !company.is_empty()).unwrap_or_default().to_owned()
+/// Returns the maximum number of concurrent transactions of a queue with `queued` waiting commits, while `queues` commit. It
+/// is one while others commit, so that a company with many commits takes no more of the server's time than the others.
+const fn max_transactions(queues: usize, queued: usize) -> usize {
+    if queues > 1 || queued < MIN_COMMITS_BESIDE_TRANSACTION { 1 } else { MAX_TRANSACTIONS_ALONE }
 }
 
 impl Shared {
     /// Locks the queues. No code panics while it holds the lock.
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, CompanyQueue>> {
-        self.companies.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<QueueOwner, CompanyQueue>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start_transactions(self: &Arc<Self>, company: String) {
-        self.runtime.spawn(run_transactions(self.clone(), company));
+    fn start_transactions(self: &Arc<Self>, owner: QueueOwner) {
+        self.runtime.spawn(run_transactions(self.clone(), owner));
     }
 
-    fn start_blocked(self: &Arc<Self>, company: String) {
-        self.runtime.spawn(run_blocked(self.clone(), company));
+    fn start_blocked(self: &Arc<Self>, owner: QueueOwner) {
+        self.runtime.spawn(run_blocked(self.clone(), owner));
     }
 
-    /// Takes the commits of the company's next transaction. If there are none, the caller must start no further one.
-    fn next_batch(&self, company: &str) -> Vec<QueuedCommit> {
-        let mut companies = self.lock();
-        let count = companies.len();
-        let Some(queue) = companies.get_mut(company) else { return Vec::new() };
+    /// Takes the commits of the owner's next transaction. If there are none, the caller must start no further one.
+    fn next_batch(&self, owner: &QueueOwner) -> Vec<QueuedCommit> {
+        let mut queues = self.lock();
+        let count = queues.len();
+        let Some(queue) = queues.get_mut(owner) else { return Vec::new() };
         let has_room = queue.transactions <= max_transactions(count, queue.queued.len());
         let batch = if has_room { next_batch(&mut queue.queued) } else { Vec::new() };
         if batch.is_empty() {
             queue.transactions -= 1;
             if queue.is_idle() {
-                companies.remove(company);
+                queues.remove(owner);
             }
         }
         batch
     }
 
-    /// Returns the maximum time for which a transaction of the company's commits waits for a lock.
-    fn max_lock_wait(&self, company: &str) -> Duration {
-        let is_waiting = self.lock().get(company).is_some_and(|queue| queue.is_waiting);
+    /// Returns the maximum time for which a transaction of the owner's commits waits for a lock.
+    fn max_lock_wait(&self, owner: &QueueOwner) -> Duration {
+        let is_waiting = self.lock().get(owner).is_some_and(|queue| queue.is_waiting);
         let limit = if is_waiting { MAX_LOCK_WAIT_BESIDE_HELD } else { MAX_LOCK_WAIT };
         limit.min(self.lock_timeout)
     }
 
-    /// Removes a commit from its company's queues. Returns false if a transaction has taken it.
-    fn remove(&self, company: &str, number: u64) -> bool {
-        let mut companies = self.lock();
-        let Some(queue) = companies.get_mut(company) else { return false };
+    /// Removes a commit from its owner's queues. Returns false if a transaction has taken it.
+    fn remove(&self, owner: &QueueOwner, number: u64) -> bool {
+        let mut queues = self.lock();
+        let Some(queue) = queues.get_mut(owner) else { return false };
         [&mut queue.queued, &mut queue.blocked].into_iter().any(|commits| {
             let position = commits.iter().position(|queued| queued.number == number);
             position.is_some_and(|position| commits.remove(position).is_some())
@@ -194,15 +205,15 @@ impl Shared {
     }
 
     /// Runs a transaction. The commits whose locks are held wait for them apart.
-    async fn run(self: &Arc<Self>, company: &str, batch: Vec<QueuedCommit>) {
-        let permit = match self.permits.acquire(company, self.wait_timeout).await {
+    async fn run(self: &Arc<Self>, owner: &QueueOwner, batch: Vec<QueuedCommit>) {
+        let permit = match self.permits.acquire(&owner.company, self.wait_timeout).await {
             Ok(permit) => permit,
             Err(fault) => return respond_with_fault(batch, &fault),
         };
-        let blocked = self.run_batch(batch, self.max_lock_wait(company)).await;
+        let blocked = self.run_batch(batch, self.max_lock_wait(owner)).await;
         drop(permit);
-        if self.add_blocked(company, blocked) {
-            self.start_blocked(company.to_owned());
+        if self.add_blocked(owner, blocked) {
+            self.start_blocked(owner.clone());
         }
     }
 
@@ -265,27 +276,27 @@ impl Shared {
 
     /// Adds commits that wait for locks. Returns true if the caller must start [`run_blocked`]. Those that have waited for
     /// [`QUEUE_TIMEOUT`] fail, since their callers no longer remove them from the queue.
-    fn add_blocked(&self, company: &str, blocked: Vec<QueuedCommit>) -> bool {
+    fn add_blocked(&self, owner: &QueueOwner, blocked: Vec<QueuedCommit>) -> bool {
         let (expired, blocked): (Vec<_>, Vec<_>) =
             blocked.into_iter().partition(|queued| queued.since.elapsed() >= QUEUE_TIMEOUT);
         respond_with_fault(expired, &PostgresError::from_kind(PostgresErrorKind::Locked));
         if blocked.is_empty() {
             return false;
         }
-        let mut companies = self.lock();
-        let queue = companies.entry(company.to_owned()).or_default();
+        let mut queues = self.lock();
+        let queue = queues.entry(owner.clone()).or_default();
         queue.blocked.extend(blocked);
         !std::mem::replace(&mut queue.is_waiting, true)
     }
 
     /// Takes the commits that wait for their locks next. If there are none, the caller must end.
-    fn next_blocked(&self, company: &str) -> Vec<QueuedCommit> {
-        let mut companies = self.lock();
-        let Some(queue) = companies.get_mut(company) else { return Vec::new() };
+    fn next_blocked(&self, owner: &QueueOwner) -> Vec<QueuedCommit> {
+        let mut queues = self.lock();
+        let Some(queue) = queues.get_mut(owner) else { return Vec::new() };
         let batch = next_batch(&mut queue.blocked);
         queue.is_waiting = !batch.is_empty();
         if queue.is_idle() {
-            companies.remove(company);
+            queues.remove(owner);
         }
         batch
     }
@@ -312,18 +323,18 @@ fn respond_with_fault(batch: impl IntoIterator<Item = QueuedCommit>, fault: &Pos
     }
 }
 
-/// Runs transactions that wait for locks, until no commit of the company needs them. What waits for too long fails.
-async fn run_blocked(shared: Arc<Shared>, company: String) {
+/// Runs transactions that wait for locks, until no commit of the owner needs them. What waits for too long fails.
+async fn run_blocked(shared: Arc<Shared>, owner: QueueOwner) {
     loop {
-        let batch = shared.next_blocked(&company);
+        let batch = shared.next_blocked(&owner);
         if batch.is_empty() {
             return;
         }
-        let Ok(_blocked) = shared.blocked.acquire(&company, shared.wait_timeout).await else {
+        let Ok(_blocked) = shared.blocked.acquire(&owner.company, shared.wait_timeout).await else {
             respond_with_fault(batch, &PostgresError::from_kind(PostgresErrorKind::Locked));
             continue;
         };
-        match shared.permits.acquire(&company, shared.wait_timeout).await {
+        match shared.permits.acquire(&owner.company, shared.wait_timeout).await {
             Ok(_permit) => {
                 let blocked = shared.run_batch(batch, shared.lock_timeout).await;
                 // Locks that other processes hold for a moment were left out too.
@@ -336,14 +347,14 @@ async fn run_blocked(shared: Arc<Shared>, company: String) {
     }
 }
 
-/// Runs transactions of a company until its queue is empty.
-async fn run_transactions(shared: Arc<Shared>, company: String) {
+/// Runs transactions of an owner until its queue is empty.
+async fn run_transactions(shared: Arc<Shared>, owner: QueueOwner) {
     loop {
-        let batch = shared.next_batch(&company);
+        let batch = shared.next_batch(&owner);
         if batch.is_empty() {
             return;
         }
-        shared.run(&company, batch).await;
+        shared.run(&owner, batch).await;
     }
 }
 
@@ -384,7 +395,7 @@ fn value_bytes(write: &Write) -> usize {
 mod tests {
     use std::net::TcpListener;
 
-    use agent_platform::records::{Key, Precondition};
+    use agent_platform::records::{Collection, Key, Precondition};
     use futures_util::FutureExt;
     use futures_util::future::BoxFuture;
     use serde_json::value::RawValue;
@@ -393,6 +404,11 @@ mod tests {
     use crate::postgres::PostgresOptions;
     use crate::postgres::records::ChangeTracker;
     use crate::postgres::session::SessionPool;
+
+    /// Returns the owner of a company's commits.
+    fn own(company: &str) -> QueueOwner {
+        QueueOwner { company: company.to_owned(), is_of_platform: false }
+    }
 
     fn put(id: &str) -> Vec<Write> {
         let key = Key::new("acme", "things", id).expect("a key");
@@ -427,7 +443,7 @@ mod tests {
     ) -> BoxFuture<'q, Result<WrittenVersions, StoreError>> {
         let mut begun = queue.commit(put(id)).boxed();
         assert!((&mut begun).now_or_never().is_none());
-        while !queue.shared.lock()["acme"].queued.is_empty() {
+        while !queue.shared.lock()[&own("acme")].queued.is_empty() {
             tokio::task::yield_now().await;
         }
         begun
@@ -448,7 +464,7 @@ mod tests {
         let queue = queue(&server);
         let mut begun = begin(&queue, "a").await;
         assert_eq!(kind(queue.commit(put("b")).await), Some(PostgresErrorKind::Busy));
-        assert!(queue.shared.lock()["acme"].queued.is_empty(), "it is never applied");
+        assert!(queue.shared.lock()[&own("acme")].queued.is_empty(), "it is never applied");
         assert!((&mut begun).now_or_never().is_none(), "a transaction that has begun has its own timeouts");
     }
 
@@ -463,11 +479,42 @@ mod tests {
             let mut commit = Box::pin(queue.commit(put(&n.to_string())));
             assert!((&mut commit).now_or_never().is_none());
             waiting.push(commit);
-            transactions.push(queue.shared.lock()["acme"].transactions);
+            transactions.push(queue.shared.lock()[&own("acme")].transactions);
         }
         assert_eq!(transactions.pop(), Some(MAX_TRANSACTIONS_ALONE));
         assert!(transactions.iter().all(|count| *count == 1), "few commits share the next one");
         assert_eq!(max_transactions(2, MAX_QUEUED_PER_COMPANY), 1, "beside another company");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn meters_wait_neither_for_other_companies_nor_for_the_companys_own_records() {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let queue = queue(&server);
+        let meter_of = |company: &str| QueueOwner { company: company.to_owned(), is_of_platform: true };
+        let count = |company: &str| {
+            let meters = Collection::of_platform("budgetMeters").and_then(|meters| meters.within(company));
+            let key = meters.and_then(|meters| meters.key("runs")).expect("a key");
+            vec![Write::Put { key, value: RawValue::NULL.to_owned().into(), precondition: Precondition::Any }]
+        };
+        let commit = |writes: Vec<Write>| {
+            let mut commit = queue.commit(writes).boxed();
+            assert!((&mut commit).now_or_never().is_none());
+            commit
+        };
+        let has_begun = async |owner: QueueOwner| {
+            while !queue.shared.lock()[&owner].queued.is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let _begun = begin(&queue, "a").await;
+        let _own = commit(put("b"));
+        let _count = commit(count("acme"));
+        has_begun(meter_of("acme")).await;
+        let _waiting = [commit(count("acme")), commit(count("acme"))];
+        let _other = commit(count("small"));
+        has_begun(meter_of("small")).await;
+        let queued = |owner: QueueOwner| queue.shared.lock()[&owner].queued.len();
+        assert_eq!((queued(own("acme")), queued(meter_of("acme"))), (1, 2), "each waits for its own");
     }
 
     #[tokio::test(start_paused = true)]
@@ -488,21 +535,21 @@ mod tests {
         let queue = queue(&server);
         let shared = &queue.shared;
         let (batch, mut receivers): (Vec<_>, Vec<_>) = ["a", "b", "c"].map(queued).into_iter().unzip();
-        assert!(shared.add_blocked("acme", batch), "the first ones start the wait");
-        assert_eq!(shared.max_lock_wait("acme"), MAX_LOCK_WAIT_BESIDE_HELD);
+        assert!(shared.add_blocked(&own("acme"), batch), "the first ones start the wait");
+        assert_eq!(shared.max_lock_wait(&own("acme")), MAX_LOCK_WAIT_BESIDE_HELD);
         let (later, mut later_receiver) = queued("d");
-        assert!(!shared.add_blocked("acme", vec![later]), "those that wait do so together");
+        assert!(!shared.add_blocked(&own("acme"), vec![later]), "those that wait do so together");
         drop(receivers.remove(0));
         let ids = |commits: &[QueuedCommit]| -> Vec<String> {
             commits.iter().map(|commit| commit.writes[0].key().id().to_owned()).collect()
         };
-        let batch = shared.next_blocked("acme");
+        let batch = shared.next_blocked(&own("acme"));
         assert_eq!(ids(&batch), ["b", "c", "d"], "the caller of the first one has gone");
-        assert!(shared.next_blocked("acme").is_empty());
+        assert!(shared.next_blocked(&own("acme")).is_empty());
         assert!(shared.lock().is_empty(), "idle companies are forgotten");
-        assert_eq!(shared.max_lock_wait("acme"), MAX_LOCK_WAIT);
+        assert_eq!(shared.max_lock_wait(&own("acme")), MAX_LOCK_WAIT);
         tokio::time::advance(QUEUE_TIMEOUT).await;
-        assert!(!shared.add_blocked("acme", batch), "none waits any longer");
+        assert!(!shared.add_blocked(&own("acme"), batch), "none waits any longer");
         assert_eq!(kind(later_receiver.try_recv().expect("an answer")), Some(PostgresErrorKind::Locked));
         assert!(shared.lock().is_empty());
     }

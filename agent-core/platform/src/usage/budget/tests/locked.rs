@@ -1,6 +1,6 @@
-//! Meters whose records another transaction has locked.
+//! Stores that do not take commits, such as those of meters whose records another transaction has locked.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use agent_core::store_error::StoreError;
 use async_trait::async_trait;
@@ -13,6 +13,10 @@ use crate::records::{Key, Page, Record, Records, Write};
 struct LockedRecords {
     records: MemoryRecords,
     is_locked: AtomicBool,
+    /// True while the connection is lost with each commit, which the database makes nevertheless.
+    loses_answers: AtomicBool,
+    /// Number of writes of the largest commit.
+    largest: AtomicUsize,
 }
 
 #[async_trait]
@@ -30,8 +34,27 @@ impl Records for LockedRecords {
         if self.is_locked.load(Ordering::Relaxed) && writes.iter().any(is_of_company) {
             return Err(StoreError::unavailable("locked"));
         }
-        self.records.commit(writes).await
+        self.largest.fetch_max(writes.len(), Ordering::Relaxed);
+        let committed = self.records.commit(writes).await;
+        match self.loses_answers.load(Ordering::Relaxed) {
+            true => Err(StoreError::unavailable("the connection is lost")),
+            false => committed,
+        }
     }
+}
+
+/// Returns the recorder of a process over such records.
+fn process_over(
+    records: &Arc<LockedRecords>,
+    usage: &Arc<MemoryUsage>,
+    clock: &ManualClock,
+) -> UsageRecorder {
+    let spawner: Arc<dyn Spawner> = Arc::new(|task| drop(tokio::spawn(task)));
+    let options = BudgetOptions { lease: Duration::from_secs(60), max_wait: Duration::from_millis(500) };
+    let (records, store, clock) = (records.clone(), usage.clone(), Arc::new(clock.clone()));
+    let budgets = Budgets::new(records, usage.clone(), clock.clone(), spawner.clone(), options);
+    let prices = PriceTable::empty().merged(PRICES).expect("prices");
+    UsageRecorder::new(store, prices, clock, spawner, None, Some(budgets))
 }
 
 /// Polls a future while the time advances. Returns false if it is still pending after ten seconds.
@@ -51,13 +74,7 @@ async fn ends(clock: &ManualClock, future: impl Future<Output = ()>) -> bool {
 async fn a_settlement_that_cannot_be_stored_keeps_no_entry_from_the_ledger() {
     let (records, usage) = (Arc::new(LockedRecords::default()), Arc::new(MemoryUsage::default()));
     let clock = ManualClock::new();
-    let spawner: Arc<dyn Spawner> = Arc::new(|task| drop(tokio::spawn(task)));
-    let options = BudgetOptions { lease: Duration::from_secs(60), max_wait: Duration::from_millis(500) };
-    let budgets =
-        Budgets::new(records.clone(), usage.clone(), Arc::new(clock.clone()), spawner.clone(), options);
-    let prices = PriceTable::empty().merged(PRICES).expect("prices");
-    let (store, shared_clock) = (usage.clone(), Arc::new(clock.clone()));
-    let process = UsageRecorder::new(store, prices, shared_clock, spawner, None, Some(budgets));
+    let process = process_over(&records, &usage, &clock);
     put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "day"})).await;
     let (hold, _) = reserve(&process, 300).await.expect("admitted");
 
@@ -108,4 +125,43 @@ async fn a_default_limit_refuses_no_run_because_its_count_cannot_be_stored() {
     records.is_locked.store(true, Ordering::Relaxed);
     let error = admit().await.err().expect("it cannot be counted");
     assert_eq!(error.kind(), AgentErrorKind::StoreUnavailable);
+}
+
+/// The database has made the reservation, and the call does not begin: it must not be booked at the end of the lease.
+#[tokio::test]
+async fn a_reservation_is_released_whose_commit_has_an_unknown_outcome() {
+    let (records, usage) = (Arc::new(LockedRecords::default()), Arc::new(MemoryUsage::default()));
+    let clock = ManualClock::new();
+    let process = process_over(&records, &usage, &clock);
+    put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "day"})).await;
+    records.loses_answers.store(true, Ordering::Relaxed);
+    let error = reserve(&process, 300).await.err().expect("it is not known to be reserved");
+    assert_eq!(error.kind(), AgentErrorKind::StoreUnavailable);
+    assert_eq!(amounts(&process).await, (0, 321), "the database has it");
+    records.loses_answers.store(false, Ordering::Relaxed);
+    assert!(ends(&clock, budgets(&process).flush()).await, "it is released");
+    assert_eq!(amounts(&process).await, (0, 0));
+}
+
+/// The store locks all of the platform's records for a larger commit.
+#[tokio::test]
+async fn requests_with_many_meters_are_committed_in_parts() {
+    let (records, usage) = (Arc::new(LockedRecords::default()), Arc::new(MemoryUsage::default()));
+    let process = process_over(&records, &usage, &ManualClock::new());
+    put_company(&process, json!({"unit": "tokens", "amount": 1_000_000, "window": "day"})).await;
+    let users: Vec<RunScope> =
+        (0..200).map(|number| RunScope { user_id: format!("u{number}").into(), ..scope("run") }).collect();
+    for user in &users {
+        let limits = json!([{"unit": "tokens", "amount": 1_000, "window": "day"}]);
+        put(&process, BudgetKind::User, &user.user_id, limits).await;
+    }
+    let calls = users.iter().map(|user| budgets(&process).reserve_call(user, demand(&process, 100), || true));
+    let reserved = futures_util::future::join_all(calls).await;
+    assert!(reserved.iter().all(|reserved| matches!(reserved, Ok(Some((_, 100))))));
+    assert_eq!(amounts(&process).await, (0, 200 * 121));
+    drop(reserved);
+    budgets(&process).flush().await;
+    assert_eq!(amounts(&process).await, (0, 0));
+    let largest = records.largest.load(Ordering::Relaxed);
+    assert!((129..=256).contains(&largest), "{largest}");
 }
