@@ -124,6 +124,7 @@ async fn load_and_merge(
     let merged = merge(MergeInput {
         links: loaded.links(),
         known_path: loaded.path(),
+        ids: Some(loaded.ids()),
         head: loaded.thread().context("the thread is there")?.head.clone(),
         messages: vec![Arc::new(Message::user("And on Sunday?"))],
         envelope: Envelope::Message,

@@ -367,6 +367,10 @@ async fn decisions_are_in_the_audit_log() {
         200,
         "again, it is no decision"
     );
+    for (reason, status) in [("No", 200), ("Never", 409)] {
+        let deny = json!({"decision": "deny", "reason": reason});
+        assert_eq!(test.decide("u2", &first, deny).await.0, status, "{reason}");
+    }
     let second = test.ask("b").await;
     test.resume("b", &second, json!({"approved": true, "editedArgs": {"title": "Green tea"}})).await;
     let entry = |user: &str, decision: &str, outcome: &str| {

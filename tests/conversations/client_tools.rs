@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ConversationApp, call_as};
+use super::{ConversationApp, Turn, call_as, gated};
 use crate::support::expect_problem;
 use crate::support::server::session_token;
 use crate::support::vendor::{answer, tool_calls};
@@ -108,6 +108,138 @@ async fn only_pending_calls_are_answered_and_once() {
     assert_eq!(late.status(), 400, "a result alone is no message");
     test.say("t", "And now?").await;
     assert!(!prompt(&test).iter().any(|sent| sent["content"] == "late"));
+}
+
+/// Returns AG-UI's input with what was said in the run that made the call `call-1`, and the result of this call.
+fn input_with_result(first: &Turn, run: &str, content: &str) -> Value {
+    let function = json!({"name": "paint", "arguments": "{}"});
+    let call = json!({"id": "call-1", "type": "function", "function": function});
+    let called = first.first_id("TOOL_CALL_START", "parentMessageId");
+    let messages = json!([
+        user("m1", "Paint"),
+        {"id": called, "role": "assistant", "toolCalls": [call]},
+        {"id": "m3", "role": "tool", "toolCallId": "call-1", "content": content},
+    ]);
+    let mut input = input(run, messages);
+    input["agentId"] = json!("a1");
+    input
+}
+
+#[tokio::test]
+async fn results_that_are_sent_again_are_answered_as_the_first_time() {
+    for format in ["?format=ndjson", "?format=sse", "?format=ui-message", "?format=json"] {
+        let test = ConversationApp::start().await;
+        test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), answer(&["It ", "is red."])]);
+        let first = test.chat(input("r1", json!([user("m1", "Paint")]))).await;
+        let session = session_token("u1", "c1");
+        let send = async |run: &str, content: &str| {
+            test.app.chat_as(&session, format, &input_with_result(&first, run, content)).await
+        };
+        let read = async |run: &str| {
+            let response = send(run, "painted").await;
+            let status = response.status();
+            let text = response.text().await.expect("a whole body");
+            assert_eq!(status, 200, "{format}: {text}");
+            text
+        };
+        let answered = read("r2").await;
+        assert!(answered.contains("is red."), "{answered}");
+        for run in ["r2", "r3"] {
+            assert_eq!(read(run).await, answered, "{format} {run}");
+            expect_problem(send(run, "painted blue").await, 409, "CONFLICT").await;
+        }
+        // That of another run is used.
+        let used = expect_problem(send("r1", "painted").await, 409, "CONFLICT").await;
+        assert_eq!(used["run"]["id"], "r1");
+        assert_eq!(test.vendor.received_bodies("m").len(), 2, "the model is not asked again");
+        assert_eq!(test.call("GET", "/api/runs/r3", None).await.0, 404, "the request has no run");
+        let thread = test.get("/api/threads/t").await;
+        assert_eq!((&thread["status"], &thread["messageCount"]), (&json!("idle"), &json!(4)));
+        // The next message goes on.
+        test.say("t", "Thank you").await;
+        assert_eq!(test.get("/api/threads/t").await["messageCount"], 6);
+    }
+}
+
+#[tokio::test]
+async fn results_are_answered_again_in_their_own_thread_alone() {
+    let test = ConversationApp::start().await;
+    test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), answer(&["It is red."])]);
+    let first = test.chat(input("r1", json!([user("m1", "Paint")]))).await;
+    test.chat(input_with_result(&first, "r2", "painted")).await;
+    let result = json!([{"role": "tool", "toolCallId": "call-1", "content": "painted"}]);
+    let results = |thread: &str| json!({"agentId": "a1", "threadId": thread, "messages": result});
+    let colleague = session_token("u2", "c1");
+    let body = json!({"agentId": "a1", "threadId": "t", "message": "Hello"});
+    let said = test.app.chat_as(&colleague, "", &body).await;
+    assert_eq!(said.status(), 200);
+    said.text().await.expect("a whole body");
+    test.say("other", "Hello").await;
+    for (session, thread) in
+        [(&colleague, "t"), (&session_token("u1", "c1"), "other"), (&session_token("u1", "c1"), "never")]
+    {
+        let response = test.app.chat_as(session, "", &results(thread)).await;
+        expect_problem(response, 400, "INVALID_REQUEST").await;
+    }
+    let again = test.app.chat(&results("t")).await;
+    assert_eq!(again.status(), 200);
+    assert!(again.text().await.expect("a whole body").contains("It is red."));
+}
+
+#[tokio::test]
+async fn results_that_are_sent_again_join_their_run() {
+    let test = ConversationApp::start().await;
+    let (steps, gate) = gated();
+    test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), steps]);
+    let first = test.chat(input("r1", json!([user("m1", "Paint")]))).await;
+    let running = test.app.chat(&input_with_result(&first, "r2", "painted")).await;
+    let other_process = test.another_process().await;
+    let mut repeated = vec![other_process.chat(&input_with_result(&first, "r3", "painted")).await];
+    for on_busy in ["reject", "queue", "interrupt"] {
+        let mut body = input_with_result(&first, on_busy, "painted");
+        body["forwardedProps"] = json!({"onBusy": on_busy});
+        repeated.push(test.app.chat(&body).await);
+        body["messages"][2]["content"] = json!("painted blue");
+        expect_problem(test.app.chat(&body).await, 409, "CONFLICT").await;
+    }
+    gate.send_replace(true);
+    let answered = running.text().await.expect("a whole body");
+    assert!(answered.contains("and wholly."), "{answered}");
+    for response in repeated {
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.text().await.expect("a whole body"), answered);
+    }
+    assert_eq!(test.vendor.received_bodies("m").len(), 2);
+    assert_eq!(test.get("/api/threads/t").await["messageCount"], 4);
+}
+
+#[tokio::test]
+async fn outputs_of_the_ai_sdk_that_are_sent_again_are_answered_as_the_first_time() {
+    let test = ConversationApp::start().await;
+    test.vendor.on("m", [tool_calls(&[("c1", "paint", "{}")]), answer(&["It is red."])]);
+    let session = session_token("u1", "c1");
+    let asked = json!({"id": "u-1", "role": "user", "parts": [{"type": "text", "text": "Paint"}]});
+    let send = async |messages: Value| {
+        let body = json!({"agentId": "a1", "id": "t", "trigger": "submit-message", "tools": client_tools(),
+            "messages": messages});
+        test.app.chat_as(&session, "?format=ui-message", &body).await
+    };
+    let chunks = send(json!([asked])).await.text().await.expect("a whole body");
+    assert!(chunks.contains("tool-input-available"), "{chunks}");
+    let thread = test.get("/api/threads/t?format=ui-message").await;
+    let message = thread["nodes"][1]["message"].clone();
+    let with_output = |output: &str| {
+        let mut part = message["parts"].as_array().expect("parts").last().expect("a part").clone();
+        (part["state"], part["output"]) = (json!("output-available"), json!(output));
+        json!([asked, {"id": message["id"], "role": "assistant", "parts": [part]}])
+    };
+    let answered = send(with_output("painted")).await.text().await.expect("a whole body");
+    assert!(answered.contains("It is red."), "{answered}");
+    let again = send(with_output("painted")).await;
+    assert_eq!(again.status(), 200);
+    assert_eq!(again.text().await.expect("a whole body"), answered);
+    expect_problem(send(with_output("painted blue")).await, 409, "CONFLICT").await;
+    assert_eq!(test.vendor.received_bodies("m").len(), 2);
 }
 
 #[tokio::test]

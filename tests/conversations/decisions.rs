@@ -298,6 +298,12 @@ async fn results_of_the_client_count_while_others_decide() {
     let types: Vec<&Value> = turn.events.iter().map(|event| &event["type"]).collect();
     assert_eq!(types, ["RUN_STARTED", "RUN_FINISHED"]);
     assert_eq!(turn.last()["outcome"], json!({"type": "interrupt", "interrupts": [theirs]}));
+    // The same again is answered by the open questions again.
+    let again = test.continue_turn(json!({"threadId": "t", "messages": [result]})).await;
+    assert_eq!(again.last()["outcome"], turn.last()["outcome"]);
+    let other = json!([{"role": "tool", "toolCallId": "c2", "content": "painted blue"}]);
+    let other = json!({"agentId": "a1", "threadId": "t", "messages": other});
+    expect_problem(test.app.chat(&other).await, 409, "CONFLICT").await;
     let thread = test.get("/api/threads/t").await;
     assert_eq!((&thread["status"], &thread["messageCount"]), (&json!("waiting"), &json!(3)));
     assert_eq!(test.vendor.received_bodies("m").len(), 1);
@@ -307,6 +313,13 @@ async fn results_of_the_client_count_while_others_decide() {
     assert!(sent[0].contains("Water the basil"), "{sent:?}");
     assert_eq!(sent[1..], ["painted"]);
     assert_eq!(test.get("/api/threads/t").await["messageCount"], 5);
+    let late = test.continue_turn(json!({"threadId": "t", "messages": [result]})).await;
+    assert_eq!(
+        late.first_id("TEXT_MESSAGE_CONTENT", "delta"),
+        "It is red.",
+        "the run that continued the turn"
+    );
+    assert_eq!(test.vendor.received_bodies("m").len(), 2);
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use agent_core::clock::SystemClock;
 use agent_core::message::Message;
-use agent_platform::conversation::{NewNode, NodeOrigin, ThreadKey};
+use agent_platform::conversation::{NewNode, NodeOrigin, ThreadKey, ThreadPatch};
 use agent_platform::token::{Caps, Grant, NewToken, Tokens, WidgetGrant};
 use agentd::stores::Stores;
 use serde_json::{Value, json};

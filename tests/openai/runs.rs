@@ -265,6 +265,32 @@ async fn a_stored_run_may_wait_for_approval() {
     assert_eq!(completion["choices"][0]["message"]["content"], "As you like.");
 }
 
+/// Approves the call with which the thread `t1` waits, and waits until the turn has ended.
+async fn approve(test: &OpenAiApp) {
+    let approvals = test.call("GET", "/api/approvals?state=open").await;
+    let id = approvals["approvals"][0]["id"].as_str().expect("an id");
+    let approve = test.app.request("POST", &format!("/api/approvals/{id}"));
+    let approve = approve.bearer_auth(session_token("u1", "c1")).json(&json!({"decision": "approve"}));
+    assert_eq!(approve.send().await.expect("an answer").status(), 200);
+    poll_until(async || test.call("GET", "/api/threads/t1").await, |thread| thread["status"] == "idle").await;
+}
+
+#[tokio::test]
+async fn the_limit_of_an_answer_holds_for_the_run_that_continues_it() {
+    let test = OpenAiApp::start_with(with_approval("wait")).await;
+    test.vendor.on("m", [create_todo(), answer(&["Done."]), answer(&["Hello."])]);
+    let in_thread = [("x-thread-id", "t1")];
+    let waiting = test.send(json!({"max_tokens": 40}), &in_thread).await;
+    assert_eq!(waiting.headers()["x-agent-run-state"], "waiting");
+    expect_json(waiting).await;
+    approve(&test).await;
+    expect_json(test.send(json!({}), &in_thread).await).await;
+    let limits: Vec<Value> =
+        test.vendor.received_bodies("m").into_iter().map(|body| body["max_tokens"].clone()).collect();
+    assert_eq!((limits.len(), &limits[..2]), (3, &[json!(40), json!(40)][..]));
+    assert_ne!(limits[2], 40, "it is the turn's alone");
+}
+
 #[tokio::test]
 async fn results_of_the_clients_tools_are_kept_while_another_call_waits() {
     let test = OpenAiApp::start_with(with_approval("wait")).await;
@@ -285,16 +311,44 @@ async fn results_of_the_clients_tools_are_kept_while_another_call_waits() {
     assert_eq!(second["choices"][0]["message"]["content"], notice);
     assert_eq!(test.vendor.received_bodies("m").len(), 1);
 
-    let approvals = test.call("GET", "/api/approvals?state=open").await;
-    let id = approvals["approvals"][0]["id"].as_str().expect("an id");
-    let approve = test.app.request("POST", &format!("/api/approvals/{id}"));
-    let approve = approve.bearer_auth(session_token("u1", "c1")).json(&json!({"decision": "approve"}));
-    assert_eq!(approve.send().await.expect("an answer").status(), 200);
-    poll_until(async || test.call("GET", "/api/threads/t1").await, |thread| thread["status"] == "idle").await;
+    approve(&test).await;
     let request_body = test.vendor.received_bodies("m").pop().expect("a request");
     let sent = request_body["messages"].as_array().expect("messages").iter();
     let results: Vec<&Value> = sent.filter(|message| message["role"] == "tool").collect();
     assert_eq!((results.len(), &results[1]["content"]), (2, &json!("painted")));
+}
+
+#[tokio::test]
+async fn results_that_are_sent_again_are_answered_as_the_first_time() {
+    let test = OpenAiApp::start().await;
+    test.vendor.on("m", [tool_calls(&[("c1", "paint", "{}")]), answer(&["It is red."])]);
+    let in_thread = [("x-thread-id", "t1")];
+    let asked = json!({"role": "user", "content": "Paint"});
+    let body = json!({"tools": client_tools(), "messages": [asked]});
+    let first = expect_json(test.send(body, &in_thread).await).await;
+    let with_result = |content: &str, is_streamed: bool| {
+        let result = json!({"role": "tool", "tool_call_id": "c1", "content": content});
+        let messages = json!([asked, first["choices"][0]["message"], result]);
+        json!({"tools": client_tools(), "messages": messages, "stream": is_streamed})
+    };
+    let answered = test.send(with_result("painted", false), &in_thread).await;
+    let run = answered.headers()["x-agent-run-id"].clone();
+    let answered = expect_json(answered).await;
+    assert_eq!(answered["choices"][0]["message"]["content"], "It is red.");
+    let again = test.send(with_result("painted", false), &in_thread).await;
+    assert_eq!(again.headers()["x-agent-run-id"], run);
+    let again = expect_json(again).await;
+    for member in ["id", "choices", "usage"] {
+        assert_eq!(again[member], answered[member], "{member}");
+    }
+    let streamed = test.send(with_result("painted", true), &in_thread).await;
+    assert_eq!(text(&frames(streamed).await), "It is red.");
+    for is_streamed in [false, true] {
+        let other = test.send(with_result("painted blue", is_streamed), &in_thread).await;
+        expect_error(other, 409, "conflict").await;
+    }
+    assert_eq!(test.vendor.received_bodies("m").len(), 2);
+    assert_eq!(test.call("GET", "/api/threads/t1").await["messageCount"], 4);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `key`, `thread`, `node`, `run`, `run_record`, `run_write`, `run_list`, `run_log`, `approval`, `feedback`, `agent_feedback` | data, in its JSON form on the wire |
 //! | `id_check`, `thread_limit` | checks of identifiers, limits on numbers |
+//! | `node_ids`, `pairing` | ids of nodes, tool calls and their results, as later turns look at what is new |
 //! | `approval_request`, `decision` | questions for approval, decisions about them |
 //! | `title`, `tree`, `merge`, `fold` | pure functions: titles, paths, requests into trees, events into nodes |
 //! | `context` | contexts with which messages were sent, and the nodes to which they belong |
@@ -16,7 +17,7 @@
 //! | [`commit`], [`page`] | a store's decisions as pure functions, for its implementations |
 //! | `memory` | [`MemoryConversations`] |
 //! | `thread_cache` | [`ThreadCache`] |
-//! | `export` | threads as text, in pieces |
+//! | `visitor_nodes`, `export` | what a visitor sees of a thread; threads as text, in pieces |
 
 mod agent_feedback;
 mod approval;
@@ -35,7 +36,9 @@ mod key;
 mod memory;
 mod merge;
 mod node;
+mod node_ids;
 pub mod page;
+mod pairing;
 mod retention;
 mod run;
 mod run_failure;
@@ -50,6 +53,7 @@ mod thread_limit;
 mod time;
 mod title;
 mod tree;
+mod visitor_nodes;
 
 pub use agent_core::role::OnDisconnect;
 pub use agent_feedback::{AgentFeedback, FeedbackCursor, FeedbackPage, RatedMessage};
@@ -59,7 +63,7 @@ pub use context::{MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, PathContexts, SentC
 pub use decision::{AskAgain, ChangeRun, ChangedRun, Decision, MAX_REASON_CHARS, RunChange, Verdict};
 pub use error::ConversationError;
 pub use event_log::{ChunkReader, ChunkWriter, LogChunk, LogError};
-pub use export::{ExportFormat, OwnerExport, ThreadExport, VisitorNodes};
+pub use export::{ExportFormat, OwnerExport, ThreadExport};
 pub use feedback::{Feedback, MAX_COMMENT_BYTES, MAX_FEEDBACK_TAGS, MAX_TAG_BYTES, Rating};
 pub use fold::{FoldedRun, RunFold, fold};
 pub use id_check::{MAX_CONVERSATION_ID_BYTES, check_conversation_id};
@@ -73,6 +77,8 @@ pub use node::{
     ContentHash, NewNode, Node, NodeContent, NodeLink, NodeMessage, NodeOrigin, NodeRole, NodeStatus,
     ReasoningMessage, ReasoningMessageRole, Siblings, StoredNode,
 };
+pub use node_ids::NodeIds;
+pub(crate) use pairing::is_paired;
 pub use retention::{ActiveThread, MAX_SCANNED_THREADS, ThreadRetention, ThreadScan};
 pub use run::{
     CancelReason, RUN_LEASE_MS, Run, RunContext, RunEndKind, RunEnding, RunEvents, RunState, RunStep,
@@ -103,6 +109,7 @@ pub use thread_limit::{
     MAX_NODE_CHILDREN, MAX_THREAD_NODES, MAX_USER_THREADS, MAX_VISITOR_THREADS, ThreadLimit, max_threads,
 };
 pub use title::{MAX_MESSAGE_TITLE_CHARS, title};
+pub use visitor_nodes::VisitorNodes;
 
 #[cfg(test)]
 mod wire_tests;

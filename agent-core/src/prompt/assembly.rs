@@ -83,8 +83,7 @@ pub fn assemble(input: AssemblyInput<'_>) -> Result<Prompt, AssembleError> {
         stable.tokens(&*counter) + volatile.map(|fragment| fragment.part.tokens(&*counter)).sum::<usize>();
     let tools = (!tools.is_empty()).then(|| cache.tool_set(tools));
     let tool_tokens = tools.as_ref().map_or(0, |tools| tools.tokens(&*counter));
-    let id = counter.id();
-    let message_tokens = history.iter().map(|message| message.tokens_with_counter_id(id, &*counter)).sum();
+    let message_tokens = history.iter().map(|message| message.tokens(&*counter)).sum();
     let mut tokens = PromptTokens { system: system_tokens, tools: tool_tokens, messages: message_tokens };
 
     let mut trimmed = Vec::new();

@@ -1,6 +1,7 @@
 //! Messages with their cached derived forms, and the latest user message with the turn's context in front.
 
 use std::any::Any;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, OnceLock};
 
 use super::dialect::{self, Dialect};
@@ -34,6 +35,7 @@ struct Plain {
     message: Arc<Message>,
     encoded: [OnceLock<Encoded>; Dialect::COUNT],
     tokens: TokenCountCache,
+    text_hash: OnceLock<u64>,
 }
 
 #[derive(Debug)]
@@ -54,8 +56,8 @@ struct Encoded {
 impl PromptMessage {
     /// Wraps a message.
     pub fn new(message: impl Into<Arc<Message>>) -> Arc<Self> {
-        let (message, encoded, tokens) = (message.into(), Default::default(), TokenCountCache::default());
-        Self::with_form(MessageForm::Plain(Plain { message, encoded, tokens }))
+        let (encoded, tokens, text_hash) = (Default::default(), TokenCountCache::default(), OnceLock::new());
+        Self::with_form(MessageForm::Plain(Plain { message: message.into(), encoded, tokens, text_hash }))
     }
 
     fn with_form(form: MessageForm) -> Arc<Self> {
@@ -150,17 +152,19 @@ impl PromptMessage {
 
     /// Returns the message's tokens by `counter`, including its overhead on the wire. Counted once per counter.
     pub fn tokens(&self, counter: &dyn TokenCounter) -> usize {
-        self.tokens_with_counter_id(counter.id(), counter)
-    }
-
-    /// Returns [`tokens`](Self::tokens) with the counter's name passed in, for callers that count many messages.
-    pub(super) fn tokens_with_counter_id(&self, id: &'static str, counter: &dyn TokenCounter) -> usize {
         match &self.form {
             MessageForm::Plain(plain) => {
-                plain.tokens.get(id, || budget::count_message(&plain.message, counter))
+                plain.tokens.get(counter.id(), || budget::count_message(&plain.message, counter))
             }
             MessageForm::WithContext(with) => with.tokens(counter),
         }
+    }
+
+    /// Returns a hash of the text as received, computed once.
+    pub(super) fn text_hash(&self) -> u64 {
+        let MessageForm::Plain(plain) = &self.without_context().form else { return 0 };
+        let hash = || BuildHasherDefault::<DefaultHasher>::new().hash_one(plain.message.content.to_text());
+        *plain.text_hash.get_or_init(hash)
     }
 }
 

@@ -1,10 +1,9 @@
 //! Contexts that were sent with earlier user messages of a conversation.
 //!
-//! Clients send the history back without them. Without the context of an earlier message, the prompt would differ from
-//! the previous one at that message. The provider's prompt cache would miss the message and its answer in each turn. So
-//! a context stays in front of its message if the request has it
-//! ([`Message::sent_context`](crate::message::Message::sent_context)), or as long as this process remembers it. A lost
-//! entry changes the prompt, and nothing else.
+//! Clients send the history back without them. Without the context of an earlier message, the prompt would differ from the
+//! previous one at that message. The provider's prompt cache would miss the message and its answer in each turn. So a context
+//! stays in front of its message if the request has it ([`Message::sent_context`](crate::message::Message::sent_context)), or
+//! as long as this process remembers it. A lost entry changes the prompt, and nothing else.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
@@ -39,7 +38,7 @@ fn max_kept_bytes(max_prompt_tokens: usize) -> usize {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct PromptOwner(CompanyId, AgentId, UserId);
 
-/// Key of a user message: its owner, its conversation, and the user's texts of the conversation up to it.
+/// Key of a user message: its owner, its conversation, and the hashes of the user's texts of the conversation up to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ContextKey {
     owner: PromptOwner,
@@ -82,7 +81,7 @@ impl SentContexts {
             {
                 *message = PromptMessage::with_context(Arc::clone(message), sent.to_vec());
             }
-            message.original().content.to_text().hash(&mut hasher);
+            message.text_hash().hash(&mut hasher);
             latest = Some((message, hasher.finish()));
         }
         latest.map(|(_, texts_hash)| context_keys(context, texts_hash)).unwrap_or_default()
@@ -103,16 +102,13 @@ impl SentContexts {
         // Each run has a separate slot, which is empty until its one start.
         let _ = slot.set(text.into());
         let context: Arc<[Fragment]> = prompt.turn_fragments().into();
-        for key in keys {
-            self.0.insert(key, Arc::clone(&context));
-        }
+        keys.into_iter().for_each(|key| self.0.insert(key, Arc::clone(&context)));
     }
 }
 
 /// Returns the keys of a message, the most specific first.
 fn context_keys(context: &ExecutionContext, texts_hash: u64) -> Vec<ContextKey> {
-    let ExecutionContext { company_id, agent_id, user_id, .. } = context;
-    let owner = PromptOwner(company_id.clone(), agent_id.clone(), user_id.clone());
+    let owner = PromptOwner(context.company_id.clone(), context.agent_id.clone(), context.user_id.clone());
     let any_thread = (context.caller != Caller::Widget).then_some(None);
     let threads = [Some(Some(context.thread_id.clone())), any_thread];
     let key = |thread_id| ContextKey { owner: owner.clone(), thread_id, texts_hash };
@@ -134,7 +130,7 @@ impl Weighter<ContextKey, Arc<[Fragment]>> for ContextWeighter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Message;
+    use crate::message::{Content, ContentPart, Message};
     use crate::prompt::Part;
 
     fn context(user: &str, thread: &str, caller: Caller) -> ExecutionContext {
@@ -205,6 +201,17 @@ mod tests {
         assert_eq!(restored(&sent, &ada, &["ho", "Hello.", "more"]).0[0], "ho", "another conversation");
         assert_eq!(restored(&sent, &context("ada", "t2", Caller::Session), &turn).0[0], with);
         assert_eq!(restored(&sent, &context("bob", "t1", Caller::Session), &turn).0[0], "hi");
+    }
+
+    #[test]
+    fn a_text_has_one_hash_whatever_is_in_front_of_it() {
+        let plain = PromptMessage::new(Message::user("hi"));
+        let fragment = Fragment::new("time", "caller", Stability::Turn, Part::new("noon"));
+        let with_context = PromptMessage::with_context(Arc::clone(&plain), vec![fragment]);
+        let content = Content::Parts(vec![ContentPart::Text { text: "hi".into() }]);
+        let in_parts = PromptMessage::new(Message { content, ..Message::user("") });
+        assert_eq!([with_context.text_hash(), in_parts.text_hash()], [plain.text_hash(); 2]);
+        assert_ne!(PromptMessage::new(Message::user("ho")).text_hash(), plain.text_hash());
     }
 
     #[test]

@@ -105,7 +105,6 @@ impl NodeRow {
         feedback: Option<&str>,
     ) -> Result<StoredNode, StoreError> {
         let message = parse_message(&self.role, &self.id, &self.body)?;
-        let origin = parse_name(NodeOrigin::from_name, &self.origin, &self.id)?;
         let run_id = self.run.as_deref().map(Into::into);
         let created_at = from_millis(self.at_ms);
         let feedback = feedback.map(|body| parse_feedback(&self.id, body)).transpose()?;
@@ -118,8 +117,10 @@ impl NodeRow {
             role: &self.role,
             status: &self.status,
             sha: &self.sha,
+            origin: &self.origin,
         };
         let (link, parent_id) = (link.parse(None)?, parent_id.map(Into::into));
+        let origin = link.origin;
         Ok(StoredNode { link, parent_id, run_id, origin, created_at, feedback, message })
     }
 }
@@ -134,11 +135,12 @@ pub(crate) struct LinkColumns<'r> {
     pub(crate) role: &'r str,
     pub(crate) status: &'r str,
     pub(crate) sha: &'r str,
+    pub(crate) origin: &'r str,
 }
 
 impl LinkColumns<'_> {
     /// Names of the columns, in the order of the fields.
-    pub(crate) const NAMES: &'static str = "seq, parent, id, client_id, turn, role, status, sha";
+    pub(crate) const NAMES: &'static str = "seq, parent, id, client_id, turn, role, status, sha, origin";
 
     /// Parses a row. `neighbour` is the node of the row before, which shares the id of the turn if it is the same.
     pub(crate) fn parse(self, neighbour: Option<&NodeLink>) -> Result<NodeLink, StoreError> {
@@ -158,6 +160,7 @@ impl LinkColumns<'_> {
             turn_id,
             role: parse_name(NodeRole::from_name, self.role, self.id)?,
             status: parse_name(NodeStatus::from_name, self.status, self.id)?,
+            origin: parse_name(NodeOrigin::from_name, self.origin, self.id)?,
             hash: ContentHash::from_hex(self.sha),
         })
     }
@@ -453,7 +456,9 @@ mod tests {
     fn nodes_of_a_turn_share_its_id() {
         let read = |seq: i64, id: &'static str, turn: &'static str, neighbour: Option<&NodeLink>| {
             let (role, status) = (NodeRole::User.as_str(), NodeStatus::Complete.as_str());
-            let columns = LinkColumns { seq, parent: None, id, client_id: None, turn, role, status, sha: "" };
+            let (sha, origin) = ("", NodeOrigin::User.as_str());
+            let (parent, client_id) = (None, None);
+            let columns = LinkColumns { seq, parent, id, client_id, turn, role, status, sha, origin };
             let link = columns.parse(neighbour).expect("a node");
             assert_eq!((link.id.as_str(), link.turn_id.as_str()), (id, turn));
             link

@@ -17,6 +17,7 @@ mod planning;
 mod preview;
 mod queue;
 mod queued_begin;
+mod repeated;
 mod resume;
 mod retention;
 mod starting_client;
@@ -31,7 +32,7 @@ pub(super) use continue_run::continue_run;
 pub(super) use error::events_path;
 pub(super) use expiry::sweep_approvals;
 pub(super) use job::start_job_turn;
-pub(super) use log_reader::{LogReader, MAX_RUN_READERS, log_gone};
+pub(super) use log_reader::{LogReader, log_gone, too_many_readers};
 pub(super) use notifications::{
     delete_message_notifications, delete_obsolete_notifications, delete_thread_notifications,
     sweep_notifications,

@@ -8,7 +8,7 @@ use futures_util::stream;
 use http::{HeaderMap, HeaderName, request};
 use jiff::Timestamp;
 
-use super::conversation::{LogReader, MAX_RUN_READERS, log_gone};
+use super::conversation::{LogReader, log_gone, too_many_readers};
 use super::reader_access::ReaderAccess;
 use super::threads::{OwnConversations, private};
 use super::{App, resource};
@@ -120,10 +120,10 @@ fn log_position(run: &Run, from: u64, now: Timestamp) -> Result<LogPosition, Htt
     if run.state.is_live() {
         return Ok(LogPosition::From(from));
     }
-    let count = run.events.count;
-    if count == 0 || run.events.until.is_none_or(|until| until <= now) {
+    if !run.has_log(now) {
         return Err(log_gone());
     }
+    let count = run.events.count;
     Ok(match from.cmp(&count) {
         std::cmp::Ordering::Less => LogPosition::From(from),
         std::cmp::Ordering::Equal => LogPosition::End,
@@ -146,10 +146,7 @@ async fn attach(
     let key = RunKey { owner: conversations.owner.clone(), id: run.id };
     let permit = conversations.app.bounds.log_readers.admit(&key.owner.company, framing == Framing::Json)?;
     let reader = LogReader::open(service, &conversations.store, key, framing.first_read(from), waits);
-    let reader = reader.ok_or_else(|| {
-        let detail = format!("the run has {MAX_RUN_READERS} readers, which is the maximum");
-        HttpError::new(Code::RateLimited, detail)
-    })?;
+    let reader = reader.ok_or_else(too_many_readers)?;
     let log = stream::unfold(Some((reader, access, permit)), move |attached| async move {
         let (mut reader, mut access, permit) = attached?;
         let next = tokio::select! {

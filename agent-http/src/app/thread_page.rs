@@ -1,11 +1,9 @@
 //! Pages of a thread's messages, as formats and audiences need them.
 
-use std::collections::HashSet;
-
 use agent_core::event::Audience;
 use agent_platform::conversation::{
-    ConversationError, Conversations, DEFAULT_PAGE_NODES, Node, NodeId, NodeLink, NodePage, NodeQuery,
-    NodeRole, NodeSelection, ThreadKey, VisitorNodes,
+    ConversationError, Conversations, MAX_PAGE_NODES, Node, NodePage, NodeQuery, NodeRole, NodeSelection,
+    ThreadKey, ThreadLinks, VisitorNodes,
 };
 
 use super::thread_view::NodeFormat;
@@ -22,15 +20,34 @@ pub(super) async fn read_page(
     format: NodeFormat,
     audience: Audience,
 ) -> Result<Option<NodePage>, ConversationError> {
+    if audience == Audience::Visitor {
+        return read_visitor_page(store, key, query, format).await;
+    }
     let Some(mut page) = store.nodes(key, query).await? else { return Ok(None) };
     if format == NodeFormat::UiMessage {
         complete_turn(store, key, query, &mut page).await?;
     }
-    if audience == Audience::Visitor {
-        let nodes = std::mem::take(&mut page.nodes);
-        page.nodes = shown_to_visitor(store, key, nodes, query.cursor.is_some()).await?;
-    }
     Ok(Some(page))
+}
+
+/// Reads a page of what a visitor sees.
+async fn read_visitor_page(
+    store: &dyn Conversations,
+    key: &ThreadKey,
+    query: &NodeQuery,
+    format: NodeFormat,
+) -> Result<Option<NodePage>, ConversationError> {
+    let Some(ThreadLinks { thread, links }) = store.links(key).await? else { return Ok(None) };
+    let visitor_nodes = VisitorNodes::new(&links);
+    let (seqs, next_cursor) = visitor_nodes.page(&thread, query, format == NodeFormat::UiMessage)?;
+    let mut nodes = Vec::with_capacity(seqs.len());
+    for part in seqs.chunks(MAX_PAGE_NODES) {
+        let select = NodeSelection::Positions(part.to_vec());
+        let part = NodeQuery { select, cursor: None, limit: Some(MAX_PAGE_NODES) };
+        let Some(page) = store.nodes(key, &part).await? else { return Ok(None) };
+        nodes.extend(page.nodes.into_iter().filter_map(|node| visitor_nodes.show(node)));
+    }
+    Ok(Some(NodePage { thread, nodes, next_cursor }))
 }
 
 /// Adds the nodes of later pages that belong to the turn with which a page ends.
@@ -74,47 +91,4 @@ async fn complete_turn(
 fn is_same_turn(before: &Node, node: &Node) -> bool {
     let is_user = |node: &Node| node.message.role() == NodeRole::User;
     !is_user(before) && !is_user(node) && before.turn_id == node.turn_id
-}
-
-/// Returns what a visitor sees of a page's nodes, each below the closest ancestor that is shown.
-async fn shown_to_visitor(
-    store: &dyn Conversations,
-    key: &ThreadKey,
-    nodes: Vec<Node>,
-    is_later_page: bool,
-) -> Result<Vec<Node>, ConversationError> {
-    let mut visitor_nodes = VisitorNodes::default();
-    if is_later_page {
-        let own: HashSet<&NodeId> = nodes.iter().map(|node| &node.id).collect();
-        let parents = nodes.iter().filter_map(|node| node.parent_id.as_ref());
-        let earlier: HashSet<NodeId> = parents.filter(|parent| !own.contains(parent)).cloned().collect();
-        let links = store.links(key).await?.map(|found| found.links).unwrap_or_default();
-        for parent in earlier {
-            let ancestor = shown_ancestor(store, key, &links, &parent).await?;
-            visitor_nodes.add_hidden(parent, ancestor);
-        }
-    }
-    Ok(nodes.into_iter().filter_map(|node| visitor_nodes.show(node)).collect())
-}
-
-/// Returns the closest node from a node to the root that visitors see.
-async fn shown_ancestor(
-    store: &dyn Conversations,
-    key: &ThreadKey,
-    links: &[NodeLink],
-    from: &NodeId,
-) -> Result<Option<NodeId>, ConversationError> {
-    let from = links.iter().rfind(|link| link.id == *from);
-    let parent = |link: &&NodeLink| NodeLink::find(links, link.parent?);
-    let ancestors: Vec<u32> = std::iter::successors(from, parent).map(|link| link.seq).collect();
-    for nearest in ancestors.chunks(DEFAULT_PAGE_NODES) {
-        let ascending: Vec<u32> = nearest.iter().rev().copied().collect();
-        let contents = store.contents(key, &ascending).await?;
-        let shown =
-            contents.iter().rfind(|content| content.message.role().is_shown_to_visitors(content.origin));
-        if let Some(shown) = shown {
-            return Ok(NodeLink::find(links, shown.seq).map(|link| link.id.clone()));
-        }
-    }
-    Ok(None)
 }

@@ -174,6 +174,15 @@ async fn no_number_tells_a_visitor_how_much_is_hidden() {
         let hidden = NewNode { origin, ..NewNode::user(head, message) };
         store.append(&key, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
     }
+    // Siblings of the question and of its answer, on branches that are not shown.
+    let stored = store.links(&key).await.expect("it reads").expect("a thread");
+    for parent in [None, Some(stored.links[0].id.clone())] {
+        let hidden = NewNode::user(parent, Message::user("canary"));
+        let hidden = NewNode { origin: NodeOrigin::Client, ..hidden };
+        store.append(&key, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
+    }
+    let shown = ThreadPatch { head: stored.thread.head, ..ThreadPatch::default() };
+    store.patch(&key, shown, jiff::Timestamp::now()).await.expect("it is changed");
     for ((path, before), (_, after)) in before.into_iter().zip(look().await) {
         assert_eq!(after, before, "{path}");
     }
@@ -184,6 +193,39 @@ async fn no_number_tells_a_visitor_how_much_is_hidden() {
     // The agent's owner may see all.
     let threads = test.get("/api/agents/a1/threads").await;
     assert!(threads["threads"][0]["messageCount"].as_u64().expect("a number") >= 5, "{threads}");
+}
+
+#[tokio::test]
+async fn pages_and_cursors_count_what_a_visitor_sees() {
+    let test = ConversationApp::start().await;
+    let visitor = test.visitor("a1").await;
+    test.chat_of(&visitor, json!({"threadId": "t", "message": "Hello"})).await;
+    let key = ThreadKey::new("c1", format!("widget:{}:{FIRST_KEY_SHA256}", visitor.token_id), "t");
+    let store = &test.stores.conversations;
+    for _ in 0..3 {
+        let head = store.thread(&key).await.expect("it reads").expect("a thread").head;
+        let hidden = NewNode::user(head, Message::user("canary"));
+        let hidden = NewNode { origin: NodeOrigin::Client, ..hidden };
+        store.append(&key, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
+    }
+    test.chat_of(&visitor, json!({"threadId": "t", "message": "And now?"})).await;
+    for selection in ["messages=path", "messages=tree", "format=ui-message"] {
+        let (mut cursor, mut nodes) = (String::new(), Vec::new());
+        loop {
+            let path = format!("/api/threads/t?{selection}&limit=1{cursor}");
+            let (status, page) = test.send_for_json(&visitor, "GET", &path).await;
+            assert_eq!(status, 200, "{page}");
+            let page_nodes = page["nodes"].as_array().expect("nodes");
+            assert_eq!(page_nodes.len(), 1, "{selection}: {page}");
+            nodes.extend(page_nodes.iter().cloned());
+            let Some(next) = page["nextCursor"].as_str() else { break };
+            assert_eq!(next, format!("{:x}", nodes.len() - 1), "{selection}");
+            cursor = format!("&cursor={next}");
+        }
+        let roles: Vec<&Value> = nodes.iter().map(|node| &node["message"]["role"]).collect();
+        assert_eq!(roles, ["user", "assistant", "user", "assistant"], "{selection}");
+        assert_eq!(nodes[2]["parentId"], nodes[1]["id"], "{selection}");
+    }
 }
 
 #[tokio::test]

@@ -316,8 +316,8 @@ impl Placement {
         };
         let (role, hash) = (node.message.role(), node.message.hash());
         let message = node.message.with_id(&id);
-        let link = NodeLink { seq, parent, id, client_id, turn_id, role, status: node.status, hash };
-        let origin = node.origin;
+        let (status, origin) = (node.status, node.origin);
+        let link = NodeLink { seq, parent, id, client_id, turn_id, role, status, origin, hash };
         Ok(StoredNode { link, parent_id, run_id, origin, created_at: now, feedback: None, message })
     }
 }

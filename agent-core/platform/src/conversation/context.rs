@@ -198,6 +198,7 @@ impl PathContexts {
 
 #[cfg(test)]
 mod tests {
+    use super::super::NodeOrigin;
     use super::*;
 
     fn link(seq: u32, message: &Message, turn: &str) -> NodeLink {
@@ -209,6 +210,7 @@ mod tests {
             turn_id: turn.into(),
             role: message.role.into(),
             status: NodeStatus::Complete,
+            origin: NodeOrigin::default(),
             hash: ContentHash::of(message),
         }
     }

@@ -117,7 +117,8 @@ impl Verdict {
 }
 
 impl Approval {
-    /// Applies a decision. The same decision again changes nothing. An expired question can be withdrawn.
+    /// Applies a decision. The same decision again changes nothing; without a reason, it is the same with any. An expired
+    /// question can be withdrawn.
     ///
     /// # Errors
     /// [`ConversationError::ApprovalDecided`], [`ConversationError::ApprovalExpired`],
@@ -132,11 +133,12 @@ impl Approval {
             };
         }
         if !self.is_open() {
-            let edited = match &decision.verdict {
-                Verdict::Approve { arguments } => arguments.as_ref(),
-                _ => None,
+            let is_same = match &decision.verdict {
+                Verdict::Approve { arguments } => self.edited_arguments == *arguments,
+                Verdict::Deny { reason } => reason.is_none() || self.reason == *reason,
+                Verdict::Cancel => true,
             };
-            return match self.state == state && self.edited_arguments.as_ref() == edited {
+            return match self.state == state && is_same {
                 true => Ok(()),
                 false => Err(ConversationError::ApprovalDecided { state: self.state }),
             };

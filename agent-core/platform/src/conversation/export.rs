@@ -1,6 +1,6 @@
 //! Export of threads: text in pieces, so that a thread of any size takes the memory of a page.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use serde_json::json;
 use super::{
     Approval, ConversationError, Conversations, Feedback, Node, NodeId, NodeMessage, NodePage, NodeQuery,
     NodeRole, NodeSelection, NodeStatus, Run, RunFilter, Thread, ThreadFilter, ThreadKey, ThreadOwner,
+    VisitorNodes,
 };
 
 /// Number of nodes, runs and threads that are read at once.
@@ -27,33 +28,6 @@ pub enum ExportFormat {
     Json,
     /// The path to the head as a Markdown document.
     Markdown,
-}
-
-/// Selection of the nodes that a visitor sees in an own thread, parents before children.
-#[derive(Debug, Default)]
-pub struct VisitorNodes {
-    /// Closest shown ancestors of the hidden nodes.
-    hidden: HashMap<NodeId, Option<NodeId>>,
-}
-
-impl VisitorNodes {
-    /// Adds a node that is not passed to [`show`](Self::show), such as one of an earlier page. `ancestor` is the closest node
-    /// from it to the root that is shown.
-    pub fn add_hidden(&mut self, node: NodeId, ancestor: Option<NodeId>) {
-        self.hidden.insert(node, ancestor);
-    }
-
-    /// Returns the node, below the closest ancestor that is shown; `None` if the node is hidden.
-    pub fn show(&mut self, mut node: Node) -> Option<Node> {
-        if let Some(ancestor) = node.parent_id.as_ref().and_then(|parent| self.hidden.get(parent)) {
-            node.parent_id.clone_from(ancestor);
-        }
-        if node.message.role().is_shown_to_visitors(node.origin) {
-            return Some(node);
-        }
-        self.hidden.insert(node.id, node.parent_id);
-        None
-    }
 }
 
 /// Part of an export that is read next.
@@ -77,7 +51,6 @@ pub struct ThreadExport {
     now: Timestamp,
     part: Part,
     cursor: Option<String>,
-    visitor_nodes: VisitorNodes,
     /// True until the current list has an element.
     is_first: bool,
 }
@@ -95,19 +68,8 @@ impl ThreadExport {
         now: Timestamp,
     ) -> Result<Option<Self>, ConversationError> {
         let Some(thread) = store.thread(&key).await? else { return Ok(None) };
-        let (part, cursor, visitor_nodes) = (Part::Head, None, VisitorNodes::default());
-        Ok(Some(Self {
-            store,
-            key,
-            thread,
-            format,
-            audience,
-            now,
-            part,
-            cursor,
-            visitor_nodes,
-            is_first: true,
-        }))
+        let (part, cursor) = (Part::Head, None);
+        Ok(Some(Self { store, key, thread, format, audience, now, part, cursor, is_first: true }))
     }
 
     /// Returns the thread.
@@ -173,7 +135,12 @@ impl ThreadExport {
         self.cursor = next_cursor;
         Ok(match self.audience {
             Audience::Trusted => nodes,
-            Audience::Visitor => nodes.into_iter().filter_map(|node| self.visitor_nodes.show(node)).collect(),
+            Audience::Visitor => {
+                let links =
+                    self.store.links(&self.key).await?.ok_or(ConversationError::ThreadNotFound)?.links;
+                let visitor_nodes = VisitorNodes::new(&links);
+                nodes.into_iter().filter_map(|node| visitor_nodes.show(node)).collect()
+            }
         })
     }
 
@@ -207,7 +174,6 @@ impl ThreadExport {
         if self.cursor.is_none() {
             out.push_str(after);
             (self.part, self.is_first) = (next, true);
-            self.visitor_nodes = VisitorNodes::default();
         }
         out
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use agent_core::message::{Message, Role};
 
 use super::tree;
-use super::{ConversationError, NewNode, NodeId, NodeLink, NodeOrigin, NodeRole, RunTriggerKind};
+use super::{ConversationError, NewNode, NodeId, NodeIds, NodeLink, NodeOrigin, NodeRole, RunTriggerKind};
 
 mod choice;
 mod envelope;
@@ -49,6 +49,8 @@ pub struct MergeInput<'l> {
     /// Positions of the nodes of any path of the thread, root first. The path of the prompt is found with less work if it has
     /// the same beginning.
     pub known_path: &'l [u32],
+    /// Ids of the nodes. With them, an id that no node has is found out with less work.
+    pub ids: Option<&'l NodeIds>,
     /// The thread's head.
     pub head: Option<NodeId>,
     /// The request's messages. Those that become nodes are copied.
@@ -100,10 +102,11 @@ impl Merged {
 /// [`ConversationError::NodeNotFound`] if `parent` names a node that does not exist, [`ConversationError::Invalid`] for
 /// a new root without a message.
 pub fn merge(input: MergeInput<'_>) -> Result<Merged, ConversationError> {
-    let MergeInput { links, known_path, head, messages, envelope, parent, pending_calls, is_visitor } = input;
+    let MergeInput { links, known_path, ids, head, messages, envelope, parent, pending_calls, is_visitor } =
+        input;
     let is_instruction = |message: &Arc<Message>| matches!(message.role, Role::System | Role::Developer);
     let (instructions, messages): (Vec<_>, Vec<_>) = messages.into_iter().partition(is_instruction);
-    let choice = if is_next_alone(links, &messages, &envelope, &parent) {
+    let choice = if is_next_alone(links, ids, &messages, &envelope, &parent) {
         let head = head.and_then(|head| tree::find(links, &head));
         Choice::new(head, messages, RunTriggerKind::Chat)
     } else {
@@ -130,6 +133,7 @@ pub fn merge(input: MergeInput<'_>) -> Result<Merged, ConversationError> {
 /// tables of all nodes.
 fn is_next_alone(
     links: &[NodeLink],
+    ids: Option<&NodeIds>,
     messages: &[Arc<Message>],
     envelope: &Envelope,
     parent: &ParentChoice,
@@ -142,12 +146,13 @@ fn is_next_alone(
     };
     message.role == Role::User
         && *parent == ParentChoice::Unspecified
-        && [message.id.as_deref(), edited].into_iter().flatten().all(|id| !is_known(links, id))
+        && [message.id.as_deref(), edited].into_iter().flatten().all(|id| !is_known(links, ids, id))
 }
 
 /// Returns true if a node has this id, or had it at the client.
-fn is_known(links: &[NodeLink], id: &str) -> bool {
-    links.iter().any(|link| link.id.as_str() == id || link.client_id.as_deref() == Some(id))
+fn is_known(links: &[NodeLink], ids: Option<&NodeIds>, id: &str) -> bool {
+    ids.is_none_or(|ids| ids.may_have(links, id))
+        && links.iter().any(|link| link.id.as_str() == id || link.client_id.as_deref() == Some(id))
 }
 
 /// Continues the path to a node with new messages of the owner, for a run whose tool calls have waited for decisions.
@@ -162,7 +167,7 @@ pub fn continue_head(
     messages: Vec<Arc<Message>>,
 ) -> Result<Merged, ConversationError> {
     let at = tree::find(links, head).ok_or_else(|| ConversationError::NodeNotFound(head.to_string()))?;
-    let is_new = |message: &Arc<Message>| message.id.as_deref().is_none_or(|id| !is_known(links, id));
+    let is_new = |message: &Arc<Message>| message.id.as_deref().is_none_or(|id| !is_known(links, None, id));
     let new: Vec<Arc<Message>> = messages.into_iter().filter(is_new).collect();
     let Choice { messages, origins, .. } = Choice::new(Some(at), new, RunTriggerKind::Resume);
     let nodes = chain(Some(head.clone()), messages.into_iter().map(Arc::unwrap_or_clone).zip(origins));

@@ -354,6 +354,8 @@ pub struct NodeLink {
     pub role: NodeRole,
     /// State of the content.
     pub status: NodeStatus,
+    /// Author.
+    pub origin: NodeOrigin,
     /// Hash of role and content.
     pub hash: ContentHash,
 }

@@ -32,6 +32,9 @@ pub fn select_nodes(
             let at = tree.find(id).ok_or_else(|| ConversationError::NodeNotFound(id.to_string()))?;
             tree.path(Some(at))
         }
+        NodeSelection::Positions(seqs) => {
+            seqs.iter().filter_map(|seq| NodeLink::index(links, *seq)).collect()
+        }
     };
     let after = query.cursor.as_deref().map(parse_number_cursor).transpose()?;
     let start = selected.partition_point(|at| after.is_some_and(|after| i64::from(links[*at].seq) <= after));

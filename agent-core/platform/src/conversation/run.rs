@@ -1,5 +1,6 @@
 //! Runs: executions of an agent in a thread, with their states and the steps between them.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use agent_core::event::{Audience, Id, RunOutcome};
@@ -115,6 +116,9 @@ pub struct RunContext {
     /// Format of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_format: Option<Arc<ResponseFormat>>,
+    /// Limit on the answer of each model call, in tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<NonZeroU32>,
 }
 
 impl RunContext {

@@ -20,6 +20,14 @@ pub struct RunKey {
     pub id: RunId,
 }
 
+impl Run {
+    /// Returns true if the log of the run can be read at `now`: the run is live, or its log is still kept.
+    pub fn has_log(&self, now: Timestamp) -> bool {
+        let is_kept = self.events.count > 0 && self.events.until.is_some_and(|until| until > now);
+        self.state.is_live() || is_kept
+    }
+}
+
 /// The current time, and the time until which logs that end now are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunClock {

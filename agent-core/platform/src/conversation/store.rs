@@ -363,6 +363,8 @@ pub enum NodeSelection {
     },
     /// All nodes, in the order in which they were stored.
     Tree,
+    /// The nodes at these positions, which ascend; without those that do not exist.
+    Positions(Vec<u32>),
 }
 
 impl Default for NodeSelection {

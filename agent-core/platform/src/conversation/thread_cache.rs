@@ -13,6 +13,7 @@ use agent_core::ids::{RunId, ThreadId, UserId};
 use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
 
 use super::context::ThreadContexts;
+use super::node_ids::{NODE_ID_HASHES_BYTES, NodeIds};
 use super::{
     BegunRun, ConversationError, Conversations, EndedRun, MAX_PAGE_NODES, Merged, Node, NodeContent, NodeId,
     NodeLink, NodeMessage, NodeOrigin, PathContexts, Thread, ThreadKey, ThreadOwner, ThreadPath,
@@ -52,6 +53,7 @@ pub struct LoadedThread {
     messages: Vec<CachedMessage>,
     contexts: ThreadContexts,
     path: PromptPath,
+    ids: NodeIds,
     /// Approximate size in bytes, without the contexts.
     bytes: usize,
     /// Number of removals from the cache when the thread was loaded.
@@ -172,7 +174,7 @@ impl ThreadCache {
 impl CacheState {
     fn insert(&mut self, key: &ThreadKey, loaded: LoadedThread) {
         let added_bytes: usize = loaded.path.added_messages().iter().map(shared_message_bytes).sum();
-        let bytes = loaded.bytes + loaded.contexts.bytes() + added_bytes;
+        let bytes = loaded.bytes + loaded.contexts.bytes() + loaded.path.paired_bytes() + added_bytes;
         self.threads.insert_sized(&key.company, table_key(key), loaded, bytes);
     }
 }
@@ -201,6 +203,11 @@ impl LoadedThread {
     /// Returns the identity of all nodes, in the order in which they were stored.
     pub fn links(&self) -> &[NodeLink] {
         &self.links
+    }
+
+    /// Returns the ids of all nodes. A thread in the cache keeps them for its later turns.
+    pub fn ids(&self) -> &NodeIds {
+        &self.ids
     }
 
     /// Returns the positions of the nodes on the latest path that was [read](Self::read_path), root first.
@@ -240,6 +247,12 @@ impl LoadedThread {
     /// to it, or to a copy while this one is in use.
     pub fn prompt(&mut self, merged: &Merged) -> Arc<Vec<Arc<Message>>> {
         self.path.prompt(&merged.instructions, merged.new_messages())
+    }
+
+    /// Returns true if messages need no repair of their tool calls. Of those of the latest [`prompt`](Self::prompt), only the
+    /// messages are looked at that no prompt before had.
+    pub fn is_paired(&mut self, messages: &Arc<Vec<Arc<Message>>>) -> bool {
+        self.path.is_paired(messages)
     }
 
     /// Returns the messages of the path that was [read](Self::read_path).
@@ -337,6 +350,7 @@ impl LoadedThread {
         self.thread = Some(thread.clone());
         self.bytes += added.iter().map(link_bytes).sum::<usize>();
         self.links.extend_from_slice(added);
+        self.ids.add(added);
         // The end of the turn's run adds its context.
         if self.contexts.remove(turn) {
             self.path.remove_turn(turn, &self.links);
@@ -369,6 +383,7 @@ fn link_bytes(link: &NodeLink) -> usize {
     let client_id = link.client_id.as_ref().map_or(0, String::len);
     size_of::<NodeLink>()
         + PATH_NODE_BYTES
+        + NODE_ID_HASHES_BYTES
         + 2 * OVERHEAD_BYTES
         + link.id.as_str().len()
         + client_id

@@ -137,7 +137,7 @@ impl<'l> Tree<'l> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use crate::conversation::{ContentHash, NodeRole, NodeStatus};
+    use crate::conversation::{ContentHash, NodeOrigin, NodeRole, NodeStatus};
 
     use super::*;
 
@@ -151,6 +151,7 @@ pub(super) mod tests {
             turn_id: seq.to_string().into(),
             role: NodeRole::User,
             status: NodeStatus::Complete,
+            origin: NodeOrigin::default(),
             hash: ContentHash::default(),
         };
         parents.iter().enumerate().map(link).collect()

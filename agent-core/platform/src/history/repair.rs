@@ -12,6 +12,7 @@ use std::sync::Arc;
 use serde::de::IgnoredAny;
 
 use super::MAX_ID_BYTES;
+use crate::conversation::is_paired;
 use agent_core::message::{Content, Message, Role, ToolCall};
 
 /// Result inserted for a tool call that has none.
@@ -27,36 +28,10 @@ pub(crate) const MISSING_TOOL_RESULT: &str = "no result: the tool call was inter
 ///
 /// The list of a valid conversation stays shared, and otherwise the messages that need no change.
 pub fn repair_shared(messages: Arc<Vec<Arc<Message>>>) -> Arc<Vec<Arc<Message>>> {
-    match is_valid(&messages) {
+    match is_paired(&messages) {
         true => messages,
         false => Arc::new(repair(Arc::unwrap_or_clone(messages))),
     }
-}
-
-/// Returns true if [`repair`] would change nothing.
-fn is_valid(messages: &[Arc<Message>]) -> bool {
-    let (mut remaining, mut call_ids) = (messages.iter(), HashSet::new());
-    while let Some(message) = remaining.next() {
-        let calls = &message.tool_calls;
-        let has_place = match message.role {
-            Role::Tool => false,
-            Role::Assistant => true,
-            _ => calls.is_empty(),
-        };
-        let is_empty = calls.is_empty() && message.content.is_empty();
-        if !has_place || is_empty || message.tool_call_id.is_some() {
-            return false;
-        }
-        for call in calls {
-            let is_result = |result: &Arc<Message>| {
-                result.role == Role::Tool && result.tool_call_id.as_ref() == Some(&call.id)
-            };
-            if !call_ids.insert(call.id.as_str()) || !remaining.next().is_some_and(is_result) {
-                return false;
-            }
-        }
-    }
-    true
 }
 
 /// Repairs a list as [`repair_shared`] does. A valid conversation is returned unchanged.

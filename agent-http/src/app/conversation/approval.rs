@@ -61,7 +61,8 @@ impl App {
         }
     }
 
-    /// Checks the arguments of a verdict against the schema of the tool.
+    /// Checks the arguments of a verdict about an open question against the schema of the tool. Those of a decided one are
+    /// compared with the decision, so that the same decision is the same after a change of the tool.
     ///
     /// # Errors
     /// 400 for arguments that do not conform.
@@ -72,6 +73,9 @@ impl App {
         verdict: &Verdict,
     ) -> Result<(), HttpError> {
         let Verdict::Approve { arguments: Some(arguments) } = verdict else { return Ok(()) };
+        if approval.state != ApprovalState::Open {
+            return Ok(());
+        }
         let context = ExecutionContext {
             company_id: principal.company_id.clone(),
             user_id: principal.user_id.clone(),

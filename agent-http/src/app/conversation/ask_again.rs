@@ -96,7 +96,7 @@ impl StoredTurn {
         let end = RunEnd::Finished { result: None, outcome: Some(outcome), usage: Vec::new() };
         let events = EventStream::new(ids, stream::iter([Ok(SourceEvent::End(end))]));
         let events = events.for_audience(principal.caller.audience());
-        Ok((events.into(), Box::new(EndedRunRecorder { turn_id: waiting.turn_id.clone() })))
+        Ok((events.into(), Box::new(ReplayRecorder { turn_id: waiting.turn_id.clone() })))
     }
 }
 
@@ -110,12 +110,12 @@ fn whole_log(ids: &RunIds, outcome: &RunOutcome) -> LogEnd {
     LogEnd { chunks: log.take().into_iter().collect(), ..LogEnd::default() }
 }
 
-/// Recorder of a run whose end is stored already.
-struct EndedRunRecorder {
-    turn_id: RunId,
+/// Recorder of a run whose events are stored already, or are stored by the task that has the run.
+pub(super) struct ReplayRecorder {
+    pub(super) turn_id: RunId,
 }
 
-impl RunRecorder for EndedRunRecorder {
+impl RunRecorder for ReplayRecorder {
     fn turn_id(&self) -> Option<RunId> {
         Some(self.turn_id.clone())
     }

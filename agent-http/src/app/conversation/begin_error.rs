@@ -3,6 +3,7 @@
 use agent_core::turn::TurnError;
 use agent_platform::conversation::{ConversationError, Decision, NewNode, Run};
 
+use super::error::events_path;
 use crate::error::HttpError;
 
 /// Error that prevents a run from beginning.
@@ -16,6 +17,10 @@ pub(super) enum BeginError {
         run: Box<Run>,
         decisions: Vec<Decision>,
         results: Vec<NewNode>,
+    },
+    /// The results of the request are stored already, and this run answers them.
+    Repeated {
+        run: Box<Run>,
     },
 }
 
@@ -32,6 +37,9 @@ impl From<BeginError> for HttpError {
             BeginError::Turn(error) => error.into(),
             BeginError::Request(error) => error,
             BeginError::StillWaiting { run, .. } => ConversationError::InterruptsOpen { run }.into(),
+            BeginError::Repeated { run } => {
+                HttpError::conflict("the results were sent before").with_location(&events_path(&run.id))
+            }
         }
     }
 }

@@ -72,7 +72,7 @@ fn interrupts_open(run: &Run) -> HttpError {
 }
 
 /// Returns the error of a request with the id of this run.
-pub(super) fn used_run_id(run: &Run) -> HttpError {
+fn used_run_id(run: &Run) -> HttpError {
     HttpError::conflict("this runId was already used")
         .with_location(&events_path(&run.id))
         .with_member("run", json!({"id": run.id, "state": run.state}))

@@ -16,7 +16,7 @@ use crate::error::{Code, HttpError};
 use crate::shutdown::ShutdownStage;
 
 /// Maximum number of readers of a run in a process.
-pub(crate) const MAX_RUN_READERS: usize = 32;
+const MAX_RUN_READERS: usize = 32;
 /// Time between two polls of the log of a run in another process.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Time for which a signal marks a run of another process as watched.
@@ -164,6 +164,12 @@ impl LogReader {
 pub(crate) fn log_gone() -> HttpError {
     let detail = "the events of the run are not kept any more; the thread has its messages";
     HttpError::new(Code::RunLogGone, detail)
+}
+
+/// Returns the error of a reader of a run that has as many readers as it may have.
+pub(crate) fn too_many_readers() -> HttpError {
+    let detail = format!("the run has {MAX_RUN_READERS} readers, which is the maximum");
+    HttpError::new(Code::RateLimited, detail)
 }
 
 fn damaged(run: &Run) -> ConversationError {

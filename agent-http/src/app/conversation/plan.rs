@@ -50,6 +50,7 @@ pub(super) fn run_context(turn: &TurnRequest, continues: Option<&Run>) -> RunCon
         todo_list_id: turn.todo_list_id.clone().or(continued.todo_list_id),
         timezone: turn.timezone.clone().or(continued.timezone),
         response_format: turn.response_format.clone().or(continued.response_format),
+        max_output_tokens: turn.max_output_tokens.or(continued.max_output_tokens),
     }
 }
 
@@ -145,7 +146,7 @@ impl RunPlan {
     ) -> (BeginRun, RunStart) {
         let service = &app.conversations;
         let thread_info = self.thread_info(turn);
-        let RunContext { todo_list_id, timezone, response_format } = self.context.clone();
+        let RunContext { todo_list_id, timezone, response_format, max_output_tokens } = self.context.clone();
         let start = RunStart {
             app: app.clone(),
             principal: principal.clone(),
@@ -154,6 +155,7 @@ impl RunPlan {
                 todo_list_id,
                 timezone,
                 response_format,
+                max_output_tokens,
                 can_suspend: true,
                 is_stored: true,
                 sent_context: self.sent_context.text.clone(),

@@ -52,16 +52,17 @@ impl StoredTurn {
             queued.filter(|_| !is_waiting).and_then(|next| append_queued(links, known_path, head, next));
         let merged = match appended {
             Some(merged) => merged,
-            None => self.place(turn, links, known_path, thread, open_run.as_ref(), &key)?,
+            None => self.place(turn, &loaded, open_run.as_ref(), &key)?,
         };
         check_capacity(links, &merged)?;
         let version = thread.map_or(0, |thread| thread.version);
         let sent_context = ContextSlot::new(&merged, links);
         let continues = open_run.filter(|_| is_waiting || merged.trigger == RunTriggerKind::Tools);
         let messages = self.prompt(turn, &key, &merged, &mut loaded).await?;
-        app.conversations.threads.keep(&key, loaded);
         // The results of decided calls come before the repair.
-        let messages = if is_waiting { messages } else { repair_shared(messages) };
+        let needs_repair = !is_waiting && !loaded.is_paired(&messages);
+        app.conversations.threads.keep(&key, loaded);
+        let messages = if needs_repair { repair_shared(messages) } else { messages };
         // A run that waits gets the results of its calls before the model is asked.
         if !is_waiting && !expects_answer(&messages) {
             return Err(BeginError::Request(self.nothing_to_answer()));
@@ -96,18 +97,17 @@ impl StoredTurn {
         }
     }
 
-    /// Places the request's messages in the tree, of which a path is known. `open_run` is the run whose calls wait. Decisions
+    /// Places the request's messages in the tree of their thread. `open_run` is the run whose calls wait. Decisions
     /// continue the branch of their run, whichever is shown.
     pub(super) fn place(
         &self,
         turn: &TurnRequest,
-        links: &[NodeLink],
-        known_path: &[u32],
-        thread: Option<&Thread>,
+        loaded: &LoadedThread,
         open_run: Option<&Run>,
         key: &ThreadKey,
     ) -> Result<Merged, BeginError> {
-        let head = thread.and_then(|thread| thread.head.clone());
+        let (links, known_path) = (loaded.links(), loaded.path());
+        let head = loaded.thread().and_then(|thread| thread.head.clone());
         let pending_calls = open_run.map(Run::pending_calls).unwrap_or_default();
         let messages = self.messages_to_merge(turn, pending_calls);
         let waiting = open_run.filter(|run| run.state == RunState::Waiting);
@@ -116,6 +116,7 @@ impl StoredTurn {
             None => merge(MergeInput {
                 links,
                 known_path,
+                ids: Some(loaded.ids()),
                 head,
                 messages,
                 envelope: self.fields.envelope.clone(),

@@ -125,7 +125,7 @@ impl StoredTurn {
         }
         let threads = &app.conversations.threads;
         let loaded = threads.load(&*self.store, key).await?;
-        let placed = self.place(turn, loaded.links(), loaded.path(), loaded.thread(), None, key);
+        let placed = self.place(turn, &loaded, None, key);
         let next = placed.ok().filter(|merged| is_next_message(&loaded, merged));
         threads.keep(key, loaded);
         Ok(next)

@@ -62,7 +62,7 @@ impl StoredTurn {
             awaits_caller |=
                 app.may_decide(principal, &owner, approval).await.map_err(BeginError::Request)?;
         }
-        let placed = self.place(turn, loaded.links(), loaded.path(), loaded.thread(), Some(&run), &key)?;
+        let placed = self.place(turn, loaded, Some(&run), &key)?;
         let (results, other): (Vec<NewNode>, Vec<NewNode>) =
             placed.nodes.into_iter().partition(|node| node.message.role() == NodeRole::Tool);
         let is_complete = match self.fields.resume.is_empty() {

@@ -2,9 +2,9 @@
 //! the run while the backend starts.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use agent_core::event::RunIds;
+use agent_core::event::{EventStream, RunIds};
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::{ConversationSettings, OnBusy};
@@ -17,7 +17,6 @@ use agent_platform::run_registry::RunIdClaim;
 
 use super::super::App;
 use super::begin_error::BeginError;
-use super::error::used_run_id;
 use super::starting_client::StartingClient;
 use super::stored_run_recorder::StoredRunRecorder;
 use super::stored_turn::{StoredTurn, thread_key};
@@ -150,25 +149,32 @@ impl StoredTurn {
         turn: TurnRequest,
         chosen_id: Option<ChosenRunId>,
     ) -> Result<(RunSource, Box<dyn RunRecorder>), HttpError> {
-        let claim = match chosen_id {
-            Some(chosen_id) => Some(self.claim_run_id(app, principal, &turn, chosen_id).await?),
-            None => None,
-        };
         let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
-        let error = match self.begin(app, principal, turn).await {
+        let is_collected = turn.whole_delivery.is_some();
+        let claim = match chosen_id {
+            Some(chosen_id) => self.claim_run_id(app, principal, &turn, chosen_id).await.map(Some),
+            None => Ok(None),
+        };
+        let (claim, begun) = match claim {
+            Ok(claim) => (claim, self.begin(app, principal, turn).await),
+            Err(error) => (None, Err(self.or_repeated(app, principal, &turn, error).await)),
+        };
+        let answer = match begun {
             Ok((events, recorder)) => return Ok((events, Box::new(recorder))),
             Err(BeginError::StillWaiting { run, .. }) => {
                 match self.ask_again(app, principal, ids, &run).await {
                     Ok(ended) => return Ok(ended),
-                    Err(error) => error,
+                    Err(error) => Err(error),
                 }
             }
-            Err(error) => error.into(),
+            // No run has the id of this request.
+            Err(BeginError::Repeated { run }) => self.answer_again(app, principal, *run, is_collected).await,
+            Err(error) => Err(error.into()),
         };
         if let Some(claim) = claim {
             claim.release().await;
         }
-        Err(error)
+        answer
     }
 
     async fn claim_run_id(
@@ -177,14 +183,15 @@ impl StoredTurn {
         principal: &Principal,
         turn: &TurnRequest,
         chosen_id: ChosenRunId,
-    ) -> Result<RunIdClaim, HttpError> {
-        if let Some(claim) = chosen_id.claim(&app.runs, principal, &turn.run_id).await? {
+    ) -> Result<RunIdClaim, BeginError> {
+        let claim = chosen_id.claim(&app.runs, principal, &turn.run_id).await;
+        if let Some(claim) = claim.map_err(|error| BeginError::Request(error.into()))? {
             return Ok(claim);
         }
         let owner = thread_key(principal, turn).thread_owner();
         Err(match self.store.run(&owner, &turn.run_id).await? {
-            Some(run) => used_run_id(&run),
-            None => HttpError::conflict("this runId was already used"),
+            Some(run) => ConversationError::RunIdUsed { run: Box::new(run) }.into(),
+            None => BeginError::Request(HttpError::conflict("this runId was already used")),
         })
     }
 
@@ -197,11 +204,7 @@ impl StoredTurn {
         let accepted = app.conversations.observers.now();
         let mut attempts = 1;
         loop {
-            let begun = match self.plan(app, principal, &turn, BeginOrder::AfterQueue, None).await {
-                Ok(plan) => plan.begin(app, principal, &turn, self, accepted).await,
-                Err(error) => Err(error),
-            };
-            match begun {
+            match self.try_begin(app, principal, &turn, accepted).await {
                 Err(BeginError::Store(ConversationError::ThreadBusy { .. }))
                     if attempts < MAX_BEGIN_ATTEMPTS && self.fields.on_busy == Some(OnBusy::Queue) =>
                 {
@@ -245,6 +248,27 @@ impl StoredTurn {
                 begun => return begun.map(|(events, recorder)| (events.into(), recorder)),
             }
         }
+    }
+
+    /// Plans the run and begins it.
+    ///
+    /// # Errors
+    /// [`BeginError::Repeated`] if it cannot begin since the thread has its results.
+    async fn try_begin(
+        &self,
+        app: &Arc<App>,
+        principal: &Principal,
+        turn: &TurnRequest,
+        accepted: Instant,
+    ) -> Result<(EventStream, StoredRunRecorder), BeginError> {
+        let error = match self.plan(app, principal, turn, BeginOrder::AfterQueue, None).await {
+            Ok(plan) => match plan.begin(app, principal, turn, self, accepted).await {
+                Err(error @ BeginError::Store(_)) => error,
+                begun => return begun,
+            },
+            Err(error) => error,
+        };
+        Err(self.or_repeated(app, principal, turn, error).await)
     }
 
     /// Returns the messages of the run's prompt; `None` if the run cannot begin now.

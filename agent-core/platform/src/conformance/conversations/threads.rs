@@ -233,6 +233,7 @@ pub(super) async fn paths_and_trees_are_read_in_pages(store: &dyn Conversations)
         (NodeSelection::Path { at: None }, vec!["0", "1", "2", "branch"]),
         (NodeSelection::Path { at: Some(all[4].id.clone()) }, vec!["0", "1", "2", "3", "4"]),
         (NodeSelection::Tree, vec!["0", "1", "2", "3", "4", "5", "6", "branch"]),
+        (NodeSelection::Positions(vec![1, 3, 6, 99]), vec!["1", "3", "6"]),
     ];
     for (select, expected) in paths {
         for limit in [1, 2, 3, 5, 8, 500] {

@@ -34,6 +34,7 @@ impl StoredTree {
             turn_id: turn.into(),
             role: node.message.role(),
             status: node.status,
+            origin: node.origin,
             hash: node.message.hash(),
         });
         self.messages.push(node.message);
@@ -77,7 +78,9 @@ impl StoredTree {
         // That of any node: of the same branch or of another one.
         let any = links.len().checked_sub(1).map(|last| last / 2);
         let known_path = &tree::path_positions(links, any, &[]);
-        merge(MergeInput { links, known_path, head, messages, envelope, parent, pending_calls, is_visitor })
+        let input =
+            MergeInput { messages, envelope, parent, pending_calls, is_visitor, ..MergeInput::default() };
+        merge(MergeInput { links, known_path, head, ..input })
     }
 
     /// Returns role and text of the prompt's messages.

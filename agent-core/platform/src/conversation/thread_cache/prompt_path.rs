@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agent_core::ids::RunId;
 use agent_core::message::Message;
 
+use super::super::pairing::{PairedPrefix, is_paired};
 use super::super::{NodeLink, NodeRole};
 
 /// Size of a node on the path, in bytes.
@@ -22,6 +23,8 @@ pub(super) struct PromptPath {
     message_counts: Vec<usize>,
     /// Messages of the nodes, with their contexts, and after them those that the latest prompt had in addition.
     messages: Arc<Vec<Arc<Message>>>,
+    /// Beginning of these messages that is known to be paired.
+    paired: PairedPrefix,
 }
 
 impl PromptPath {
@@ -60,6 +63,21 @@ impl PromptPath {
         let count = messages.len();
         self.seqs.push(seq);
         self.message_counts.push(count);
+    }
+
+    /// Returns true if the calls and results of a prompt are paired. Of the messages of the latest prompt, only those are looked
+    /// at that no prompt before had.
+    pub(super) fn is_paired(&mut self, messages: &Arc<Vec<Arc<Message>>>) -> bool {
+        let count = self.message_count();
+        match Arc::ptr_eq(messages, &self.messages) {
+            true => self.paired.extend(messages, count),
+            false => is_paired(messages),
+        }
+    }
+
+    /// Returns the approximate size of what is known of the pairing, in bytes.
+    pub(super) fn paired_bytes(&self) -> usize {
+        self.paired.bytes()
     }
 
     fn message_count(&self) -> usize {
@@ -102,6 +120,7 @@ impl PromptPath {
         self.seqs.truncate(kept_len);
         self.message_counts.truncate(kept_len);
         let message_count = self.message_count();
+        self.paired.truncate(message_count);
         if let Some(messages) = Arc::get_mut(&mut self.messages) {
             messages.truncate(message_count);
         }
@@ -111,7 +130,7 @@ impl PromptPath {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conversation::{ContentHash, NodeStatus};
+    use crate::conversation::{ContentHash, NodeOrigin, NodeStatus};
 
     /// Returns the links of a chain of two turns, a message without an answer and one turn more: u0 a1 u2 a3 u4 u5 a6.
     fn links() -> Vec<NodeLink> {
@@ -126,6 +145,7 @@ mod tests {
             turn_id: turn.into(),
             role,
             status: NodeStatus::Complete,
+            origin: NodeOrigin::default(),
             hash: ContentHash::default(),
         };
         (0..).zip(roles.zip(turns)).map(link).collect()

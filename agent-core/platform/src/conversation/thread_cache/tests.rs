@@ -7,11 +7,11 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 
 use super::*;
 use crate::conformance::conversations::support;
-use crate::conversation::tree;
 use crate::conversation::{
     BeginRun, DeleteFilter, EndRun, Envelope, ForkThread, MemoryConversations, MergeInput, Merged, NewNode,
     NodeId, NodeStatus, SentContext, ThreadLinks, ThreadPatch, merge,
 };
+use crate::conversation::{is_paired, tree};
 
 const NEXT: &str = "next";
 
@@ -71,6 +71,7 @@ impl<'s> Process<'s> {
         let input = MergeInput {
             links: loaded.links(),
             known_path: loaded.path(),
+            ids: Some(loaded.ids()),
             head: loaded.thread().and_then(|thread| thread.head.clone()),
             messages: vec![Arc::new(Message::user(NEXT))],
             envelope: Envelope::Message,
@@ -81,6 +82,9 @@ impl<'s> Process<'s> {
         let plain = merged.prompt(loaded.path_messages());
         let messages = loaded.prompt(&merged);
         assert_eq!(*messages, plain);
+        assert_eq!(loaded.is_paired(&messages), is_paired(&plain));
+        let ids = loaded.links().iter().flat_map(|link| [Some(link.id.as_str()), link.client_id.as_deref()]);
+        assert!(ids.flatten().all(|id| loaded.ids().may_have(loaded.links(), id)));
         self.cache.keep(key, loaded);
         self.use_prompt(&messages);
         (messages, merged, is_cached)

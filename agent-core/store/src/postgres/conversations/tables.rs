@@ -331,6 +331,7 @@ fn link_columns(row: &Row) -> LinkColumns<'_> {
         role: row.get(5),
         status: row.get(6),
         sha: row.get(7),
+        origin: row.get(8),
     }
 }
 

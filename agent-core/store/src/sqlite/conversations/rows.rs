@@ -76,7 +76,7 @@ impl ConversationTables<'_> {
     pub(super) fn path(&self, key: &ThreadKey) -> Result<Option<ThreadPath>, TableError> {
         let Some((n, thread)) = self.thread(key)? else { return Ok(None) };
         let mut statement = self.0.prepare_cached(&format!(
-            "SELECT {}, origin, body FROM nodes WHERE thread = ?1 ORDER BY seq DESC",
+            "SELECT {}, body FROM nodes WHERE thread = ?1 ORDER BY seq DESC",
             LinkColumns::NAMES
         ))?;
         let mut rows = statement.query([n])?;
@@ -89,8 +89,8 @@ impl ConversationTables<'_> {
             let is_head = head.take_if(|head| head.as_str() == columns.id).is_some();
             if is_head || parent == Some(columns.seq) {
                 parent = columns.parent;
-                let LinkColumns { seq, id, role, status, .. } = columns;
-                let (origin, body) = (text(row, 8)?, text(row, 9)?);
+                let LinkColumns { seq, id, role, status, origin, .. } = columns;
+                let body = text(row, 9)?;
                 contents.push(ContentColumns { seq, id, role, status, origin, body }.parse()?);
             }
             let link = columns.parse(links.last())?;
@@ -408,6 +408,7 @@ fn link_columns<'r>(row: &'r Row<'_>) -> Result<LinkColumns<'r>, TableError> {
         role: text(row, 5)?,
         status: text(row, 6)?,
         sha: text(row, 7)?,
+        origin: text(row, 8)?,
     })
 }
 

@@ -57,6 +57,11 @@ fn a_message_alone_with_a_new_id_needs_no_walk() {
         assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3"]), "{envelope:?}");
         assert_eq!(merged.nodes[0].client_id.as_deref(), Some("new"));
     }
+    // With the ids of the nodes, the same is known without a look at the nodes.
+    let ids = NodeIds::default();
+    for (id, is_known) in [("new", true), ("new", false), (tree.links[0].id.as_str(), true)] {
+        assert_eq!(ids.may_have(&tree.links, id), is_known, "the first one is looked up: {id}");
+    }
     // The next one with this id is an edit.
     tree.chat(message("known", "u3", &ui(None)), "a3");
     for envelope in [Envelope::Messages, ui(None), ui(Some("known"))] {

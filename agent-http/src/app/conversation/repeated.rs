@@ -1,0 +1,248 @@
+//! Results of the client's calls that are sent again, since the response to the first request was lost. They are answered as
+//! the first time: by the log of the run that has them.
+
+use std::collections::HashSet;
+
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::event::{Event, EventStream, RunIds, SourceEvent};
+use agent_core::message::{Message, Role};
+use agent_core::request::{Principal, TurnRequest};
+use agent_platform::conversation::{
+    ContentHash, ConversationError, MAX_PAGE_NODES, NodeContent, NodeId, NodeLink, NodeOrigin, NodeRole,
+    NodeStatus, Run, RunFilter, RunKey, RunState, ThreadKey, ThreadOwner,
+};
+use agent_platform::history::is_missing_result;
+use futures_util::{StreamExt, stream};
+
+use super::super::App;
+use super::ask_again::ReplayRecorder;
+use super::begin_error::BeginError;
+use super::log_reader::{LogReader, log_gone, too_many_readers};
+use super::stored_turn::{StoredTurn, thread_key};
+use crate::error::{Code, HttpError};
+use crate::stream::{RunRecorder, RunSource};
+
+/// Number of a thread's latest runs that are searched for results.
+const MAX_SEARCHED_RUNS: usize = 8;
+
+/// Results that a thread has of the calls whose results a request brings.
+enum EarlierResults {
+    /// The same ones.
+    Same {
+        /// The run that has them.
+        run: Box<Run>,
+        /// True if they are results of the run's own calls, which it got while it waited for decisions.
+        is_own: bool,
+    },
+    /// Another result of one of the calls.
+    Other,
+}
+
+impl StoredTurn {
+    /// Returns the error of a request that was refused for `error`; if its results are stored already,
+    /// [`BeginError::Repeated`] with the run that answers them, or 409 if one of them differs.
+    pub(super) async fn or_repeated(
+        &self,
+        app: &App,
+        principal: &Principal,
+        turn: &TurnRequest,
+        error: BeginError,
+    ) -> BeginError {
+        let is_refused = match &error {
+            BeginError::Store(
+                ConversationError::ThreadBusy { .. }
+                | ConversationError::InterruptsOpen { .. }
+                | ConversationError::RunIdUsed { .. },
+            ) => true,
+            BeginError::Request(error) => error.code() == Code::InvalidRequest,
+            _ => false,
+        };
+        let results = self.sent_results(turn);
+        if !is_refused || results.is_empty() {
+            return error;
+        }
+        let key = thread_key(principal, turn);
+        match self.earlier_results(app, &key, &results).await {
+            Ok(None) => error,
+            Ok(Some(EarlierResults::Same { run, is_own })) => {
+                match self.answering_run(app, &key.thread_owner(), *run, is_own, &error).await {
+                    Ok(Some(answer)) => answer,
+                    Ok(None) => error,
+                    Err(error) => error.into(),
+                }
+            }
+            Ok(Some(EarlierResults::Other)) => match error {
+                BeginError::Store(ConversationError::RunIdUsed { .. }) => error,
+                _ => BeginError::Request(HttpError::conflict("a call of the client has another result")),
+            },
+            Err(error) => error.into(),
+        }
+    }
+
+    /// Returns the results that a request consists of, the first one of each call; none if it has a decision, or a message
+    /// after them.
+    fn sent_results<'t>(&'t self, turn: &'t TurnRequest) -> Vec<&'t Message> {
+        let spoken = turn.messages.iter().map(|message| &**message);
+        let spoken: Vec<&Message> =
+            spoken.filter(|message| !matches!(message.role, Role::System | Role::Developer)).collect();
+        let is_message = spoken.last().is_some_and(|last| last.role == Role::User);
+        if is_message || !self.fields.resume.is_empty() {
+            return Vec::new();
+        }
+        let start = spoken.iter().rposition(|message| message.role != Role::Tool).map_or(0, |last| last + 1);
+        let last = spoken[start..].iter().copied().filter(|message| !is_missing_result(message));
+        let mut calls = HashSet::new();
+        let all = self.fields.results.iter().chain(last);
+        all.filter(|result| calls.insert(result.tool_call_id.as_deref())).collect()
+    }
+
+    /// Returns what the thread has of the calls whose results are sent; `None` if it has no result of the client for any of
+    /// them. Results of other calls are ignored, as they are the first time.
+    async fn earlier_results(
+        &self,
+        app: &App,
+        key: &ThreadKey,
+        sent: &[&Message],
+    ) -> Result<Option<EarlierResults>, ConversationError> {
+        let threads = &app.conversations.threads;
+        let loaded = threads.load(&*self.store, key).await?;
+        let found = self.find_results(key, loaded.links(), sent).await;
+        threads.keep(key, loaded);
+        found
+    }
+
+    async fn find_results(
+        &self,
+        key: &ThreadKey,
+        links: &[NodeLink],
+        sent: &[&Message],
+    ) -> Result<Option<EarlierResults>, ConversationError> {
+        let filter = RunFilter { thread: Some(key.id.clone()), ..RunFilter::default() };
+        let latest = self.store.runs(&key.thread_owner(), &filter, None, MAX_SEARCHED_RUNS).await?;
+        for run in latest.runs {
+            let (mut has_results, mut is_own) = (false, false);
+            let own_links: Vec<&NodeLink> = {
+                let ids: HashSet<&NodeId> = run.node_ids.iter().collect();
+                links.iter().filter(|link| ids.contains(&link.id)).collect()
+            };
+            let answer = own_links.iter().find(|link| link.role == NodeRole::Assistant).map(|link| link.seq);
+            for stored in self.client_results(key, &own_links).await? {
+                let Some(message) = stored.message.as_message() else { continue };
+                let same_call = sent.iter().find(|sent| sent.tool_call_id == message.tool_call_id);
+                let Some(result) = same_call else { continue };
+                if ContentHash::of(message) != ContentHash::of(result) {
+                    return Ok(Some(EarlierResults::Other));
+                }
+                has_results = true;
+                is_own |= answer.is_some_and(|answer| answer < stored.seq);
+            }
+            if has_results {
+                return Ok(Some(EarlierResults::Same { run: Box::new(run), is_own }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the results among the nodes of a run that the client has sent.
+    async fn client_results(
+        &self,
+        key: &ThreadKey,
+        links: &[&NodeLink],
+    ) -> Result<Vec<NodeContent>, ConversationError> {
+        let is_result = |link: &&&NodeLink| {
+            (link.role, link.origin) == (NodeRole::Tool, NodeOrigin::Client)
+                && link.status != NodeStatus::Deleted
+        };
+        let seqs: Vec<u32> = links.iter().filter(is_result).map(|link| link.seq).collect();
+        let mut results = Vec::new();
+        for page in seqs.chunks(MAX_PAGE_NODES) {
+            results.extend(self.store.contents(key, page).await?);
+        }
+        Ok(results)
+    }
+
+    /// Returns what answers the results of `run`: the log of the run that they began, or for results of its own calls the log of
+    /// the run that continues it, or its open questions. `None` if the request was refused for the id of another run, or if
+    /// nothing answers them.
+    async fn answering_run(
+        &self,
+        app: &App,
+        owner: &ThreadOwner,
+        run: Run,
+        is_own: bool,
+        error: &BeginError,
+    ) -> Result<Option<BeginError>, ConversationError> {
+        if let BeginError::Store(ConversationError::RunIdUsed { run: used }) = error {
+            let is_same = match is_own {
+                true => used.continues.as_ref() == Some(&run.id),
+                false => used.id == run.id,
+            };
+            return Ok(is_same.then(|| BeginError::Repeated { run: used.clone() }));
+        }
+        if !is_own {
+            return Ok(Some(BeginError::Repeated { run: Box::new(run) }));
+        }
+        if let Some(id) = &run.continued_by {
+            let continuing = self.store.run(owner, id).await?;
+            return Ok(continuing.map(|run| BeginError::Repeated { run: Box::new(run) }));
+        }
+        let is_waiting = run.state == RunState::Waiting;
+        Ok(is_waiting.then(|| {
+            let run = Box::new(run.at(app.conversations.now()));
+            BeginError::StillWaiting { run, decisions: Vec::new(), results: Vec::new() }
+        }))
+    }
+
+    /// Returns the events of a run from its log: those that are stored, and what follows live. `is_collected` is true for a
+    /// response that is a single object.
+    ///
+    /// # Errors
+    /// 410 if the log is not kept any more, 429 if it or its company has too many readers; errors of the store.
+    pub(super) async fn answer_again(
+        &self,
+        app: &App,
+        principal: &Principal,
+        run: Run,
+        is_collected: bool,
+    ) -> Result<(RunSource, Box<dyn RunRecorder>), HttpError> {
+        let service = &app.conversations;
+        if !run.has_log(service.now()) {
+            return Err(log_gone());
+        }
+        let owner = ThreadOwner::new(principal.company_id.clone(), principal.user_id.clone());
+        let continued = match &run.continues {
+            Some(id) => self.store.run(&owner, id).await?,
+            None => None,
+        };
+        // The log may begin with the results of these calls.
+        let calls = continued.into_iter().flat_map(|run| run.approvals).map(|approval| approval.tool_call_id);
+        let permit = app.bounds.log_readers.admit(&owner.company, is_collected)?;
+        let key = RunKey { owner, id: run.id.clone() };
+        let reader = LogReader::open(service, &self.store, key, 0, true).ok_or_else(too_many_readers)?;
+        let source = stream::unfold(Some((reader, permit)), |attached| async move {
+            let (mut reader, permit) = attached?;
+            let next = reader.next().await;
+            match next {
+                Ok(events) => {
+                    let items = |events: Vec<Event>| -> Vec<Result<SourceEvent, AgentError>> {
+                        events.into_iter().map(|event| Ok(SourceEvent::from(event))).collect()
+                    };
+                    events.map(|events| (items(events), Some((reader, permit))))
+                }
+                Err(error) => Some((vec![Err(log_error(error))], None)),
+            }
+        });
+        let ids = RunIds { thread_id: run.thread_id, run_id: run.id };
+        let events = EventStream::new(ids, source.flat_map(stream::iter)).with_awaited_results(calls);
+        Ok((events.into(), Box::new(ReplayRecorder { turn_id: run.turn_id })))
+    }
+}
+
+/// Returns the error of a run whose log cannot be read to its end.
+fn log_error(error: HttpError) -> AgentError {
+    let kind = match error.code() {
+        Code::StoreUnavailable => AgentErrorKind::StoreUnavailable,
+        _ => AgentErrorKind::Truncated,
+    };
+    AgentError::new(kind, "the log of the run could not be read to its end").with_source(error)
+}
