@@ -3,8 +3,9 @@
 import { html, useState } from '../vendor/ui.js';
 import { threadsVersion } from '../lib/chat.js';
 import { counted, fileName, moment } from '../lib/format.js';
+import { Menu, useFirst } from '../lib/lists.js';
 import { address, agentName, agentNames, call, go, href, listAll } from '../lib/store.js';
-import { Dot, ErrorNote, Menu, Page, Search, Select, Time, pending, useAction, useConfirm, useFirst, useLoad } from '../lib/ui.js';
+import { Dot, ErrorNote, Page, Search, Select, Time, pending, useAction, useConfirm, useLoad } from '../lib/ui.js';
 
 /** Pages of the list that are read, of 200 threads each. */
 const PAGES = 5;
