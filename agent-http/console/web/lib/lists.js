@@ -78,7 +78,7 @@ export function usePages(route, name, { query, ...options }) {
   const all = page ? [page, ...pages] : [];
   const { nextCursor: cursor } = all.at(-1) ?? {};
   const loadMore = async () => {
-    setMore({ page, pages, isLoading: true });
+    setMore({ ...rest, page, pages, isLoading: true });
     const found = await load(cursor).then((next) => ({ pages: [...pages, next] }), (error) => ({ pages, error }));
     setMore((more) => (more.page === page ? { page, ...found } : more));
   };

@@ -3,7 +3,7 @@
 import { html, signal, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import { dateTime, remaining } from './format.js';
 import { MarkdownView, copyText } from './markdown.js';
-import { call } from './store.js';
+import { call, status } from './store.js';
 
 const ADVICE = {
   NO_CONNECTOR: 'The agent configures no backend. Add one in its role.',
@@ -38,9 +38,32 @@ export function ErrorNote({ error, reload, isLoading, children }) {
     ${advice && html`<p class="muted">${advice}</p>`}
     ${error.retryAfter > 0 && html`<p class="muted small">possible again in ${remaining(error.retryAfter)}</p>`}
     ${error.requestId && html`<p class="muted small">request <code>${error.requestId}</code></p>`}
-    ${reload && !isFinal(error) && html`<button type="button" class="button small" onClick=${() => reload()}>${isLoading ? 'Loading…' : 'Try again'}</button>`}
+    ${reload && !isFinal(error) && html`<${Retry} reload=${reload} isLoading=${isLoading} />`}
     ${children}
   </div>`;
+}
+
+/** The button that asks again for what could not be loaded. If it disappears with the focus, the region around it gets the focus, and the status line announces what was loaded. */
+function Retry({ reload, isLoading }) {
+  const root = useRef(null);
+  useLayoutEffect(() => {
+    const { hash } = location;
+    return () => {
+      const button = root.current;
+      if (document.activeElement !== button) return;
+      const region = button.closest('[tabindex]');
+      // Afterwards the button is in its note, which was removed as a whole, or alone, if the note shows another error now.
+      queueMicrotask(() => {
+        region?.focus({ preventScroll: true });
+        if (button.parentNode && location.hash === hash) status.value = 'loaded';
+      });
+    };
+  }, []);
+  const onClick = () => {
+    status.value = '';
+    reload();
+  };
+  return html`<button type="button" class="button small" ref=${root} onClick=${onClick}>${isLoading ? 'Loading…' : 'Try again'}</button>`;
 }
 
 /** Markdown of a text that may grow. */
