@@ -1,6 +1,6 @@
 /** Components and hooks of the views beside the chat, which its first load does without: long lists, their menus and meters. */
 
-import { html, useEffect, useRef, useState } from '../vendor/ui.js';
+import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import { number } from './format.js';
 import { call } from './store.js';
 import { useLoad } from './ui.js';
@@ -10,6 +10,20 @@ export function useFirst(all, count) {
   const [isWhole, setWhole] = useState(false);
   const shown = isWhole ? all : all.slice(0, count);
   return [shown, shown.length < all.length && html`<p class="table-foot"><button type="button" class="button" onClick=${() => setWhole(true)}>Show all ${number(all.length)}</button></p>`];
+}
+
+/**
+ * Returns the ref of an element that has a button, or the form that the button opens. Whichever of them replaces the other, the focus
+ * goes to it: the one that had the focus is gone. `isReplaced` if it is drawn in place of something else that had the focus.
+ */
+export function useOpenedForm(isOpen, isReplaced = false) {
+  const root = useRef(null);
+  const before = useRef(isReplaced ? undefined : isOpen);
+  useLayoutEffect(() => {
+    if (before.current !== isOpen) root.current.querySelector(isOpen ? 'input' : 'button').focus();
+    before.current = isOpen;
+  }, [isOpen]);
+  return root;
 }
 
 /** A limit, and how far it is used. */
