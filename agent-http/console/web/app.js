@@ -174,7 +174,7 @@ function SignIn() {
       <label class="field"><span>Link or code</span><input required autocomplete="off" spellcheck="false" value=${code} onInput=${(event) => setCode(event.target.value)} /></label>
       <button class="button primary">Sign in</button>
       <p class="muted small">For another link:</p>
-      <pre class="code wrap" tabindex="0" role="region" aria-label="command">agentd console link --user USER --company COMPANY</pre>
+      <pre class="code wrap" tabindex="0" role="region" aria-label="command">agentd console link <span class="nowrap">--user USER</span> <span class="nowrap">--company COMPANY</span></pre>
     </form>
   </main>`;
 }

@@ -77,7 +77,7 @@ export function Markdown({ text, isOpen = false }) {
   return html`<div class="markdown" dir="auto" ref=${root}></div>`;
 }
 
-const REASONS = { noContainer: 'the role has no such container', fieldMissing: 'without', fieldBlank: 'blank' };
+const REASONS = { noContainer: 'the role has no such container', fieldMissing: 'has no', fieldBlank: 'has a blank' };
 
 /** The rules by which a backend is selected, each with its outcome. */
 export function Selection({ rules }) {
