@@ -41,7 +41,11 @@ inPage('the words of an error are text, in every view', async (page, { faults })
   }
 });
 
-inPage('what could not be loaded is asked for again, in every view', async (page, { faults }) => {
+/** Returns true if the focus is on the content, or on a panel of it or the conversation. */
+const isRegionFocused = (page) => page.evaluate(() => document.activeElement.matches('main, [role=log], [role=tabpanel]'));
+const statusLine = (page) => page.locator('.layout > [role=status]').innerText();
+
+inPage('what could not be loaded is asked for again, in every view, and is announced where the focus stays', async (page, { faults }) => {
   const features = await page.evaluate(async () => (await (await fetch('api/console/session')).json()).features);
   const views = Object.entries(VIEWS).filter(([view]) => view !== 'account' || features.includes('subscription'));
   for (const [view, request] of views) {
@@ -58,13 +62,20 @@ inPage('what could not be loaded is asked for again, in every view', async (page
     await again.click();
     await until(() => count > before, `${view} is asked for again`);
     await again.waitFor();
+    assert.ok(await again.evaluate((button) => button === document.activeElement), `${view}: the button keeps the focus`);
+    assert.equal(await statusLine(page), '', view);
     await page.unrouteAll({ behavior: 'wait' });
-    await again.click();
+    await page.keyboard.press('Enter');
     await page.waitForFunction(() => ![...document.querySelectorAll('[role=alert]')].some(({ textContent }) => textContent.includes('the store is away')));
     // What does not exist is not asked for again.
     assert.equal(await page.getByRole('button', { name: 'Try again', exact: true }).count(), 0, view);
+    await page.waitForFunction(() => document.activeElement !== document.body);
+    assert.ok(await isRegionFocused(page), `${view}: the focus is where the error was`);
+    // An error is announced by its note.
+    assert.equal(await statusLine(page), await page.getByRole('alert').count() > 0 ? '' : 'loaded', view);
     await visit(page, 'agents');
     await page.locator('.card').first().waitFor();
+    assert.equal(await statusLine(page), '', `${view}: what was announced is over`);
   }
   assert.deepEqual(faults, []);
 });

@@ -30,6 +30,40 @@ inPage('a dialog of a menu gives the focus back to the button of the menu', asyn
   assert.equal(await focused(page), name);
 });
 
+inPage('a form has the focus when it is opened, and its button when it is closed', async (page) => {
+  await page.evaluate(() => fetch('api/threads', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ agentId: 'text', title: 'To be renamed' }) }));
+  await visit(page, 'threads');
+  const row = page.locator('.item', { hasText: /To be renamed|A new title/ }).first();
+  const rename = row.getByRole('button', { name: 'Rename', exact: true });
+  const hasFocus = (target) => target.evaluate((node) => node === document.activeElement);
+  for (const key of ['Escape', 'Enter']) {
+    await rename.focus();
+    await page.keyboard.press('Enter');
+    const field = page.getByRole('textbox', { name: 'Title' });
+    await field.waitFor();
+    assert.ok(await hasFocus(field), 'the field has the focus');
+    if (key === 'Enter') await field.fill('A new title');
+    await page.keyboard.press(key);
+    await field.waitFor({ state: 'detached' });
+    assert.ok(await hasFocus(rename), `the button has the focus after ${key}`);
+  }
+  await page.getByRole('link', { name: 'A new title' }).waitFor();
+
+  await visit(page, 'agents/text/tokens');
+  const button = page.getByRole('button', { name: 'New token' });
+  for (const end of ['Cancel', 'Make the token']) {
+    await button.focus();
+    await page.keyboard.press('Enter');
+    await page.locator('.token-form').waitFor();
+    assert.ok(await hasFocus(page.getByRole('radio').first()), 'the first field has the focus');
+    await page.getByRole('button', { name: end }).focus();
+    await page.keyboard.press('Enter');
+    if (end !== 'Cancel') await page.getByRole('button', { name: 'Done' }).click();
+    await button.waitFor();
+    assert.ok(await hasFocus(button), `the button has the focus after ${end}`);
+  }
+});
+
 inPage('a link that is gone with its view leaves the focus to the content, and each view names the window', async (page) => {
   await visit(page, 'agents');
   const link = page.getByRole('link', { name: 'Pip', exact: true });

@@ -21,6 +21,8 @@ async function say(page, text) {
 /** Waits until the page would ask before changes that are not saved are left. */
 const isGuarded = (page) => page.waitForFunction(() => !dispatchEvent(new Event('beforeunload', { cancelable: true })));
 
+const isFocused = (page, id) => page.waitForFunction((id) => document.activeElement.id === id, id);
+
 const isIdle = (page) => page.waitForFunction(() => !document.querySelector('[aria-busy=true]') && document.querySelector('.composer [type=submit]'));
 
 inOwnPage('a session that cannot be read is asked for again', async (page) => {
@@ -57,6 +59,7 @@ inPage('a message that does not reach the server is sent again, or is there to b
   const alert = page.locator('.conversation').getByRole('alert').filter({ hasText: 'NETWORK' });
   await again(alert).click();
   await until(() => count === 2, 'the message is sent again');
+  await isFocused(page, 'composer');
   await page.waitForFunction(() => !document.querySelector('[aria-busy=true]'));
   await page.unroute('**/api/agent/chat');
   await again(alert).click();
@@ -68,6 +71,7 @@ inPage('a message that does not reach the server is sent again, or is there to b
   await page.route('**/api/agent/chat', (route) => route.abort());
   await say(page, 'And now?');
   await alert.getByRole('button', { name: 'Dismiss' }).click();
+  await isFocused(page, 'composer');
   assert.equal(await page.getByRole('textbox', { name: 'Message' }).inputValue(), 'And now?');
   assert.deepEqual(await page.locator('.message.user .bubble').allInnerTexts(), ['Are you there?']);
 });
@@ -164,7 +168,7 @@ inPage('an answer is announced when it begins and when it ends, and not piece by
   await visit(page, 'chat/garden');
   await page.evaluate(() => {
     globalThis.said = [];
-    const status = document.querySelector('.composer [role=status]');
+    const status = document.querySelector('.layout > [role=status]');
     new MutationObserver(() => said.push(status.textContent)).observe(status, { childList: true, characterData: true, subtree: true });
   });
   await ask(page, 'When are you open?');

@@ -2,7 +2,7 @@
 
 import { html, render, signal, useEffect, useLayoutEffect, useRef, useState } from './vendor/ui.js';
 import { agentId, open, stop, live, threadsVersion } from './lib/chat.js';
-import { agents, enter, has, href, leaveUnsaved, listAll, retrySession, route, session, signIn, signInError, signOut, theme, wantedHash } from './lib/store.js';
+import { agents, enter, has, href, leaveUnsaved, listAll, retrySession, route, session, signIn, signInError, signOut, status, theme, wantedHash } from './lib/store.js';
 import { loadOpen, openCount, usePoll } from './lib/approvals.js';
 import { Confirm, ErrorNote, Tabs, lazy, partError, useConfirm, useLoad, useTitle } from './lib/ui.js';
 import { Debug, debugTab, debugTabs } from './tabs/debug.js';
@@ -50,6 +50,7 @@ function App() {
     </main>
     ${isPaletteOpen.value && html`<${Palette} views=${shownViews()} onClose=${() => (isPaletteOpen.value = false)} />`}
     ${wantedHash.value !== undefined && html`<${Confirm} title="Leave without saving?" text="The changes of this agent are not saved, and are lost." action="Discard" onConfirm=${leaveUnsaved} onClose=${() => (wantedHash.value = undefined)} />`}
+    <p class="visually-hidden" role="status">${status}</p>
   </div>`;
 }
 
@@ -59,7 +60,7 @@ function skip(event) {
 }
 
 function Mark() {
-  return html`<span class="mark" aria-hidden="true"><svg viewBox="0 0 32 32" width="26" height="26"><rect width="32" height="32" rx="9" /><path d="M9 12.500A4.500 4.500 0 0 1 13.500 8h5A4.500 4.500 0 0 1 23 12.500v3a4.500 4.500 0 0 1-4.500 4.500H15l-4.200 3.700c-.5.4-1.300.1-1.300-.6V19A4.500 4.500 0 0 1 9 15.500z" /></svg></span>`;
+  return html`<span class="mark" aria-hidden="true"><svg viewBox="0 0 32 32" width="26" height="26"><rect width="32" height="32" rx="9" /><path d="M9 12.5A4.5 4.5 0 0 1 13.5 8h5A4.5 4.5 0 0 1 23 12.5v3a4.5 4.5 0 0 1-4.5 4.5H15l-4.2 3.7c-.5.4-1.3.1-1.3-.6V19A4.5 4.5 0 0 1 9 15.5z" /></svg></span>`;
 }
 
 function Side() {
@@ -173,7 +174,7 @@ function SignIn() {
       <label class="field"><span>Link or code</span><input required autocomplete="off" spellcheck="false" value=${code} onInput=${(event) => setCode(event.target.value)} /></label>
       <button class="button primary">Sign in</button>
       <p class="muted small">For another link:</p>
-      <pre class="code wrap" tabindex="0" role="region" aria-label="command">agentd console link --user USER --company COMPANY</pre>
+      <pre class="code wrap" tabindex="0" role="region" aria-label="command">agentd console link <span class="nowrap">--user USER</span> <span class="nowrap">--company COMPANY</span></pre>
     </form>
   </main>`;
 }

@@ -92,10 +92,11 @@ function leaveUser(user) {
   return true;
 }
 
-/** Asks for the session, which could not be loaded, again. */
-export function retrySession() {
-  signInError.value = undefined;
-  return loadSession();
+/** Asks for the session, which could not be loaded, again. The error is shown until then. */
+export async function retrySession() {
+  const { value: error } = signInError;
+  await loadSession();
+  if (signInError.value === error) signInError.value = undefined;
 }
 
 async function loadSession() {
@@ -172,6 +173,8 @@ addEventListener('hashchange', () => {
   }
   shownHash = location.hash;
   shownPlace = place();
+  // What was announced is of the view that is left.
+  status.value = '';
   route.value = parseRoute();
 });
 

@@ -1,9 +1,9 @@
 /** Small components that several views share. */
 
 import { html, signal, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
-import { dateTime, number, remaining } from './format.js';
+import { dateTime, remaining } from './format.js';
 import { MarkdownView, copyText } from './markdown.js';
-import { call } from './store.js';
+import { call, status } from './store.js';
 
 const ADVICE = {
   NO_CONNECTOR: 'The agent configures no backend. Add one in its role.',
@@ -38,9 +38,32 @@ export function ErrorNote({ error, reload, isLoading, children }) {
     ${advice && html`<p class="muted">${advice}</p>`}
     ${error.retryAfter > 0 && html`<p class="muted small">possible again in ${remaining(error.retryAfter)}</p>`}
     ${error.requestId && html`<p class="muted small">request <code>${error.requestId}</code></p>`}
-    ${reload && !isFinal(error) && html`<button type="button" class="button small" onClick=${() => reload()}>${isLoading ? 'Loading…' : 'Try again'}</button>`}
+    ${reload && !isFinal(error) && html`<${Retry} reload=${reload} isLoading=${isLoading} />`}
     ${children}
   </div>`;
+}
+
+/** The button that asks again for what could not be loaded. If it disappears with the focus, the region around it gets the focus, and the status line announces what was loaded. */
+function Retry({ reload, isLoading }) {
+  const root = useRef(null);
+  useLayoutEffect(() => {
+    const { hash } = location;
+    return () => {
+      const button = root.current;
+      if (document.activeElement !== button) return;
+      const region = button.closest('[tabindex]');
+      // Afterwards the button is in its note, which was removed as a whole, or alone, if the note shows another error now.
+      queueMicrotask(() => {
+        region?.focus({ preventScroll: true });
+        if (button.parentNode && location.hash === hash) status.value = 'loaded';
+      });
+    };
+  }, []);
+  const onClick = () => {
+    status.value = '';
+    reload();
+  };
+  return html`<button type="button" class="button small" ref=${root} onClick=${onClick}>${isLoading ? 'Loading…' : 'Try again'}</button>`;
 }
 
 /** Markdown of a text that may grow. */
@@ -54,7 +77,7 @@ export function Markdown({ text, isOpen = false }) {
   return html`<div class="markdown" dir="auto" ref=${root}></div>`;
 }
 
-const REASONS = { noContainer: 'the role has no such container', fieldMissing: 'without', fieldBlank: 'blank' };
+const REASONS = { noContainer: 'the role has no such container', fieldMissing: 'has no', fieldBlank: 'has a blank' };
 
 /** The rules by which a backend is selected, each with its outcome. */
 export function Selection({ rules }) {
@@ -146,21 +169,6 @@ export function Fold({ summary, kind = '', name, children, ...more }) {
 export function pending(load) {
   if (load.error) return html`<${ErrorNote} ...${load} />`;
   return load.data ? undefined : html`<p class="muted">Loading…</p>`;
-}
-
-/** The first elements of a list, and the button that shows all of them: `[shown, button]`. */
-export function useFirst(all, count) {
-  const [isWhole, setWhole] = useState(false);
-  const shown = isWhole ? all : all.slice(0, count);
-  return [shown, shown.length < all.length && html`<p class="table-foot"><button type="button" class="button" onClick=${() => setWhole(true)}>Show all ${number(all.length)}</button></p>`];
-}
-
-/** A limit, and how far it is used. */
-export function Meter({ name, value, max, children }) {
-  return html`<div class="limit">
-    <p class="row between"><span>${name}</span><span class="meta">${children}</span></p>
-    <progress max=${max} value=${Math.min(max, value)} aria-label=${`${name}: part that is used`} class=${value >= max * 0.9 ? 'full' : ''}></progress>
-  </div>`;
 }
 
 /** Runs what the user asks for, and keeps how it is: `{error, isBusy, run}`. `run` returns true if it went well. */
@@ -269,49 +277,6 @@ export function usePaused(value) {
   return paused;
 }
 
-/** A button that opens a list of further actions: `[{name, run | href, download, isDanger}]`. Escape and a click elsewhere close it. */
-export function Menu({ label, name = 'More', items }) {
-  const [isOpen, setOpen] = useState(false);
-  const root = useRef(null);
-  useEffect(() => {
-    if (!isOpen) return undefined;
-    root.current.querySelector('.menu-list button, .menu-list a')?.focus();
-    const close = (event) => !root.current?.contains(event.target) && setOpen(false);
-    document.addEventListener('pointerdown', close);
-    document.addEventListener('focusin', close);
-    return () => {
-      document.removeEventListener('pointerdown', close);
-      document.removeEventListener('focusin', close);
-    };
-  }, [isOpen]);
-  const onKeyDown = (event) => {
-    const entries = [...root.current.querySelectorAll('.menu-list button, .menu-list a')];
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (event.key === 'Escape' && isOpen) {
-      event.stopPropagation();
-      leave();
-    }
-    if (!step || entries.length === 0) return;
-    event.preventDefault();
-    entries.at((entries.indexOf(document.activeElement) + step) % entries.length).focus();
-  };
-  const leave = () => {
-    setOpen(false);
-    root.current.querySelector('button').focus();
-  };
-  // A dialog gives the focus back to what has it when it opens.
-  const after = (run) => () => {
-    leave();
-    run?.();
-  };
-  return html`<div class="menu" ref=${root} onKeyDown=${onKeyDown}>
-    <button type="button" class="button quiet small" aria-expanded=${isOpen} aria-label=${label} onClick=${() => setOpen(!isOpen)}>${name}</button>
-    ${isOpen && html`<ul class="menu-list plain">${items.map(({ name, run, href, download, isDanger }) => html`<li key=${name}>${href
-      ? html`<a class="menu-item" href=${href} download=${download} onClick=${after()}>${name}</a>`
-      : html`<button type="button" class=${`menu-item ${isDanger ? 'danger-text' : ''}`} onClick=${after(run)}>${name}</button>`}</li>`)}</ul>`}
-  </div>`;
-}
-
 /** Loads something when `key` changes, or again when the browser is online again, and tells how it is: `{data, error, isLoading, reload}`, with the `key` that the data are of. */
 export function useLoad(load, key) {
   const [state, setState] = useState({ isLoading: true });
@@ -340,25 +305,3 @@ export function useLoad(load, key) {
 
 /** Loads the data of a route, again if the options change. */
 export const useGet = (route, options) => useLoad(async (signal) => (await call(route, { ...options, signal })).data, route + JSON.stringify(options));
-
-/** Loads the list `name` of a route page by page; an empty one without a route. There are no items while those are of other options; `reload` asks again for what has failed. */
-export function usePages(route, name, { query, ...options }) {
-  const key = JSON.stringify([query, options]);
-  const load = async (cursor, signal) => {
-    const { data } = route ? await call(route, { ...options, query: { ...query, cursor }, signal }) : { data: { [name]: [] } };
-    return { items: data[name], nextCursor: data.nextCursor };
-  };
-  const first = useLoad((signal) => load(undefined, signal), key);
-  const [more, setMore] = useState({});
-  const page = first.key === key ? first.data : undefined;
-  // A first page that is loaded again has none of the pages after it.
-  const { pages = [], ...rest } = more.page === page ? more : {};
-  const all = page ? [page, ...pages] : [];
-  const { nextCursor: cursor } = all.at(-1) ?? {};
-  const loadMore = async () => {
-    setMore({ page, pages, isLoading: true });
-    const found = await load(cursor).then((next) => ({ pages: [...pages, next] }), (error) => ({ pages, error }));
-    setMore((more) => (more.page === page ? { page, ...found } : more));
-  };
-  return { isLoading: first.isLoading || rest.isLoading, error: first.error ?? rest.error, items: page && all.flatMap(({ items }) => items), cursor, loadMore, reload: rest.error && !first.error ? loadMore : first.reload };
-}

@@ -2,8 +2,9 @@
 
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { dateTime } from '../lib/format.js';
+import { Meter } from '../lib/lists.js';
 import { call, has, session, signOut, theme } from '../lib/store.js';
-import { Copy, ErrorNote, Facts, Meter, Page, Time, pending, useConfirm, useGet } from '../lib/ui.js';
+import { Copy, ErrorNote, Facts, Page, Time, pending, useConfirm, useGet } from '../lib/ui.js';
 
 const THEMES = { auto: 'As the system', light: 'Light', dark: 'Dark' };
 /** Longest wait between two looks at the status of a sign-in, in milliseconds. */

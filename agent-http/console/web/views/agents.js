@@ -42,10 +42,9 @@ function Agent({ id, tab = 'role', part }) {
   const agent = found.data;
   const tabs = TABS.filter(({ feature }) => !feature || (has(feature) && agent?.data.ownerId === session.value.userId));
   return html`<${Page} name="agent" title=${name} back=${html`<p class="back"><a href="#/agents">Agents</a></p>`} actions=${!isNew && html`<a class="button" href=${href('chat', id)}>Chat</a>`}>
-    ${!isNew && pending(found)}
     ${!isNew && html`<${Tabs} label="Agent" tabs=${tabs} selected=${tab} onSelect=${select} panel="agent-panel" />`}
-    <div id="agent-panel" class="agent-panel" role=${isNew ? undefined : 'tabpanel'} aria-labelledby=${isNew ? undefined : `tab-${tab}`}>
-      ${isNew && html`<${RoleEditor} key="new" />`}
+    <div id="agent-panel" class="agent-panel" tabindex="-1" role=${isNew ? undefined : 'tabpanel'} aria-labelledby=${isNew ? undefined : `tab-${tab}`}>
+      ${isNew ? html`<${RoleEditor} key="new" />` : pending(found)}
       ${agent && tab === 'role' && html`<${RoleEditor} key=${id} agent=${agent} isReadOnly=${!mayChange(agent.data)} onSaved=${found.reload} />`}
       ${agent && tab === 'backend' && html`<${Backend} id=${id} />`}
       ${agent && tab === 'tokens' && html`<${Tokens} key=${id} id=${id} />`}

@@ -29,7 +29,7 @@ function Open() {
   return html`
     <${ErrorNote} ...${load} />
     ${openApprovals.value && open.length === 0 && html`<p class="muted">Nothing waits. Calls of tools that a role’s <code>approvals</code> name wait here, and in their chats.</p>`}
-    <ul class="rows approvals">${[...open.filter((approval) => !isDone(approval)), ...done].map((approval) => html`<li key=${approval.id}>
+    <ul class="rows">${[...open.filter((approval) => !isDone(approval)), ...done].map((approval) => html`<li key=${approval.id}>
       <${OpenItem} approval=${approval} isOver=${isDone(approval)} onDone=${onDone} /></li>`)}</ul>`;
 }
 

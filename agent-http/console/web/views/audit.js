@@ -3,8 +3,9 @@
 import { html, useState } from '../vendor/ui.js';
 import { csv, save } from '../lib/csv.js';
 import { duration, fileName, number } from '../lib/format.js';
+import { usePages } from '../lib/lists.js';
 import { agents, go, session } from '../lib/store.js';
-import { Dot, ErrorNote, Page, Search, Select, Table, Time, usePages } from '../lib/ui.js';
+import { Dot, ErrorNote, Page, Search, Select, Table, Time } from '../lib/ui.js';
 
 const PAGE = 100;
 /** Outcomes in words, and the state whose colour they have. */

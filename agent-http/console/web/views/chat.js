@@ -9,7 +9,7 @@ import { decisions } from '../lib/approvals.js';
 import { attach, attachments, isIncomplete, withFiles, withText } from '../lib/attachments.js';
 import { contentText, duration, number, pretty, textOf } from '../lib/format.js';
 import { keptRun, total } from '../lib/run.js';
-import { agentNames, agents, go, has, href, status } from '../lib/store.js';
+import { agentNames, agents, go, has, href } from '../lib/store.js';
 import { Code, Copy, Dot, ErrorNote, Fold, Markdown, Select, lazy, useTitle } from '../lib/ui.js';
 
 /** A component of the approvals, which most chats never need. */
@@ -241,6 +241,10 @@ function LiveTurn({ turn, onDraw }) {
   // The signal's value is read so that the component is drawn with each frame of the run.
   const version = run.version.value;
   useLayoutEffect(onDraw, [version]);
+  const leave = () => {
+    dismiss();
+    document.getElementById('composer').focus();
+  };
   const isWaiting = run.status === 'running' && !run.parts.some((part) => part.isOpen);
   return html`
     ${content && html`<article class="message user" aria-label="You"><${UserContent} content=${content} /></article>`}
@@ -249,7 +253,7 @@ function LiveTurn({ turn, onDraw }) {
       ${isWaiting && html`<p class="waiting" aria-hidden="true"><i></i><i></i><i></i></p>`}
       ${run.error && html`<${ErrorNote} error=${run.error}>
         ${isOver && html`<div class="row">${run.acceptedAt === undefined && html`<button type="button" class="button small" onClick=${retry}>Try again</button>`}
-          <button type="button" class="button small" onClick=${dismiss}>Dismiss</button></div>`}
+          <button type="button" class="button small" onClick=${leave}>Dismiss</button></div>`}
       <//>`}
       ${run.status !== 'running' && html`<div class="message-tools"><${RunMeta} run=${run} /></div>`}
     </article>`;
@@ -325,6 +329,10 @@ function Composer({ agent }) {
   const area = useRef(null);
   const isRunning = live.value && !live.value.isOver;
   useEffect(() => area.current.focus({ preventScroll: true }), [agent.id]);
+  useEffect(() => {
+    // The button that has begun the run may be gone.
+    if (isRunning && document.activeElement === document.body) area.current.focus({ preventScroll: true });
+  }, [isRunning]);
   useLayoutEffect(() => {
     area.current.style.height = 'auto';
     area.current.style.height = `${Math.min(area.current.scrollHeight, 220)}px`;
@@ -364,6 +372,5 @@ function Composer({ agent }) {
         : html`<button type="submit" class="button primary" disabled=${!isSendable}>Send</button>`}
     </div>
     <p class="hint"><kbd>Enter</kbd> sends · <kbd>Shift</kbd>+<kbd>Enter</kbd> new line · <kbd>Esc</kbd> stops</p>
-    <p class="visually-hidden" role="status">${status.value}</p>
   </form>`;
 }

@@ -2,8 +2,9 @@
 
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { counted, dateTime, number, size } from '../lib/format.js';
+import { Menu, useFirst } from '../lib/lists.js';
 import { address, call, listAll } from '../lib/store.js';
-import { Code, Dot, ErrorNote, Menu, pending, useAction, useConfirm, useFirst, useGet, useLoad } from '../lib/ui.js';
+import { Code, Dot, ErrorNote, pending, useAction, useConfirm, useGet, useLoad } from '../lib/ui.js';
 import { ACCEPT, documentId, extracted, upload } from '../lib/upload.js';
 
 /** Documents of the role whose index is asked for at first; that of the others is shown when they are opened. */

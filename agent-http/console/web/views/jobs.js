@@ -15,7 +15,7 @@ export function Jobs({ id }) {
   if (id && id !== 'calendar') return html`<${JobDetail} key=${id} id=${id} />`;
   return html`<${Page} name="jobs" title="Jobs" actions=${html`<a class="button primary" href=${href('jobs', 'new')}>New job</a>`}>
     <${Tabs} label="Jobs" tabs=${TABS} selected=${id ?? 'list'} onSelect=${(tab) => go('jobs', tab === 'list' ? undefined : tab)} panel="jobs-panel" />
-    <div class="tab-panel" id="jobs-panel" role="tabpanel" aria-labelledby=${`tab-${id ?? 'list'}`}>${id ? html`<${Calendar} />` : html`<${JobList} />`}</div>
+    <div class="tab-panel" id="jobs-panel" tabindex="-1" role="tabpanel" aria-labelledby=${`tab-${id ?? 'list'}`}>${id ? html`<${Calendar} />` : html`<${JobList} />`}</div>
   <//>`;
 }
 

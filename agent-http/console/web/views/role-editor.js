@@ -71,6 +71,10 @@ export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
   const view = fault ? 'json' : isReadOnly && shownView.value === 'preview' ? 'form' : shownView.value;
   useGuard(isChanged, saved);
   useLayoutEffect(() => {
+    // A new role is written first, whatever was shown of another one.
+    if (!agent) shownView.value = 'form';
+  }, []);
+  useLayoutEffect(() => {
     // What was written during the save stays.
     if (latest.current !== sent.current) return;
     sent.current = savedText;

@@ -3,8 +3,9 @@
 import { html, useState } from '../vendor/ui.js';
 import { threadsVersion } from '../lib/chat.js';
 import { counted, fileName, moment } from '../lib/format.js';
+import { Menu, useFirst, useOpenedForm } from '../lib/lists.js';
 import { address, agentName, agentNames, call, go, href, listAll } from '../lib/store.js';
-import { Dot, ErrorNote, Menu, Page, Search, Select, Time, pending, useAction, useConfirm, useFirst, useLoad } from '../lib/ui.js';
+import { Dot, ErrorNote, Page, Search, Select, Time, pending, useAction, useConfirm, useLoad } from '../lib/ui.js';
 
 /** Pages of the list that are read, of 200 threads each. */
 const PAGES = 5;
@@ -48,6 +49,7 @@ function ThreadRow({ thread }) {
     onConfirm: () => change('DELETE /api/threads/{id}'),
   }));
   const { error, run } = useAction();
+  const root = useOpenedForm(title !== undefined);
   const params = { id: thread.id };
   const change = (route, body, then) => run(async () => {
     const found = await call(route, { params, body });
@@ -60,11 +62,11 @@ function ThreadRow({ thread }) {
     change('PATCH /api/threads/{id}', { title: title.trim() });
   };
   const fork = () => change('POST /api/threads/{id}/fork', {}, ({ agentId, id }) => go('chat', agentId, id));
-  return html`<li class="item">
+  return html`<li class="item" ref=${root}>
     <div class="item-main">
       ${title === undefined
         ? html`<a class="item-title" href=${href('chat', thread.agentId, thread.id)}>${name(thread)}</a>`
-        : html`<form class="row" onSubmit=${rename}><input aria-label="Title" value=${title} maxlength="200" onInput=${(event) => setTitle(event.target.value)} />
+        : html`<form class="row" onSubmit=${rename} onKeyDown=${({ key }) => key === 'Escape' && setTitle(undefined)}><input aria-label="Title" value=${title} maxlength="200" onInput=${(event) => setTitle(event.target.value)} />
             <button class="button small primary">Save</button><button type="button" class="button small" onClick=${() => setTitle(undefined)}>Cancel</button></form>`}
       <p class="meta"><${Dot} state=${thread.status} /> ${thread.status} · ${agentName(thread.agentId)} · ${counted(thread.messageCount, 'message')} · <${Time} at=${thread.lastActivityAt} words=${moment} /></p>
       <${ErrorNote} error=${error} />

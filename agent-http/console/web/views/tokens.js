@@ -3,6 +3,7 @@
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { Choice, Count, Text, Words, fieldErrors, isWithin, setAt } from '../lib/fields.js';
 import { moment } from '../lib/format.js';
+import { useOpenedForm } from '../lib/lists.js';
 import { address, agentName, call, listAll } from '../lib/store.js';
 import { Code, Copy, Dot, ErrorNote, Time, pending, useAction, useConfirm, useLoad } from '../lib/ui.js';
 
@@ -18,6 +19,7 @@ const NEW = { kind: 'widget', caps: { runsPerMinute: 20 } };
 
 export function Tokens({ id }) {
   const list = useLoad(() => listAll('GET /api/agents/{id}/tokens', 'tokens', { params: { id } }), id);
+  // `null` after a token was shown.
   const [made, setMade] = useState(undefined);
   const onMade = (token) => {
     setMade(token);
@@ -28,7 +30,7 @@ export function Tokens({ id }) {
   const tokens = [...list.data].reverse().sort((one, other) => isOver(one) - isOver(other));
   return html`
     <p class="muted">With a token, the visitors of a page chat with this agent, or a program calls its tools or chats for you. Only a hash of it is kept.</p>
-    ${made ? html`<${Made} id=${id} token=${made} onClose=${() => setMade(undefined)} />` : html`<${NewToken} id=${id} onMade=${onMade} />`}
+    ${made ? html`<${Made} id=${id} token=${made} onClose=${() => setMade(null)} />` : html`<${NewToken} id=${id} isReplaced=${made === null} onMade=${onMade} />`}
     <h2 class="label">Tokens</h2>
     ${tokens.length === 0 && html`<p class="muted">The agent has no tokens.</p>`}
     <ul class="rows">${tokens.map((token) => html`<${TokenRow} key=${token.id} agent=${id} token=${token} onRevoked=${list.reload} />`)}</ul>`;
@@ -37,8 +39,9 @@ export function Tokens({ id }) {
 const isExpired = ({ expiresAt }) => Boolean(expiresAt) && Date.parse(expiresAt) <= Date.now();
 const isOver = (token) => Boolean(token.revokedAt) || isExpired(token);
 
-function NewToken({ id, onMade }) {
+function NewToken({ id, isReplaced, onMade }) {
   const [isOpen, setOpen] = useState(false);
+  const root = useOpenedForm(isOpen, isReplaced);
   const [value, setValue] = useState(NEW);
   const [state, setState] = useState({});
   const form = {
@@ -61,8 +64,8 @@ function NewToken({ id, onMade }) {
       setState({ error, errors: fieldErrors(error.status === 400 ? error.message : '', MEMBERS) });
     }
   };
-  if (!isOpen) return html`<button type="button" class="button primary" onClick=${() => setOpen(true)}>New token</button>`;
-  return html`<form class="token-form" aria-label="New token" onSubmit=${make}>
+  if (!isOpen) return html`<div ref=${root}><button type="button" class="button primary" onClick=${() => setOpen(true)}>New token</button></div>`;
+  return html`<div ref=${root}><form class="token-form" aria-label="New token" onSubmit=${make}>
     <fieldset class="field choice"><legend>For</legend>
       ${Object.entries(USES).map(([kind, words]) => html`<label key=${kind} class="check"><input type="radio" name="kind" checked=${value.kind === kind} onChange=${select(kind)} /><span>${words}</span></label>`)}
     </fieldset>
@@ -81,7 +84,7 @@ function NewToken({ id, onMade }) {
     <${ErrorNote} error=${state.error} />
     <div class="row"><button class="button primary" disabled=${state.isBusy}>Make the token</button>
       <button type="button" class="button quiet" onClick=${() => setOpen(false)}>Cancel</button></div>
-  </form>`;
+  </form></div>`;
 }
 
 /** Text of an attribute, between double quotes. */

@@ -3,8 +3,9 @@
 import { html, useMemo, useState } from '../vendor/ui.js';
 import { csv, save } from '../lib/csv.js';
 import { counted, number } from '../lib/format.js';
+import { Meter, useFirst } from '../lib/lists.js';
 import { agentName, agentNames, agents, href, route, session } from '../lib/store.js';
-import { Facts, Meter, Page, Select, Table, Time, pending, useFirst, useGet, useLoad } from '../lib/ui.js';
+import { Facts, Page, Select, Table, Time, pending, useGet, useLoad } from '../lib/ui.js';
 import { GROUPS, MEASURES, SERIES, columnsOf, daysUpTo, dollars, groupsOf, nanos, readUsage, roundUp, sumOf, table } from '../lib/usage.js';
 
 const TIMES = { 7: '7 days', 30: '30 days', 90: '90 days', 365: '12 months' };

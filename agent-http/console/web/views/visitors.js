@@ -2,8 +2,9 @@
 
 import { html, useState } from '../vendor/ui.js';
 import { contentText, counted, dateTime, moment, number, pretty } from '../lib/format.js';
+import { Menu, usePages } from '../lib/lists.js';
 import { call, href, route } from '../lib/store.js';
-import { Code, Dot, ErrorNote, Fold, Markdown, Menu, Time, pending, useConfirm, useGet, usePages } from '../lib/ui.js';
+import { Code, Dot, ErrorNote, Fold, Markdown, Time, pending, useConfirm, useGet } from '../lib/ui.js';
 import { exportLinks } from './threads.js';
 
 /** @param {{id: string, part?: string}} props `part` is `feedback`, or a thread's id. */
