@@ -92,7 +92,9 @@ async fn bundle_of(test: &ConversationApp, run: &str) -> String {
     let request = test.app.request("GET", &format!("/api/runs/{run}/bundle"));
     let response = request.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer");
     assert_eq!(response.status(), 200);
+    let length = response.content_length();
     let text = response.text().await.expect("a whole body");
+    assert_eq!(length, Some(text.len() as u64));
     assert!(!text.contains("role-key-canary"), "the role's key is masked");
     text
 }

@@ -40,6 +40,7 @@ async fn start_server() -> String {
             per_minute: std::num::NonZeroU32::MAX,
             wait: Duration::from_secs(30),
         },
+        connections: ServeLimits::default().connections,
         token_recheck_interval: CONFORMANCE_TIMEOUT,
     };
     let server = McpServer::new(

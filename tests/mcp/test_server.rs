@@ -220,6 +220,7 @@ impl McpTestServer {
                 per_minute: NonZeroU32::new(setup.per_minute).expect("not zero"),
                 wait: setup.timeout,
             },
+            connections: ServeLimits::default().connections,
             token_recheck_interval: Duration::from_millis(50),
         };
         let authority = McpAuthenticator::new(tokens.clone(), legacy);

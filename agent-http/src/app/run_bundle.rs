@@ -8,7 +8,7 @@ use agent_platform::replay::{BundleError, RunBundle};
 use bytes::Bytes;
 use futures_util::stream;
 use http::StatusCode;
-use http::header::{CONTENT_DISPOSITION, HeaderValue};
+use http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, HeaderValue};
 
 use super::run_docs::{TAG, object};
 use super::threads::{OwnConversations, private};
@@ -36,6 +36,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let text = tokio::task::spawn_blocking(move || bundle.to_json()).await;
     let text = text.map_err(HttpError::internal)?.map_err(bundle_error)?;
     let mut response = answer::json_bytes(StatusCode::OK, Vec::new());
+    response.headers_mut().insert(CONTENT_LENGTH, text.len().into());
     *response.body_mut() = bundle_body(text.into(), permit);
     let name = HeaderValue::from_static("attachment; filename=\"run.json\"");
     response.headers_mut().insert(CONTENT_DISPOSITION, name);

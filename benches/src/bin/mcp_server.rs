@@ -113,6 +113,7 @@ async fn product(
             per_minute: NonZeroU32::MAX,
             wait: Duration::from_secs(60),
         },
+        connections: ServeLimits::default().connections,
         token_recheck_interval: Duration::from_secs(60),
     };
     let authority = McpAuthenticator::new(tokens, None);

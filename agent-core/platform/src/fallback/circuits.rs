@@ -93,7 +93,7 @@ pub(super) enum CircuitError {
 ///
 /// The key may be the operator's, with which many companies call, and a failure may be the fault of one of them: of an
 /// agent's time limit, a parameter, or a prompt. Each company has a circuit of its own therefore. The circuit of all companies
-/// opens by failures of two.
+/// opens by failures of two, however many one of them has.
 #[derive(Default)]
 pub struct Circuits {
     state: Mutex<CircuitTable>,
@@ -125,20 +125,52 @@ impl CircuitTable {
             self.circuits.remove(key);
             return;
         }
-        circuit.calls = circuit.calls.saturating_add(1);
+        circuit.answered = circuit.answered.saturating_add(1);
     }
 }
 
 struct Circuit {
     window_start: Instant,
-    calls: u32,
-    failures: u32,
-    /// Company whose call was the first that failed in the window.
-    failed_company: Option<CompanyHash>,
-    /// True if calls of another company have failed in the window, too.
-    is_common_failure: bool,
+    /// Number of calls in the window that were answered or refused.
+    answered: u32,
+    /// Transient failures in the window.
+    failures: FailuresByCompany,
+    /// Refusals of the account, and rate limits, in the window.
+    refusals: FailuresByCompany,
     open_until: Option<Instant>,
     has_probe: bool,
+}
+
+/// Number of failures, and the company that has the majority of them, if one has.
+#[derive(Default)]
+struct FailuresByCompany {
+    total: u32,
+    /// True if calls of two companies have failed.
+    is_common: bool,
+    /// Company that has the majority, by the algorithm of Boyer and Moore.
+    majority: Option<CompanyHash>,
+    /// Number by which its failures exceed those of all others.
+    surplus: u32,
+}
+
+impl FailuresByCompany {
+    fn record(&mut self, company: Option<CompanyHash>) {
+        self.total = self.total.saturating_add(1);
+        if self.majority == company {
+            self.surplus = self.surplus.saturating_add(1);
+            return;
+        }
+        self.is_common |= self.majority.is_some();
+        match self.surplus.checked_sub(1) {
+            Some(surplus) => self.surplus = surplus,
+            None => (self.majority, self.surplus) = (company, 1),
+        }
+    }
+
+    /// Returns the number of failures, of which the surplus of one company counts less than [`MIN_FAILURES`].
+    fn balanced_total(&self) -> u32 {
+        self.total.saturating_sub(self.surplus.saturating_sub(MIN_FAILURES - 1))
+    }
 }
 
 /// A failed call.
@@ -167,31 +199,38 @@ impl Circuit {
     fn new(now: Instant) -> Self {
         Self {
             window_start: now,
-            calls: 0,
-            failures: 0,
-            failed_company: None,
-            is_common_failure: false,
+            answered: 0,
+            failures: FailuresByCompany::default(),
+            refusals: FailuresByCompany::default(),
             open_until: None,
             has_probe: false,
         }
     }
 
-    /// Records a failure. The circuit of all companies stays as it is until calls of two have failed.
+    /// Records a failure. The circuit of all companies stays as it is until calls of two have failed in the same way.
     fn fail(&mut self, failure: &CallFailure, is_common: bool, is_probe: bool) {
         let now = failure.at;
         if now.saturating_duration_since(self.window_start) >= WINDOW {
             let (open_until, has_probe) = (self.open_until, self.has_probe);
             *self = Self { open_until, has_probe, ..Self::new(now) };
         }
-        self.calls = self.calls.saturating_add(1);
-        self.failures = self.failures.saturating_add(failure.is_transient.into());
-        self.is_common_failure |= self.failed_company.is_some_and(|first| Some(first) != failure.company);
-        self.failed_company = self.failed_company.or(failure.company);
-        let is_failing = self.failures >= MIN_FAILURES && self.failures >= self.calls.div_ceil(2);
-        let open_for = failure.open_for.or((is_failing || is_probe).then_some(TRANSIENT_OPEN));
-        if let Some(open_for) =
-            open_for.filter(|time| !time.is_zero() && (self.is_common_failure || !is_common))
-        {
+        if failure.is_transient {
+            self.failures.record(failure.company);
+        } else {
+            self.refusals.record(failure.company);
+            self.answered = self.answered.saturating_add(1);
+        }
+        let counts = |failures: &FailuresByCompany| !is_common || failures.is_common;
+        let open_for = match failure.open_for {
+            Some(open_for) => counts(&self.refusals).then_some(open_for),
+            None => {
+                let failures = if is_common { self.failures.balanced_total() } else { self.failures.total };
+                let is_failing = failures >= MIN_FAILURES && failures >= self.answered;
+                let is_failed_probe = is_probe && (counts(&self.failures) || counts(&self.refusals));
+                (is_failing || is_failed_probe).then_some(TRANSIENT_OPEN)
+            }
+        };
+        if let Some(open_for) = open_for.filter(|time| !time.is_zero()) {
             self.open_until = now.checked_add(open_for).max(self.open_until);
         }
         if is_probe {
@@ -390,6 +429,37 @@ mod tests {
             begin(&circuits, third, later).expect("another probe").succeed(later);
             assert_eq!(circuits.state(&third, later), CircuitState::Closed, "{class:?}");
             assert_eq!(circuits.state(&first, later), CircuitState::Open, "{class:?}");
+        }
+    }
+
+    #[test]
+    fn the_failures_of_one_company_do_not_outweigh_the_answers_to_another() {
+        let (circuits, now) = (Arc::new(Circuits::default()), Instant::now());
+        let [first, second, third, fourth] = ["c", "d", "e", "f"]
+            .map(|company| CircuitKey::new("https://a.example", "m", "the operator's", company));
+        for _ in 0..4 * MIN_FAILURES {
+            let call = circuits.begin(first, now, (false, true)).expect("the last resort");
+            call.fail(FailureClass::Transient, None, now);
+            begin(&circuits, second, now).expect("closed").succeed(now);
+        }
+        begin(&circuits, second, now).expect("closed").fail(FailureClass::Transient, None, now);
+        assert_eq!(circuits.state(&third, now), CircuitState::Closed, "one failure in many calls");
+        begin(&circuits, second, now).expect("closed").fail(FailureClass::Account, None, now);
+        assert_eq!(circuits.state(&third, now), CircuitState::Closed, "a refusal of one company alone");
+        begin(&circuits, third, now).expect("closed").fail(FailureClass::Account, None, now);
+        assert_eq!(circuits.state(&fourth, now), CircuitState::Open, "refusals of two companies");
+    }
+
+    #[test]
+    fn a_vendor_that_is_down_is_left_alone_by_companies_with_a_call_each() {
+        let (circuits, now) = (Arc::new(Circuits::default()), Instant::now());
+        let company = |number: u32| CircuitKey::new("https://a.example", "m", "k", &number.to_string());
+        for number in 0..MIN_FAILURES {
+            begin(&circuits, company(number), now).expect("closed").fail(FailureClass::Transient, None, now);
+        }
+        for number in 0..1_000 {
+            assert_eq!(begin(&circuits, company(number), now).err(), Some(CircuitError::Open), "{number}");
+            assert!(!circuits.allows_repeat(&company(number), now), "{number}");
         }
     }
 

@@ -52,6 +52,7 @@ pub(super) fn agent_tools(
         json_depth: server.json_depth,
         timeout,
         per_agent: AgentLimits { concurrency: mcp.concurrency, per_minute: mcp.per_minute, wait: timeout },
+        connections: server.serve.connections,
         token_recheck_interval: TOKEN_RECHECK_INTERVAL,
     };
     let (roles, records) = (stores.roles.clone(), stores.records.clone());

@@ -16,11 +16,11 @@ use super::network::Network;
 use super::tenant::current_tenant;
 
 /// Maximum number of concurrent lookups of supplied names. A lookup holds a blocking thread until the system's resolver
-/// returns, even if its request was cancelled, and supplied names must not occupy all of them.
-const MAX_CONCURRENT_LOOKUPS: usize = 64;
+/// returns, even if its request was cancelled, and supplied names must not occupy all of them: a tokio runtime has 512.
+const MAX_CONCURRENT_LOOKUPS: usize = 256;
 /// Maximum number of these of one tenant, so that one whose domains have no name servers that answer does not stop the
 /// others.
-const MAX_LOOKUPS_PER_TENANT: usize = 16;
+const MAX_LOOKUPS_PER_TENANT: usize = 64;
 /// Maximum number of these below one domain, of all tenants together.
 const MAX_LOOKUPS_PER_DOMAIN: usize = 16;
 /// Maximum number of a tenant's lookups below one domain, so that one domain stops neither the tenant's others nor the

@@ -30,12 +30,12 @@ const MAX_SUBSCRIPTIONS_PER_PERMIT: usize = 8;
 
 /// Maximum number of requests that are processed or wait, of all companies and of one. A company may have many agents, and
 /// each request holds a connection.
-const MAX_REQUESTS: usize = 8_192;
-const MAX_COMPANY_REQUESTS: usize = MAX_REQUESTS / 4;
+const MAX_REQUESTS: u32 = 8_192;
+const MAX_COMPANY_REQUESTS: u32 = MAX_REQUESTS / 4;
 
 /// Maximum number of open subscriptions, of all companies and of one.
-const MAX_SUBSCRIPTIONS: usize = 4_096;
-const MAX_COMPANY_SUBSCRIPTIONS: usize = MAX_SUBSCRIPTIONS / 4;
+const MAX_SUBSCRIPTIONS: u32 = 4_096;
+const MAX_COMPANY_SUBSCRIPTIONS: u32 = MAX_SUBSCRIPTIONS / 4;
 
 /// Limits shared by all callers of an agent.
 #[derive(Debug, Clone)]
@@ -82,13 +82,24 @@ pub(super) struct Permit {
 }
 
 impl AgentLimiter {
-    pub(super) fn new(limits: AgentLimits) -> Self {
+    /// Creates the limiter of a server with at most `connections` connections, of which requests take three quarters at most,
+    /// and those of one company a quarter; subscriptions take half, and those of one company an eighth.
+    pub(super) fn new(limits: AgentLimits, connections: u32) -> Self {
+        let permits = |max_total: u32, max_of_company: u32| {
+            CompanyPermits::new(max_total.max(1) as usize, max_of_company.max(1) as usize)
+        };
         Self {
             limits,
             clock: MonotonicClock,
             agents: Cache::new(MAX_TRACKED_AGENTS),
-            requests: CompanyPermits::new(MAX_REQUESTS, MAX_COMPANY_REQUESTS),
-            subscriptions: CompanyPermits::new(MAX_SUBSCRIPTIONS, MAX_COMPANY_SUBSCRIPTIONS),
+            requests: permits(
+                MAX_REQUESTS.min(connections - connections / 4),
+                MAX_COMPANY_REQUESTS.min(connections / 4),
+            ),
+            subscriptions: permits(
+                MAX_SUBSCRIPTIONS.min(connections / 2),
+                MAX_COMPANY_SUBSCRIPTIONS.min(connections / 8),
+            ),
         }
     }
 
@@ -182,9 +193,17 @@ mod tests {
         Identity { id: "t".into(), context, calls: None }
     }
 
+    /// Maximum number of connections beyond which the companies' shares do not grow.
+    const MANY_CONNECTIONS: u32 = 20_000;
+
     fn limiter(concurrency: usize, per_minute: u32) -> AgentLimiter {
+        limiter_of(MANY_CONNECTIONS, concurrency, per_minute)
+    }
+
+    fn limiter_of(connections: u32, concurrency: usize, per_minute: u32) -> AgentLimiter {
         let per_minute = NonZeroU32::new(per_minute).expect("not zero");
-        AgentLimiter::new(AgentLimits { concurrency, per_minute, wait: Duration::from_secs(1) })
+        let limits = AgentLimits { concurrency, per_minute, wait: Duration::from_secs(1) };
+        AgentLimiter::new(limits, connections)
     }
 
     #[test]
@@ -238,23 +257,26 @@ mod tests {
 
     #[test]
     fn a_company_with_many_agents_has_a_share_of_the_process() {
-        let limiter = limiter(1, 100);
-        let agents = || (0..).map(|number| number.to_string());
-        let open: Vec<_> = agents()
-            .map_while(|agent| limiter.acquire_subscription(&identity(&agent)).ok())
-            .take(2 * MAX_SUBSCRIPTIONS)
-            .collect();
-        assert_eq!(open.len(), MAX_COMPANY_SUBSCRIPTIONS);
-        limiter.acquire_subscription(&identity_of("d", "a")).expect("another company has its own share");
-
-        let acquire = |company: &str, agent: &str| {
-            limiter.acquire(&identity_of(company, agent)).now_or_never().expect("it does not wait")
-        };
-        let mut running: Vec<_> =
-            agents().map_while(|agent| acquire("c", &agent).ok()).take(2 * MAX_REQUESTS).collect();
-        assert_eq!(running.len(), MAX_COMPANY_REQUESTS);
-        acquire("d", "a").expect("another company has its own share");
-        running.pop();
-        acquire("c", "another").expect("below the limit");
+        for (connections, requests, subscriptions) in
+            [(MANY_CONNECTIONS, MAX_COMPANY_REQUESTS, MAX_COMPANY_SUBSCRIPTIONS), (400, 100, 50), (1, 1, 1)]
+        {
+            let limiter = limiter_of(connections, 1, 100);
+            let agents = || (0..2 * MAX_REQUESTS).map(|number| number.to_string());
+            let open: Vec<_> =
+                agents().map_while(|agent| limiter.acquire_subscription(&identity(&agent)).ok()).collect();
+            assert_eq!(open.len(), subscriptions as usize, "{connections}");
+            let acquire = |company: &str, agent: &str| {
+                limiter.acquire(&identity_of(company, agent)).now_or_never().expect("it does not wait")
+            };
+            let mut running: Vec<_> = agents().map_while(|agent| acquire("c", &agent).ok()).collect();
+            assert_eq!(running.len(), requests as usize, "{connections}");
+            if connections > 1 {
+                let other = identity_of("d", "a");
+                limiter.acquire_subscription(&other).expect("another company has its own share");
+                acquire("d", "a").expect("another company has its own share");
+            }
+            running.pop();
+            acquire("c", "another").expect("below the limit");
+        }
     }
 }

@@ -29,6 +29,8 @@ pub struct McpServerLimits {
     pub timeout: Duration,
     /// Rate and concurrency limits per agent.
     pub per_agent: AgentLimits,
+    /// Maximum number of the process's connections, of which the requests of each company have a share.
+    pub connections: u32,
     /// Interval at which the token of an open stream or session is re-validated. Every request validates its own token.
     pub token_recheck_interval: Duration,
 }
@@ -109,7 +111,7 @@ impl McpServer {
         audit: AuditLog,
         limits: McpServerLimits,
     ) -> Self {
-        let McpServerLimits { json_depth, timeout, per_agent, token_recheck_interval } = limits;
+        let McpServerLimits { json_depth, timeout, per_agent, connections, token_recheck_interval } = limits;
         let sessions = Sessions::new(token_recheck_interval);
         let weak_sessions = Arc::downgrade(&sessions);
         authority.subscribe_ended(Arc::new(move |id| {
@@ -120,7 +122,7 @@ impl McpServer {
         Self {
             host_guard,
             authority,
-            limiter: AgentLimiter::new(per_agent),
+            limiter: AgentLimiter::new(per_agent, connections),
             sessions,
             session_sealer: None,
             shared: Arc::new(HandlerState { features, changes, audit, timeout }),
