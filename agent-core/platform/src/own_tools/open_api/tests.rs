@@ -496,12 +496,13 @@ fn forms_with_parts_are_bodies_without_their_files() {
         "base64": {"type": "string", "contentMediaType": "image/png", "contentEncoding": "base64"},
         "image": {"$ref": "#/components/schemas/File"}, "old": {"type": "string", "format": "binary"},
         "files": {"anyOf": [{"type": "array", "items": {"type": "string", "format": "binary"}}, {"type": "null"}]},
+        "thumb": {"type": "string", "format": "binary", "readOnly": true},
         "xml": {"type": "string"}, "signed": {"type": "string"}});
     let encoding = json!({
         "meta": {"contentType": "application/xml, application/vnd.acme+json"}, "csv": {"contentType": "text/csv"},
         "xml": {"contentType": "application/xml"},
         "signed": {"headers": {"X-Signature": {"required": true, "schema": {"type": "string"}}}}});
-    let schema = json!({"type": "object", "required": ["title"], "properties": properties});
+    let schema = json!({"type": "object", "required": ["title", "thumb"], "properties": properties});
     let whole = form(schema.clone(), encoding);
     let entry = compile(&whole, &["a"]);
     assert_eq!(tools(&entry).len(), 1);
@@ -523,6 +524,7 @@ fn forms_with_parts_are_bodies_without_their_files() {
     for name in ["image", "old", "files", "xml", "signed"] {
         assert!(incomplete[0].reason.contains(&format!("{name:?}")), "{:?}", incomplete[0]);
     }
+    assert!(!incomplete[0].reason.contains("thumb"), "the service alone sets it: {:?}", incomplete[0]);
     assert!(skipped_operations(&own_tools).is_empty());
     // Earlier versions know no other fields, and offer nothing of an entry with a tool that they cannot read and do not skip.
     let entry = compile(&form(json!({"type": "object", "properties": {"title": {}}}), json!({})), &["a"]);
@@ -535,6 +537,10 @@ fn forms_with_parts_are_bodies_without_their_files() {
     let file = json!({"type": "string", "format": "binary"});
     for (schema, expected) in [
         (json!({"type": "object", "properties": {"file": file}}), "has a form of files alone"),
+        (
+            json!({"type": "object", "properties": {"file": file, "id": {"readOnly": true}}}),
+            "has a form of files alone",
+        ),
         (
             json!({"type": "object", "required": ["file"], "properties": {"file": file, "a": {}}}),
             "requires \"file\", which cannot be sent",
