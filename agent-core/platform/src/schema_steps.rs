@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 const MAX_CHECK_DEPTH: usize = 256;
 /// Number of bytes of text that are read in the time of one step.
 const TEXT_BYTES_PER_STEP: usize = 64;
-/// Number of names that are looked up in the time of one step.
+/// Number of names that are looked up, or of texts and numbers that are compared, in the time of one step.
 const NAMES_PER_STEP: usize = 8;
 /// Keywords that read the whole of a text.
 const TEXT_KEYWORDS: [&str; 6] =
@@ -146,7 +146,11 @@ fn comparison_steps(keywords: &Map<String, Value>, value: &Value) -> usize {
         Value::Array(_) if keywords.get("uniqueItems") == Some(&Value::Bool(true)) => size_steps(value),
         _ => 0,
     };
-    length("enum") + of_value
+    let of_enum = match value {
+        Value::Array(_) | Value::Object(_) => length("enum"),
+        _ => length("enum") / NAMES_PER_STEP,
+    };
+    of_enum + of_value
 }
 
 /// Returns the steps for a look at all parts of a value.

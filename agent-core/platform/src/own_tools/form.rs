@@ -6,6 +6,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use url::form_urlencoded;
 
+use super::limits::MAX_REQUEST_BYTES;
 use super::template::{ArgumentError, BodyTemplate, NOT_FIELDS, value_text};
 use crate::media_type::{essence, is_json};
 
@@ -17,6 +18,8 @@ pub(super) const MULTIPART_CONTENT_TYPE: &str = "multipart/form-data";
 const JSON_CONTENT_TYPE: &str = "application/json";
 /// Maximum number of parts.
 const MAX_PARTS: usize = 1_000;
+/// Message for a field that makes a body of more than [`MAX_REQUEST_BYTES`], since its name is repeated for each item.
+const TOO_LONG: &str = "makes a form of more than 262,144 bytes";
 /// Number of boundaries that are tried. Each is a hash of all parts, so that the first does not occur in them.
 const MAX_BOUNDARIES: u32 = 16;
 
@@ -40,12 +43,24 @@ pub(super) fn is_part_type(media_type: &str) -> bool {
 /// out.
 pub(super) fn encode_urlencoded(template: &BodyTemplate, body: &Value) -> Result<Vec<u8>, ArgumentError> {
     let mut form = form_urlencoded::Serializer::new(String::new());
+    let mut bytes = 0;
     for (name, argument, items) in members(template, body)? {
         for item in items {
-            form.append_pair(name, &value_text(&argument, item)?);
+            let value = value_text(&argument, item)?;
+            count_bytes(&mut bytes, (name, &value), &argument)?;
+            form.append_pair(name, &value);
         }
     }
     Ok(form.finish().into_bytes())
+}
+
+/// Adds the lengths of a name and a value, which are at least as long when they are encoded, to those of the form so far.
+fn count_bytes(bytes: &mut usize, (name, value): (&str, &str), argument: &str) -> Result<(), ArgumentError> {
+    *bytes += name.len() + value.len();
+    match *bytes <= MAX_REQUEST_BYTES {
+        true => Ok(()),
+        false => Err(ArgumentError::new(argument, TOO_LONG)),
+    }
 }
 
 /// Encodes the members of a filled template as the parts of a form, with the media types of `part_types`; returns the media type
@@ -56,14 +71,16 @@ pub(super) fn encode_multipart(
     body: &Value,
     part_types: &BTreeMap<String, String>,
 ) -> Result<(String, Vec<u8>), ArgumentError> {
-    let (mut parts, mut last_argument) = (Vec::new(), String::new());
+    let (mut parts, mut last_argument, mut bytes) = (Vec::new(), String::new(), 0);
     for (name, argument, items) in members(template, body)? {
         let media_type = part_types.get(name).map(String::as_str);
         if parts.len() + items.len() > MAX_PARTS {
             return Err(ArgumentError::new(&argument, "makes more than 1,000 parts of a form"));
         }
         for item in items {
-            parts.push(part(name, media_type, (&argument, item))?);
+            let part = part(name, media_type, (&argument, item))?;
+            count_bytes(&mut bytes, (&part.name, &part.value), &argument)?;
+            parts.push(part);
         }
         last_argument = argument;
     }
@@ -195,6 +212,18 @@ mod tests {
             (json!({"a": vec![0; MAX_PARTS], "b": 1}), vec![], "body/b"),
         ] {
             assert_eq!(encode(&body, &part_types).expect_err("no form").argument, argument);
+        }
+    }
+
+    #[test]
+    fn a_form_is_bounded_before_its_name_is_repeated() {
+        let template = BodyTemplate::parse(&json!("{body}")).expect("a template");
+        let name = "n".repeat(MAX_REQUEST_BYTES / 4);
+        for (items, is_short) in [(3, true), (4, false), (MAX_PARTS, false)] {
+            let body = json!({(name.as_str()): vec![0; items]});
+            let too_long = (!is_short).then(|| ArgumentError::new(&format!("body/{name}"), TOO_LONG));
+            assert_eq!(encode_urlencoded(&template, &body).err(), too_long, "{items}");
+            assert_eq!(encode_multipart(&template, &body, &BTreeMap::new()).err(), too_long, "{items}");
         }
     }
 

@@ -6,5 +6,8 @@ pub const MAX_OWN_TOOLS: usize = 64;
 /// Maximum size of the definitions of an agent's own tools, as the model receives them, in bytes.
 pub const MAX_DEFINITION_BYTES: usize = 32 * 1024;
 
+/// Maximum length of a request's body, in bytes.
+pub(super) const MAX_REQUEST_BYTES: usize = 256 * 1024;
+
 /// Maximum length of a tool's name, in bytes.
 pub const MAX_NAME_BYTES: usize = 64;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::definition::HttpTool;
+use super::form::MULTIPART_CONTENT_TYPE;
 use super::settings::{list_names, read};
 use super::tool_server::{check_group_id, parse_server_url};
 use super::{MAX_OWN_TOOLS, ToolSettingsError};
@@ -19,6 +20,9 @@ use operation::CredentialParameter;
 
 /// Maximum length of an operation's key, in bytes.
 const MAX_KEY_BYTES: usize = 256;
+/// Reason why processes of earlier versions skip an operation that is a tool.
+const SKIPPED_BY_EARLIER_VERSIONS: &str =
+    "has a body of multipart/form-data, which processes of earlier versions cannot send";
 
 /// An OpenAPI document in a role, without its credential.
 #[derive(Deserialize)]
@@ -32,17 +36,36 @@ struct OpenApiSettings {
     operations: Vec<String>,
     #[serde(default)]
     identity: Option<Value>,
-    /// The compiled tools: settings of HTTP tools without credential and identity.
+    /// The compiled tools: settings of HTTP tools without credential and identity. `omission` in the `annotations` of one, which
+    /// earlier versions ignore, describes what it does not send.
     #[serde(default)]
     compiled: Vec<Map<String, Value>>,
+    /// The operations that are not compiled. One that is compiled all the same is a tool, but not for processes of earlier
+    /// versions, which cannot read its settings and would offer none of the others.
     #[serde(default)]
     skipped: Vec<SkippedOperation>,
-    /// Operations that are tools without a body or without parts of it, with what is left out.
-    #[serde(default)]
-    incomplete: Vec<SkippedOperation>,
 }
 
-/// An operation that cannot be represented, or not as a whole, as it is stored.
+impl OpenApiSettings {
+    /// Returns the compiled tool of the operation `key`.
+    fn compiled_tool(&self, key: &str) -> Option<&Map<String, Value>> {
+        let name = json!(grouped_name(&self.id, key));
+        self.compiled.iter().find(|tool| tool.get("name") == Some(&name))
+    }
+
+    /// Returns the reason why the operation `key` is not a tool.
+    fn skip_reason(&self, key: &str) -> Option<&str> {
+        let skipped = self.skipped.iter().find(|skipped| skipped.operation == key)?;
+        self.compiled_tool(key).is_none().then_some(skipped.reason.as_str())
+    }
+
+    /// Returns the description of what the tool of the operation `key` does not send.
+    fn omission(&self, key: &str) -> Option<&str> {
+        self.compiled_tool(key)?.get("annotations")?.get("omission")?.as_str()
+    }
+}
+
+/// An operation that cannot be represented, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SkippedOperation {
@@ -64,31 +87,31 @@ pub struct SkippedOperationReport {
 
 /// Returns the operations of a role's OpenAPI documents that cannot be tools.
 pub fn skipped_operations(tools: &OwnTools) -> Vec<SkippedOperationReport> {
-    operation_reports(tools, |settings| std::mem::take(&mut settings.skipped))
+    operation_reports(tools, OpenApiSettings::skip_reason)
 }
 
 /// Returns the operations of a role's OpenAPI documents that are tools without an optional body, or without optional parts of a
 /// form, that a tool cannot send.
 pub fn incomplete_operations(tools: &OwnTools) -> Vec<SkippedOperationReport> {
-    operation_reports(tools, |settings| std::mem::take(&mut settings.incomplete))
+    operation_reports(tools, OpenApiSettings::omission)
 }
 
+/// Returns a report of each operation for which `find_reason` finds a reason.
 fn operation_reports(
     tools: &OwnTools,
-    take_list: impl Fn(&mut OpenApiSettings) -> Vec<SkippedOperation>,
+    find_reason: impl for<'s> Fn(&'s OpenApiSettings, &str) -> Option<&'s str>,
 ) -> Vec<SkippedOperationReport> {
-    let entries = tools.open_api.iter().filter_map(|entry| read::<OpenApiSettings>(&entry.settings).ok());
-    let reports = entries.flat_map(|mut settings| {
-        let list = take_list(&mut settings);
-        let OpenApiSettings { id, operations, .. } = settings;
-        let named = list.into_iter().filter(move |skipped| operations.contains(&skipped.operation));
-        named.map(move |SkippedOperation { operation, reason }| SkippedOperationReport {
-            open_api_id: id.clone(),
-            operation,
-            reason,
-        })
-    });
-    reports.collect()
+    let mut reports = Vec::new();
+    for settings in tools.open_api.iter().filter_map(|entry| read::<OpenApiSettings>(&entry.settings).ok()) {
+        for operation in &settings.operations {
+            reports.extend(find_reason(&settings, operation).map(|reason| SkippedOperationReport {
+                open_api_id: settings.id.clone(),
+                operation: operation.clone(),
+                reason: reason.to_owned(),
+            }));
+        }
+    }
+    reports
 }
 
 /// Compiles the operations that an entry of `openApi` names, and replaces its `document` by them.
@@ -102,7 +125,7 @@ pub fn compile_open_api(entry: &mut Map<String, Value>, document: &Value) -> Res
         OpenApiDocument::new(document).map_err(|message| ToolSettingsError::new("document", message))?;
     let keys = entry.get("operations").and_then(Value::as_array).cloned().unwrap_or_default();
     let credential = entry.get("auth").and_then(credential_parameter);
-    let (mut compiled, mut skipped, mut incomplete) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut compiled, mut skipped) = (Vec::new(), Vec::new());
     for (i, key) in keys.iter().take(MAX_OWN_TOOLS).enumerate() {
         let key = key.as_str().unwrap_or_default();
         let Some(found) = document.operation(key) else {
@@ -114,27 +137,32 @@ pub fn compile_open_api(entry: &mut Map<String, Value>, document: &Value) -> Res
         };
         let tool = found.and_then(|operation| {
             let name = grouped_name(&id, key);
-            let compiled = operation::compile(&document, &operation, (&name, &server), credential)?;
-            Ok((check(compiled.settings)?, compiled.omission))
+            check(operation::compile(&document, &operation, (&name, &server), credential)?)
         });
-        match tool {
-            Ok((settings, omission)) => {
+        let reason = match tool {
+            Ok(settings) => {
+                let is_skipped = is_skipped_by_earlier_versions(&settings);
                 compiled.push(Value::Object(settings));
-                let omission =
-                    omission.map(|reason| json!(SkippedOperation { operation: key.to_owned(), reason }));
-                incomplete.extend(omission);
+                is_skipped.then(|| SKIPPED_BY_EARLIER_VERSIONS.to_owned())
             }
-            Err(reason) => skipped.push(json!(SkippedOperation { operation: key.to_owned(), reason })),
-        }
+            Err(reason) => Some(reason),
+        };
+        skipped.extend(reason.map(|reason| json!(SkippedOperation { operation: key.to_owned(), reason })));
     }
     entry.remove("document");
-    for (field, list) in [("compiled", compiled), ("skipped", skipped), ("incomplete", incomplete)] {
+    for (field, list) in [("compiled", compiled), ("skipped", skipped)] {
         match list.is_empty() {
             true => drop(entry.remove(field)),
             false => drop(entry.insert(field.to_owned(), Value::Array(list))),
         }
     }
     Ok(())
+}
+
+/// Returns true for a compiled tool whose settings earlier versions refuse.
+fn is_skipped_by_earlier_versions(settings: &Map<String, Value>) -> bool {
+    let content_type = settings.get("request").and_then(|request| request.get("contentType"));
+    content_type.is_some_and(|content_type| content_type == MULTIPART_CONTENT_TYPE)
 }
 
 /// Returns the parameter that a credential sets.
@@ -185,13 +213,11 @@ pub(super) fn parse_open_api(entry: &OwnTool) -> Result<Vec<HttpTool>, ToolSetti
         if settings.operations[..i].iter().any(|other| grouped_name(&settings.id, other) == name) {
             return Err(fault("is offered under the name of another operation".to_owned()));
         }
-        if settings.skipped.iter().any(|skipped| skipped.operation == *key) {
-            continue;
+        match settings.compiled_tool(key) {
+            Some(compiled) => tools.push(parse_tool(entry, &settings, compiled).map_err(fault)?),
+            None if settings.skip_reason(key).is_some() => {}
+            None => return Err(fault("is not compiled; give the document or documentId again".to_owned())),
         }
-        let compiled = settings.compiled.iter().find(|tool| tool.get("name") == Some(&json!(name)));
-        let compiled = compiled
-            .ok_or_else(|| fault("is not compiled; give the document or documentId again".to_owned()))?;
-        tools.push(parse_tool(entry, &settings, compiled).map_err(fault)?);
     }
     Ok(tools)
 }

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::changes::ToolChanges;
 use super::definition::HttpTool;
+use super::limits::MAX_REQUEST_BYTES;
 use super::pins::{AgentPins, PinStore, StoredPins};
 use super::redact::Redactor;
 use super::request::FilledRequest;
@@ -27,10 +28,10 @@ use crate::trace::trace_headers;
 
 /// Number of agents whose parsed tools are cached.
 const MAX_CACHED_AGENTS: usize = 1_000;
+/// Length of the path of an argument in an error, in bytes: it may have a name that the model has chosen.
+const MAX_ARGUMENT_PATH_BYTES: usize = 500;
 /// Limit on a response's body, in bytes.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
-/// Limit on a request's body, in bytes.
-const MAX_REQUEST_BYTES: usize = 256 * 1024;
 
 /// A [`ToolRegistry`] with the tools of another one, and those that the agent's role defines. A tool of the other one
 /// hides a role's of the same name.
@@ -207,7 +208,8 @@ impl OwnToolRegistry {
     ) -> Result<HttpToolRequest, ToolError> {
         let arguments = tool.schema.check(arguments).map_err(ToolError::InvalidArguments)?;
         let invalid = |ArgumentError { argument, message }| {
-            ToolError::InvalidArguments(format!("/{argument}: {message}"))
+            let path = &argument[..argument.floor_char_boundary(MAX_ARGUMENT_PATH_BYTES)];
+            ToolError::InvalidArguments(format!("/{path}: {message}"))
         };
         let FilledRequest { url, headers, body, content_type } =
             tool.request.fill(&arguments).map_err(invalid)?;

@@ -371,6 +371,12 @@ fn the_work_of_checking_an_answer_is_bounded() {
     assert!(wide.read(&list(900)).is_ok());
     let fault = wide.read(&list(100_000)).expect_err("a hundred million steps");
     assert_eq!(fault.words, "it is too long to be checked against the schema");
+    // Labels of many items, each compared with all of an enumeration.
+    let labels: Vec<String> = (0..900).map(|number| format!("label-{number}")).collect();
+    let labelled = json!(vec!["label-899"; 5_000]).to_string();
+    assert!(validator(json!({"enum": labels})).read(&labelled).is_ok());
+    let lists: Vec<_> = (0..900).map(|number| json!([number])).collect();
+    assert!(validator(json!({"enum": lists})).read(&json!(vec![[899]; 5_000]).to_string()).is_err());
     // The longest answer that is read, by a plain schema.
     assert!(validator(json!({"type": "number"})).read(&list(500_000)).is_ok());
 }

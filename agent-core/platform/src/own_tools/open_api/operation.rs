@@ -20,14 +20,7 @@ const IGNORED_HEADERS: [&str; 3] = ["accept", "content-type", "authorization"];
 /// Location and name of the parameter that the credential of a document's entry sets, so that no argument does.
 pub(super) type CredentialParameter<'d> = (&'d str, &'d str);
 
-/// Settings of a tool, and what it leaves out.
-pub(super) struct CompiledOperation {
-    pub(super) settings: Map<String, Value>,
-    /// Description of what is not sent, worded to follow the operation.
-    pub(super) omission: Option<String>,
-}
-
-/// Returns the tool `name` at `server`.
+/// Returns the settings of the tool `name` at `server`, with what is not sent as the `omission` in its `annotations`.
 ///
 /// # Errors
 /// Reason why the operation cannot be represented.
@@ -36,7 +29,7 @@ pub(super) fn compile<'d>(
     operation: &OpenApiOperation<'d>,
     (name, server): (&str, &str),
     credential: Option<CredentialParameter<'d>>,
-) -> Result<CompiledOperation, String> {
+) -> Result<Map<String, Value>, String> {
     if !operation.path.starts_with('/') {
         return Err("has a path that does not begin with a slash".to_owned());
     }
@@ -60,14 +53,17 @@ pub(super) fn compile<'d>(
     if let Some(definitions) = schemas.into_definitions()? {
         schema["$defs"] = definitions;
     }
-    let tool = json!({
+    let mut tool = json!({
         "name": name,
         "description": description(operation),
         "inputSchema": schema,
         "request": request,
     });
+    if let Some(omission) = omission {
+        tool["annotations"] = json!({"omission": omission});
+    }
     match tool {
-        Value::Object(settings) => Ok(CompiledOperation { settings, omission }),
+        Value::Object(settings) => Ok(settings),
         _ => Err("cannot be compiled".to_owned()),
     }
 }
@@ -171,7 +167,7 @@ struct RequestBuilder<'d> {
     content_type: Option<&'d str>,
     /// Media types of the parts of a form, by their names.
     part_types: Map<String, Value>,
-    /// Description of what is not sent.
+    /// Description of what is not sent, worded to follow the operation.
     omission: Option<String>,
     properties: Map<String, Value>,
     required: Vec<String>,

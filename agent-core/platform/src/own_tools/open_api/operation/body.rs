@@ -139,10 +139,13 @@ impl<'d> RequestBuilder<'d> {
             let required = fields.get("required").and_then(Value::as_array);
             required.is_some_and(|required| required.iter().any(|item| item == name))
         };
+        // The conversion of the schema leaves out what only the service sets.
+        let is_read_only = |property: &Value| property.get("readOnly") == Some(&Value::Bool(true));
         let encodings = media_type.get("encoding");
         let (mut kept, mut part_types, mut left_out) = (Map::new(), Map::new(), Vec::new());
         for (name, property) in properties.into_iter().flatten() {
             match self.part_encoding(property, encodings.and_then(|encodings| encodings.get(name))) {
+                _ if is_read_only(property) => {}
                 PartEncoding::OfValue => {}
                 PartEncoding::MediaType(sent) => drop(part_types.insert(name.clone(), sent.into())),
                 PartEncoding::Unsupported if is_required(name) => {
@@ -155,7 +158,7 @@ impl<'d> RequestBuilder<'d> {
             }
             kept.insert(name.clone(), property.clone());
         }
-        if kept.is_empty() && !left_out.is_empty() {
+        if kept.values().all(is_read_only) && !left_out.is_empty() {
             return Err("has a form of files alone".to_owned());
         }
         let mut fields = fields.clone();
