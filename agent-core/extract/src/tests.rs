@@ -366,6 +366,9 @@ fn text_that_a_later_shape_does_not_certainly_cover_is_kept() {
         // A picture or a drawing of the text may be over the rectangle.
         format!("{shown} 1 g 60 590 200 30 re f q 200 0 0 30 60 590 cm /Image Do Q"),
         format!("{shown} 1 g 60 590 200 30 re f 0 g 72 600 m 80 600 l 76 610 l f"),
+        format!("{shown} 1 g 60 590 200 30 re f 0 G 72 600 m 76 610 l 80 600 l S"),
+        format!("{shown} 1 g 60 590 200 30 re f q /Pattern cs /P1 scn 60 590 200 30 re f Q"),
+        format!("{shown} 1 g 60 590 200 30 re f q 0 g /Mask gs 60 590 200 30 re f Q"),
         // The same text once more.
         "/Text Do 1 g 60 590 200 30 re f 0 g /Text Do".to_owned(),
     ] {

@@ -119,7 +119,7 @@ fn status_error(status: StatusCode, answer: &[u8]) -> PulseError {
 /// are not repeated.
 fn conflict_text(answer: &[u8]) -> String {
     let finals = [JobState::Completed, JobState::Discarded, JobState::Cancelled].map(StepError::Final);
-    let refusals = [StepError::Busy, StepError::NothingDiscarded, StepError::NeverFires];
+    let refusals = [StepError::Busy, StepError::NothingDiscarded];
     let detail = ProblemDetails::parse(answer).and_then(|problem| problem.detail);
     let mut texts = finals.into_iter().chain(refusals).map(|error| error.to_string());
     let known = texts.find(|text| Some(text) == detail.as_ref());
@@ -257,7 +257,6 @@ mod tests {
             "the job is cancelled",
             "the job has no discarded occurrence to redrive",
             "the job is being delivered or waits for a retry",
-            "the schedule has no further occurrence",
         ] {
             assert_eq!(text(reason), reason);
         }

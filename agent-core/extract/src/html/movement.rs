@@ -8,6 +8,8 @@ use super::sheets::{Cascade, PropertyValue};
 const OFF_PAGE_PIXELS: f32 = -9_000.0;
 /// Width in pixels from which a part of an element may be seen that is moved off the page.
 const WIDE_PIXELS: f32 = 5_000.0;
+/// Height in pixels from which an element may have sections, of which one is seen.
+const TALL_PIXELS: f32 = 900.0;
 /// Offset in pixels that may bring an element back to the page.
 const RETURN_PIXELS: f32 = 900.0;
 /// Properties that move an element or its text.
@@ -52,7 +54,7 @@ impl Movement {
     }
 }
 
-/// Returns true for an element that may be seen although it is moved: other properties move it, too, or it is wide.
+/// Returns true for an element that may be seen although it is moved: other properties move it, too, or it is wide or tall.
 fn may_return(cascade: &Cascade, font_pixels: f32) -> bool {
     let reaches = |name: &str, limit: f32| match cascade.get(name) {
         PropertyValue::Unset | PropertyValue::Set("auto" | "initial" | "none" | "unset") => false,
@@ -76,6 +78,7 @@ fn may_return(cascade: &Cascade, font_pixels: f32) -> bool {
         || is_other_than("white-space", &["normal"])
         || OFFSETS.iter().any(|name| reaches(name, RETURN_PIXELS))
         || ["width", "min-width"].iter().any(|name| reaches(name, WIDE_PIXELS))
+        || ["height", "min-height"].iter().any(|name| reaches(name, TALL_PIXELS))
 }
 
 /// Returns the sum of an element's translations; `None` if it has other transformations, or if one is not understood.

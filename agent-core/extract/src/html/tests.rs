@@ -67,7 +67,7 @@ fn text_that_styles_hide_is_dropped() {
         "<p style='font-size:1px'>x</p><p style='font:0/0 a'>y</p>",
         "<p style='position:absolute;left:-9999px'>x</p>",
         "<p style='position:fixed;inset:-100vh auto auto 0'>x</p>",
-        "<p style='margin:0 0 0 -10000px'>x</p>",
+        "<p style='margin:0 0 0 -10000px'>x</p><p style='margin-top:-10000px'>y</p>",
         "<h2 style='text-indent:-9999px'>x</h2>",
         "<p style='clip-path:inset(100%)'>x</p><p style='clip-path:inset(0 100% 0 0)'>y</p>",
         "<p style='position:absolute;clip:rect(0,0,0,0)'>x</p>",
@@ -159,6 +159,7 @@ fn text_that_may_be_seen_is_kept() {
         // Slides, of which one is seen, and elements that are moved within the page, or back to it.
         "<div style='width:12210px;transform:translate3d(-9990px,0,0)'><p>shown</p></div>",
         "<div style='display:flex;transform:translateX(-9990px)'><p>shown</p></div>",
+        "<div style='height:100%;transform:translate3d(0,-9450px,0)'><div style='height:945px'>shown</div></div>",
         "<script>run()</script><div style='transform:translateX(-9990px)'><p>shown</p></div>",
         "<p style='transform:translate(-50%,-50%);top:50%;left:50%;position:absolute'>shown</p>",
         "<p style='transform:translateX(-100vw)'>shown</p>",
@@ -171,7 +172,8 @@ fn text_that_may_be_seen_is_kept() {
         "<p style='transform:translateX(-9999px);animation:appear 1s forwards'>shown</p>",
         "<style>.x{transform:translateX(-9999px)}.open .x{transform:none}</style><p class=x>shown</p>",
         "<p style='clip-path:polygon(0 0,100% 0,100% 100%)'>shown</p>",
-        // Sizes, indents and transformations have no effect within a line.
+        // Sizes, indents, upper margins and transformations have no effect within a line.
+        "<p><span style='margin-top:-9999px'>shown</span></p>",
         "<p><span style='transform:translateX(-9999px)'>shown</span></p>",
         "<p><span style='transform:scale(0)'>shown</span></p>",
         "<p><span style='text-indent:-9999px'>shown</span></p>",

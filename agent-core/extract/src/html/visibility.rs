@@ -24,8 +24,8 @@ const MAX_HIDDEN_BOX_PIXELS: f32 = 1.0;
 const OVERLAP_PIXELS: f32 = -24.0;
 /// Parts of tables, which are as large as their content whatever their size.
 const TABLE_PARTS: [&str; 7] = ["table", "tbody", "td", "tfoot", "th", "thead", "tr"];
-/// Elements with a box of their own unless a style says otherwise. Others are within lines of text, where sizes, indents and
-/// transformations have no effect.
+/// Elements with a box of their own unless a style says otherwise. Others are within lines of text, where sizes, indents,
+/// upper margins and transformations have no effect.
 const BOXED_ELEMENTS: [&str; 49] = [
     "address",
     "article",
@@ -307,7 +307,7 @@ fn hides_all(tag: &str, has_box: bool, cascade: &Cascade, font_pixels: f32) -> b
         || (has_box && is_flat(value("scale"), ' '))
         || (is_positioned && ["left", "top", "right", "bottom"].into_iter().any(lies_off_page))
         || lies_beside(cascade, "margin-left", "padding-left", font_pixels)
-        || lies_beside(cascade, "margin-top", "padding-top", font_pixels)
+        || (has_box && lies_beside(cascade, "margin-top", "padding-top", font_pixels))
         || (clips && WIDTHS.has_no_room(cascade, font_pixels))
         || (clips && HEIGHTS.has_no_room(cascade, font_pixels))
         || (is_positioned && clips_all(value("clip")))

@@ -225,6 +225,11 @@ impl Path {
         self.edge_count
     }
 
+    /// Returns true for a path with curves, or with lines that are not parallel to the edges of the page.
+    pub(super) fn has_slanted_edges(&self) -> bool {
+        self.edges.iter().any(|edge| edge.left < edge.right && edge.bottom < edge.top)
+    }
+
     /// Returns the rectangles around what is stroked, without the width of the lines.
     pub(super) fn edges(&self) -> &[Bounds] {
         &self.edges
@@ -332,12 +337,14 @@ mod tests {
         let mut path = Path::default();
         path.begin((0.0, 0.0));
         path.extend(&[(10.0, 0.0)]);
+        assert!(!path.has_slanted_edges());
         path.extend(&[(20.0, 5.0), (15.0, 30.0), (10.0, 10.0)]);
         path.close();
         path.begin((50.0, 50.0));
         path.extend(&[(60.0, 50.0)]);
         assert_eq!(path.shapes(), [rectangle(0.0, 0.0, 20.0, 30.0), rectangle(50.0, 50.0, 60.0, 50.0)]);
         assert_eq!((path.edges().len(), path.edge_count()), (4, 4));
+        assert!(path.has_slanted_edges());
         assert_eq!((path.rectangle(), path.bounds()), (None, rectangle(0.0, 0.0, 60.0, 50.0)));
         for number in 0..10_000 {
             path.begin((100.0, number as f32));

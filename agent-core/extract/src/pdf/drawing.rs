@@ -194,6 +194,11 @@ impl GraphicsState {
         is_known && !self.is_blended && !self.is_translucent && !self.is_masked
     }
 
+    /// Returns true if a fill certainly has the same color in all of its path.
+    pub(super) fn fills_evenly(&self) -> bool {
+        self.fill.space.is_some() && !self.is_masked
+    }
+
     /// Returns the ink of text; `None` if it is not painted, or clips what is painted later.
     pub(super) fn text_ink(&self) -> Option<Ink> {
         match self.text.rendering_mode as i64 {

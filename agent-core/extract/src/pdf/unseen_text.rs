@@ -300,20 +300,23 @@ impl PageWalk<'_> {
         let state = &drawing.state;
         let is_visible = |ink: Ink| !ink.is_white || state.is_blended;
         let fills = matches!(operator, "f" | "F" | "f*" | "B" | "B*" | "b" | "b*");
-        if fills {
-            match path.rectangle() {
-                Some(rectangle) if self.covers(drawing) => {
-                    self.covered.cover(rectangle.intersection(state.unclipped));
+        let strokes = matches!(operator, "B" | "B*" | "b" | "b*" | "S" | "s");
+        match path.rectangle() {
+            Some(rectangle) if fills && self.covers(drawing) => {
+                self.covered.cover(rectangle.intersection(state.unclipped));
+            }
+            rectangle => {
+                // Letters may be drawn as shapes or lines, and a pattern or a mask may have any shape.
+                let fills_shape = fills && (rectangle.is_none() || !state.fills_evenly());
+                if fills_shape || (strokes && path.has_slanted_edges()) {
+                    self.covered.uncover(path.bounds());
                 }
-                Some(_) => {}
-                // Letters may be drawn as shapes.
-                None => self.covered.uncover(path.bounds()),
             }
         }
         if fills && is_visible(state.fill) {
             path.shapes().iter().for_each(|&shape| self.canvas.paint(shape));
         }
-        if matches!(operator, "B" | "B*" | "b" | "b*" | "S" | "s") && is_visible(state.stroke) {
+        if strokes && is_visible(state.stroke) {
             self.stroke_count += path.edge_count();
             let scale = state.matrix.horizontal_scale().max(state.matrix.vertical_scale());
             let border = (state.line_width * scale / 2.0).abs();

@@ -23,7 +23,8 @@ use super::{ChunkLocation, DocIndex, Labels, Vectors};
 use crate::analysis::{Language, MAX_TERM_BYTES};
 use crate::postings::Postings;
 
-/// The version that [`DocIndex::encode`] writes.
+/// The version that [`DocIndex::encode`] writes. It rises with each change of the layout, and of the chunks or terms that equal
+/// texts give, since an index stays stored while the text of its document does.
 pub const FORMAT_VERSION: u16 = 4;
 /// The oldest version with the same layout, whose vectors can be taken over. The terms of abbreviations were others in it, and
 /// in version 3 the headings of chunks beside indented code.
