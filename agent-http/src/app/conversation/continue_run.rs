@@ -57,7 +57,7 @@ pub(in super::super) async fn continue_run(
         client: StartingClient::default(),
         is_new_thread: false,
     };
-    let (events, recorder) = stored_turn.start(app, &principal, turn, true).await?;
+    let (events, recorder) = stored_turn.start(app, &principal, turn, None).await?;
     stream::run_detached(events, recorder, &app.stream);
     Ok(())
 }
