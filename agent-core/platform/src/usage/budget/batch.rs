@@ -357,14 +357,17 @@ impl Batch {
         Ok(Self { now, zone, company_id, meters, reservations, writes: Vec::new(), keys })
     }
 
-    /// Replaces what was reserved by what was used. A reservation that is not found is settled already, and one of another
-    /// version than the settlement's was renewed.
+    /// Replaces what was reserved by what was used. A reservation of another version than the settlement's was renewed. One that
+    /// is not found is settled already, unless the commit that makes it has not ended, after which its answer was lost: a check
+    /// of the record waits for that commit, and conflicts if the reservation is there then.
     fn settle(&mut self, settlement: &Settlement) -> Result<(), StoreError> {
         let found_version = self.reservations.get(&settlement.id).map(|(_, version, _)| *version);
         if settlement.version.is_some() && settlement.version != found_version {
             return Ok(());
         }
         let Some((key, version, reservation)) = self.reservations.remove(&settlement.id) else {
+            let key = self.keys.1.key(settlement.id.clone())?;
+            self.writes.push(Write::Check { key, precondition: Precondition::Absent });
             return Ok(());
         };
         for reserved_amount in &reservation.held {
