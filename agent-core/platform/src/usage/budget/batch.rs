@@ -48,7 +48,17 @@ impl BatchTask {
 
     pub(super) async fn run(mut self) {
         let mut limit = MAX_BATCH;
-        while self.state.take(&self.company_id, &mut self.waiting) {
+        // Number of requests that were found to wait since the last change.
+        let mut tried = 0;
+        loop {
+            let known = self.waiting.admissions.len();
+            if !self.state.take(&self.company_id, &mut self.waiting) {
+                break;
+            }
+            // Those that are new are behind the others.
+            if self.waiting.admissions.len() > known {
+                tried = 0;
+            }
             let settlements = take_first(&mut self.waiting.settlements, limit);
             let admissions = take_first(&mut self.waiting.admissions, limit);
             let (count, is_settling) = (admissions.len(), !settlements.is_empty());
@@ -59,8 +69,11 @@ impl BatchTask {
                     let still_waiting = self.state.answer(&self.company_id, admissions, decisions);
                     let is_stuck = still_waiting.len() == count && !is_settling;
                     self.waiting.admissions.extend(still_waiting);
-                    if is_stuck && count > 0 {
+                    tried = if is_stuck { tried + count } else { 0 };
+                    // Requests beyond those of one commit may be admitted while these wait.
+                    if is_stuck && tried >= self.waiting.admissions.len() {
                         self.pause(POLL_INTERVAL).await;
+                        tried = 0;
                     }
                 }
                 Err(BatchError::TooLarge) => {
