@@ -101,8 +101,8 @@ impl NewRunId {
     }
 }
 
-/// A claimed run id. It stays used unless [`release`](Self::release) is called, so the id of a request that is
-/// cancelled before its run has started cannot be used again.
+/// A claimed run id. It stays used unless [`release`](Self::release) is called: that of a request that is cancelled while
+/// its run starts cannot be used again.
 #[must_use]
 pub struct RunIdClaim {
     records: Arc<dyn Records>,

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::conversation::{StoredTurn, ThreadRequest};
 use super::credential::ChatHead;
-use super::services::ChosenRunId;
+use super::services::{ChosenRunId, UnstartedRunId};
 use super::{App, runs};
 use crate::auth::{Credential, HeadCredential, Visitor};
 use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas, string_schema};
@@ -179,13 +179,14 @@ fn proactive_principal(input: &ChatInput) -> Result<Principal, HttpError> {
     Ok(Principal::new(user_id, company_id, Caller::Proactive))
 }
 
-/// Checks the files of a turn, and opens it if its run is kept. Releases the run's id if that fails.
+/// Checks the files of a turn, and opens it if its run is stored. Releases the run's id if that fails or is cancelled.
 pub(super) async fn open(
     app: &App,
     principal: &Principal,
     turn: &TurnRequest,
     (request, chosen_id): (Option<ThreadRequest>, Option<ChosenRunId>),
 ) -> Result<(Option<StoredTurn>, Option<ChosenRunId>), HttpError> {
+    let run_id = UnstartedRunId::new(chosen_id, &*app.conversations.spawner);
     let opened = async {
         app.check_files(principal, &turn.messages).await?;
         match request {
@@ -194,11 +195,9 @@ pub(super) async fn open(
         }
     };
     match opened.await {
-        Ok(thread) => Ok((thread, chosen_id)),
+        Ok(thread) => Ok((thread, run_id.into_started())),
         Err(error) => {
-            if let Some(chosen_id) = chosen_id {
-                chosen_id.release().await;
-            }
+            run_id.release().await;
             Err(error)
         }
     }

@@ -31,7 +31,7 @@ pub use providers::ProviderService;
 pub use quotas::ResourceQuotas;
 pub use rate_limits::RateLimits;
 pub use request_bounds::RequestBounds;
-pub(super) use run_id::ChosenRunId;
+pub(super) use run_id::{ChosenRunId, UnstartedRunId};
 pub(super) use scheduler::CALLBACK_PATH;
 pub use scheduler::{SchedulerLink, SchedulerLinkConfig};
 pub use usage::UsageService;

@@ -48,7 +48,17 @@ impl BatchTask {
 
     pub(super) async fn run(mut self) {
         let mut limit = MAX_BATCH;
-        while self.state.take(&self.company_id, &mut self.waiting) {
+        // Number of requests that were found to wait since the last change.
+        let mut tried = 0;
+        loop {
+            let known = self.waiting.admissions.len();
+            if !self.state.take(&self.company_id, &mut self.waiting) {
+                break;
+            }
+            // Those that are new are behind the others.
+            if self.waiting.admissions.len() > known {
+                tried = 0;
+            }
             let settlements = take_first(&mut self.waiting.settlements, limit);
             let admissions = take_first(&mut self.waiting.admissions, limit);
             let (count, is_settling) = (admissions.len(), !settlements.is_empty());
@@ -59,8 +69,11 @@ impl BatchTask {
                     let still_waiting = self.state.answer(&self.company_id, admissions, decisions);
                     let is_stuck = still_waiting.len() == count && !is_settling;
                     self.waiting.admissions.extend(still_waiting);
-                    if is_stuck && count > 0 {
+                    tried = if is_stuck { tried + count } else { 0 };
+                    // Requests beyond those of one commit may be admitted while these wait.
+                    if is_stuck && tried >= self.waiting.admissions.len() {
                         self.pause(POLL_INTERVAL).await;
+                        tried = 0;
                     }
                 }
                 Err(BatchError::TooLarge) => {
@@ -357,14 +370,17 @@ impl Batch {
         Ok(Self { now, zone, company_id, meters, reservations, writes: Vec::new(), keys })
     }
 
-    /// Replaces what was reserved by what was used. A reservation that is not found is settled already, and one of another
-    /// version than the settlement's was renewed.
+    /// Replaces what was reserved by what was used. A reservation of another version than the settlement's was renewed. One that
+    /// is not found is settled already, unless the commit that makes it has not ended, after which its answer was lost: a check
+    /// of the record waits for that commit, and conflicts if the reservation is there then.
     fn settle(&mut self, settlement: &Settlement) -> Result<(), StoreError> {
         let found_version = self.reservations.get(&settlement.id).map(|(_, version, _)| *version);
         if settlement.version.is_some() && settlement.version != found_version {
             return Ok(());
         }
         let Some((key, version, reservation)) = self.reservations.remove(&settlement.id) else {
+            let key = self.keys.1.key(settlement.id.clone())?;
+            self.writes.push(Write::Check { key, precondition: Precondition::Absent });
             return Ok(());
         };
         for reserved_amount in &reservation.held {

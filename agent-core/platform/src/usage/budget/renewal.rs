@@ -29,8 +29,9 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(20);
 /// Time between an extension that has failed and the next one: after a time without the store, other processes take the runs
 /// for lost whose reservations are not extended within half a minute.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum number of reservations in a commit.
-const MAX_BATCH: usize = 128;
+/// Maximum number of reservations in a commit. With the meters of a user, an agent, a token and the company for each of them, a
+/// commit that makes all of them again has less than 256 writes, the most that PostgreSQL locks one by one.
+const MAX_BATCH: usize = 60;
 
 /// Task of a company that extends the reservations of its runs. If it is dropped before its end, the next run starts another
 /// one.

@@ -293,3 +293,31 @@ async fn the_requests_that_wait_are_bounded() {
     assert!(futures_util::poll!(next.as_mut()).is_pending(), "those that have left do not count");
     drop(hold);
 }
+
+/// More calls of a user wait than one commit decides about.
+#[tokio::test]
+async fn calls_that_wait_delay_no_call_of_another_user() {
+    let installation = Installation::new();
+    let process = installation.process();
+    for user in ["ada", "bob"] {
+        let limits = json!([{"unit": "tokens", "amount": 600, "window": "day"}]);
+        put(&process, BudgetKind::User, user, limits).await;
+    }
+    let (hold, _) = reserve(&process, 579).await.expect("the whole budget");
+    let mut waiting: Vec<_> = (0..200).map(|_| Box::pin(reserve(&process, 500))).collect();
+    for request in &mut waiting {
+        assert!(futures_util::poll!(request).is_pending());
+    }
+    let of_bob = RunScope { user_id: "bob".into(), ..scope("run") };
+    let mut reserving = pin!(budgets(&process).reserve_call(&of_bob, demand(&process, 500), || true));
+    let mut reserved = None;
+    for _ in 0..1_000 {
+        if let Poll::Ready(result) = futures_util::poll!(reserving.as_mut()) {
+            reserved = Some(result);
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert!(matches!(reserved, Some(Ok(Some((_, 500))))), "no time has passed");
+    drop(hold);
+}

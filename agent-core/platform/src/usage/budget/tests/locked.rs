@@ -15,8 +15,22 @@ struct LockedRecords {
     is_locked: AtomicBool,
     /// True while the connection is lost with each commit, which the database makes nevertheless.
     loses_answers: AtomicBool,
+    /// True while the connection is lost with each commit, which the database makes before the next one.
+    delays_commits: AtomicBool,
+    /// Writes of the delayed commit.
+    delayed: Mutex<Vec<Write>>,
     /// Number of writes of the largest commit.
     largest: AtomicUsize,
+}
+
+impl LockedRecords {
+    /// Makes the delayed commit, as a database does whose disk answers again.
+    async fn make_delayed_commit(&self) {
+        let writes = std::mem::take(&mut *self.delayed.lock().expect("unpoisoned"));
+        if !writes.is_empty() {
+            self.records.commit(writes).await.expect("committed");
+        }
+    }
 }
 
 #[async_trait]
@@ -34,6 +48,11 @@ impl Records for LockedRecords {
         if self.is_locked.load(Ordering::Relaxed) && writes.iter().any(is_of_company) {
             return Err(StoreError::unavailable("locked"));
         }
+        if self.delays_commits.load(Ordering::Relaxed) {
+            *self.delayed.lock().expect("unpoisoned") = writes;
+            return Err(StoreError::unavailable("the connection is lost"));
+        }
+        self.make_delayed_commit().await;
         self.largest.fetch_max(writes.len(), Ordering::Relaxed);
         let committed = self.records.commit(writes).await;
         match self.loses_answers.load(Ordering::Relaxed) {
@@ -140,6 +159,23 @@ async fn a_reservation_is_released_whose_commit_has_an_unknown_outcome() {
     assert_eq!(amounts(&process).await, (0, 321), "the database has it");
     records.loses_answers.store(false, Ordering::Relaxed);
     assert!(ends(&clock, budgets(&process).flush()).await, "it is released");
+    assert_eq!(amounts(&process).await, (0, 0));
+}
+
+/// The database makes the reservation only after the process has looked for it.
+#[tokio::test]
+async fn a_reservation_is_released_whose_commit_ends_late() {
+    let (records, usage) = (Arc::new(LockedRecords::default()), Arc::new(MemoryUsage::default()));
+    let clock = ManualClock::new();
+    let process = process_over(&records, &usage, &clock);
+    put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "day"})).await;
+    records.delays_commits.store(true, Ordering::Relaxed);
+    let error = reserve(&process, 300).await.err().expect("it is not known to be reserved");
+    assert_eq!(error.kind(), AgentErrorKind::StoreUnavailable);
+    assert_eq!(amounts(&process).await, (0, 0), "the database does not have it yet");
+    records.delays_commits.store(false, Ordering::Relaxed);
+    assert!(ends(&clock, budgets(&process).flush()).await, "it is released");
+    records.make_delayed_commit().await;
     assert_eq!(amounts(&process).await, (0, 0));
 }
 
