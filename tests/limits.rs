@@ -1,7 +1,7 @@
 //! Connection limits and time-outs, and graceful shutdown.
 
 #[cfg(target_os = "linux")]
-mod places;
+mod slots;
 
 use std::time::Duration;
 
@@ -205,7 +205,7 @@ async fn further_clients_wait_for_a_free_connection() {
     assert_eq!(response.status(), 200);
     let mut waiting = Box::pin(client().get(app.url("/nothing")).send());
     let early = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
-    assert!(early.is_err(), "there is no place for a second connection");
+    assert!(early.is_err(), "there is no slot for a second connection");
     let probe = client().get(app.url("/livez")).send().await.expect("a probe does not wait");
     assert_eq!(probe.status(), 200);
     vendor.release();

@@ -4,7 +4,7 @@
 //! connections, the size of a request head and the time to read it, the time for which a write may stall, and the time that
 //! shutdown waits. The bounds on bodies are in [`crate::request`], since only a handler knows how large a body it accepts.
 //!
-//! Path of a request: `accept` takes one of the `places`, whose number is [`ServeLimits::connections`]. Without a free
+//! Path of a request: `accept` takes one of the `slots`, whose number is [`ServeLimits::connections`]. Without a free
 //! one the connection is `waiting`: `eviction` may close an idle connection for it, and a health probe is answered
 //! beyond the limit. `connection` drives hyper over a `guard`, which wraps the socket; `exchange` gives each request its
 //! id, tracing span and access-log line, and converts a malformed target or a panic into a problem response; the
@@ -14,7 +14,7 @@
 //! response body is dropped at once, and with it everything that it was waiting for.
 //!
 //! A request head that is not valid HTTP is answered by hyper itself, with a bare 400, 414 or 431 and no problem
-//! body. A request whose connection waits for a place is answered with a bare 503 if a later connection replaces it, or
+//! body. A request whose connection waits for a slot is answered with a bare 503 if a later connection replaces it, or
 //! if the server stops.
 
 mod accept;
@@ -24,7 +24,7 @@ mod exchange;
 mod guard;
 mod limits;
 mod peer;
-mod places;
+mod slots;
 mod target;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Descriptors for all that is not a connection below the limit: 256 for standard streams, databases, listeners and
-/// timers, and 144 for connections beyond the limit, which wait for a place or carry a health probe.
+/// timers, and 144 for connections beyond the limit, which wait for a slot or carry a health probe.
 const RESERVED_DESCRIPTORS: u64 = 400;
 
 /// Descriptors of a connection to a service that calls others: its own and that of the upstream request.

@@ -13,7 +13,7 @@ use tokio::time::{self, Instant};
 
 use super::connection::ConnectionSpawner;
 use super::eviction::EvictionQueue;
-use super::places::Places;
+use super::slots::ConnectionSlots;
 use super::waiting::WaitingRoom;
 use super::{ServeLimits, Workers};
 use crate::service::HttpService;
@@ -46,8 +46,8 @@ impl Accept for TcpListener {
 
 /// Accepts connections until the lame-duck time after the begin of `shutdown` is over, then drains.
 ///
-/// The places are both the connection limit and the count of running connections: a connection releases its place when
-/// its task ends, so no connection is left when all places are free.
+/// The slots are both the connection limit and the count of running connections: a connection releases its slot when
+/// its task ends, so no connection is left when all slots are free.
 pub(super) async fn run<S: HttpService>(
     source: impl Accept,
     service: S,
@@ -56,7 +56,7 @@ pub(super) async fn run<S: HttpService>(
     shutdown: Shutdown,
 ) {
     let (lame_duck, drain) = (limits.lame_duck, limits.drain);
-    let places = Places::new(limits.connections.max(1));
+    let slots = ConnectionSlots::new(limits.connections.max(1));
     // A message starts the drain. Closing the channel, also by dropping this future, ends all connections at once.
     let (drain_all, draining) = watch::channel(());
     let connections = ConnectionSpawner::new(service, limits, draining, shutdown.clone(), workers);
@@ -66,7 +66,7 @@ pub(super) async fn run<S: HttpService>(
         let _ = time::timeout(lame_duck, shutdown.wait_for(ShutdownStage::Draining)).await;
     };
     let mut waiting = WaitingRoom::default();
-    accept_until(lame_duck_over, &source, &places, &mut waiting, &connections).await;
+    accept_until(lame_duck_over, &source, &slots, &mut waiting, &connections).await;
     drop(source);
     waiting.refuse_all();
 
@@ -75,24 +75,24 @@ pub(super) async fn run<S: HttpService>(
     let graceful = drain - FINAL_EVENT_TIMEOUT.min(drain / 2);
     tokio::select! {
         biased;
-        () = places.wait_until_free() => return,
+        () = slots.wait_until_free() => return,
         () = shutdown.wait_for(ShutdownStage::Ending) => {}
         () = time::sleep(graceful) => {}
     }
-    tracing::warn!(connections = places.taken(), "ending exchanges that exceeded the drain timeout");
+    tracing::warn!(connections = slots.taken(), "ending exchanges that exceeded the drain timeout");
     shutdown.end();
-    if time::timeout(FINAL_EVENT_TIMEOUT, places.wait_until_free()).await.is_err() {
-        tracing::warn!(connections = places.taken(), "closing connections that exceeded the drain timeout");
+    if time::timeout(FINAL_EVENT_TIMEOUT, slots.wait_until_free()).await.is_err() {
+        tracing::warn!(connections = slots.taken(), "closing connections that exceeded the drain timeout");
         drop(drain_all);
         // A task that blocks its thread cannot be dropped; the timeout keeps it from delaying shutdown.
-        let _ = time::timeout(ABORT_TIMEOUT, places.wait_until_free()).await;
+        let _ = time::timeout(ABORT_TIMEOUT, slots.wait_until_free()).await;
     }
 }
 
 async fn accept_until<S: HttpService>(
     shutdown: impl Future<Output = ()>,
     source: &impl Accept,
-    places: &Places,
+    slots: &ConnectionSlots,
     waiting: &mut WaitingRoom,
     connections: &ConnectionSpawner<S>,
 ) {
@@ -100,9 +100,9 @@ async fn accept_until<S: HttpService>(
     let mut backoff = ACCEPT_BACKOFF;
     let mut last_warning = None;
     loop {
-        admit_waiting(waiting, places, connections);
+        admit_waiting(waiting, slots, connections);
         if !waiting.is_empty() {
-            let is_evicted = connections.evictions().evict_for(waiting.len(), || places.free());
+            let is_evicted = connections.evictions().evict_for(waiting.len(), || slots.free());
             warn_of_limit(is_evicted, &mut last_warning);
         }
         let accepted = tokio::select! {
@@ -132,7 +132,7 @@ async fn accept_until<S: HttpService>(
     }
 }
 
-/// Accepts the next connection. Returns `None` if a connection that waits may have a place now.
+/// Accepts the next connection. Returns `None` if a connection that waits may have a slot now.
 ///
 /// The order of the branches is random, so that neither many new connections nor many changes delay the others.
 async fn next_connection(
@@ -148,32 +148,32 @@ async fn next_connection(
     }
 }
 
-/// Serves the connections that have waited and for which there is a place: in the order of their arrival, then those
-/// for which places are kept, then health probes.
+/// Serves the connections that have waited and for which there is a slot: in the order of their arrival, then those
+/// for which slots are kept, then health probes.
 fn admit_waiting<S: HttpService>(
     waiting: &mut WaitingRoom,
-    places: &Places,
+    slots: &ConnectionSlots,
     connections: &ConnectionSpawner<S>,
 ) {
     while !waiting.is_empty()
-        && let Some(place) = places.try_take()
+        && let Some(slot) = slots.try_take()
         && let Some(connection) = waiting.take_oldest()
     {
-        connections.spawn(connection.stream, connection.peer, place);
+        connections.spawn(connection.stream, connection.peer, slot);
     }
     let has_few_connections =
-        |address: IpAddr| connections.evictions().open_connections(address) < places.kept_share();
+        |address: IpAddr| connections.evictions().open_connections(address) < slots.kept_share();
     while !waiting.is_empty()
-        && let Some(place) = places.try_take_kept()
+        && let Some(slot) = slots.try_take_kept()
         && let Some(connection) = waiting.take_from_address(has_few_connections)
     {
-        connections.spawn(connection.stream, connection.peer, place);
+        connections.spawn(connection.stream, connection.peer, slot);
     }
     while !waiting.is_empty()
-        && let Some(place) = places.try_take_for_probe()
+        && let Some(slot) = slots.try_take_for_probe()
         && let Some(connection) = waiting.take_probe()
     {
-        connections.spawn(connection.stream, connection.peer, place);
+        connections.spawn(connection.stream, connection.peer, slot);
     }
 }
 

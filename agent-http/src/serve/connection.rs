@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use super::eviction::{Evictable, EvictionQueue};
 use super::exchange::ExchangeService;
 use super::guard::{Guard, InputWatch};
-use super::places::Place;
+use super::slots::ConnectionSlot;
 use super::{Peer, ServeLimits, Workers};
 use crate::service::HttpService;
 use crate::shutdown::Shutdown;
@@ -78,12 +78,12 @@ impl<S: HttpService> ConnectionSpawner<S> {
         &self.evictions
     }
 
-    /// Serves `stream` in a task that holds `place` until it ends.
-    pub(super) fn spawn(&self, stream: TcpStream, peer: SocketAddr, place: Place) {
+    /// Serves `stream` in a task that holds `slot` until it ends.
+    pub(super) fn spawn(&self, stream: TcpStream, peer: SocketAddr, slot: ConnectionSlot) {
         if let Err(error) = set_socket_options(&stream, &self.limits) {
             tracing::debug!(%error, "failed to set socket options");
         }
-        let (protocol, keep_alive) = if place.is_for_probe() {
+        let (protocol, keep_alive) = if slot.is_for_probe() {
             (self.probe_protocol.clone(), None)
         } else {
             (self.protocol.clone(), self.keep_alive.clone())
@@ -91,8 +91,8 @@ impl<S: HttpService> ConnectionSpawner<S> {
         let (service, limits) = (self.service.clone(), self.limits.clone());
         let (draining, shutdown) = (self.draining.clone(), self.shutdown.clone());
         // Inserted here, so that connections that wait for their worker thread count. Dropped in this order, also if
-        // the connection is never served: the place is free before waiting clients are told.
-        let reservation = (place, Arc::new(self.evictions.insert(Peer(peer).network())));
+        // the connection is never served: the slot is free before waiting clients are told.
+        let reservation = (slot, Arc::new(self.evictions.insert(Peer(peer).network())));
         let serve = move |stream| {
             let unread = Arc::new(AtomicBool::new(false));
             let input = Arc::<InputWatch>::default();

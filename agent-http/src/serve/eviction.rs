@@ -1,9 +1,9 @@
 //! Eviction of idle connections, by client address.
 //!
-//! Idle connections, on which no exchange is in progress, of a single client could otherwise hold all places: silent
+//! Idle connections, on which no exchange is in progress, of a single client could otherwise hold all slots: silent
 //! ones for [`ServeLimits::head_read`](super::ServeLimits::head_read), those with a request from time to time for ever.
-//! For a client that finds no place, the longest idle connection of the address that has the most of them is therefore
-//! closed, if these are more than the address's share of all places. RFC 9112 section 9.5 lets a server close an idle
+//! For a client that finds no slot, the longest idle connection of the address that has the most of them is therefore
+//! closed, if these are more than the address's share of all slots. RFC 9112 section 9.5 lets a server close an idle
 //! connection at any time. A connection is not idle, and never closed for another client, from the head of a request to
 //! the last byte of its response.
 
@@ -25,7 +25,7 @@ const ADDRESS_SHARE: u32 = 16;
 pub(super) struct EvictionQueue {
     /// Number of idle connections that an address may keep at the limit.
     share: usize,
-    /// Notified when a waiting client may find a place: a connection has ended, an evicted one stays open, or one of an
+    /// Notified when a waiting client may find a slot: a connection has ended, an evicted one stays open, or one of an
     /// address beyond its share has become idle.
     changed: Notify,
     connections: Mutex<OpenConnections>,
@@ -83,17 +83,17 @@ impl EvictionQueue {
         self.lock().by_address.get(&address).map_or(0, |connections| connections.open)
     }
 
-    /// Evicts idle connections until as many are closing, or places free, as clients wait. Each is the longest idle one
+    /// Evicts idle connections until as many are closing, or slots free, as clients wait. Each is the longest idle one
     /// of the address that has the most, if these are more than its share. Returns false if there are too few.
     ///
-    /// An evicted connection closes as soon as its task has found that no request head has arrived. `free_places` counts
-    /// the places that the waiting clients may take. It is called under the queue's lock: an evicted connection that is
-    /// not counted any more has freed its place before, so none is evicted twice for one client. Places that become free
+    /// An evicted connection closes as soon as its task has found that no request head has arrived. `free_slots` counts
+    /// the slots that the waiting clients may take. It is called under the queue's lock: an evicted connection that is
+    /// not counted any more has freed its slot before, so none is evicted twice for one client. Slots that become free
     /// are reported by [`changed`](Self::changed).
-    pub(super) fn evict_for(&self, waiting_clients: usize, free_places: impl Fn() -> usize) -> bool {
+    pub(super) fn evict_for(&self, waiting_clients: usize, free_slots: impl Fn() -> usize) -> bool {
         loop {
             let mut connections = self.lock();
-            if connections.evicted + free_places() >= waiting_clients {
+            if connections.evicted + free_slots() >= waiting_clients {
                 return true;
             }
             let Some(signal) = connections.evict(self.share) else { return false };
@@ -102,7 +102,7 @@ impl EvictionQueue {
         }
     }
 
-    /// Completes when a waiting client may find a place. A change before the call counts if no call has reported it.
+    /// Completes when a waiting client may find a slot. A change before the call counts if no call has reported it.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -161,7 +161,7 @@ impl OpenConnections {
 
 /// Entry of a connection in the [`EvictionQueue`], removed on drop.
 ///
-/// The connection's place must be free before the drop, which tells the waiting clients of it.
+/// The connection's slot must be free before the drop, which tells the waiting clients of it.
 #[derive(Debug)]
 pub(super) struct Evictable {
     queue: Arc<EvictionQueue>,
@@ -250,7 +250,7 @@ mod tests {
 
     use super::*;
     use crate::serve::Peer;
-    use crate::serve::places::{Place, Places};
+    use crate::serve::slots::{ConnectionSlot, ConnectionSlots};
 
     fn insert(queue: &Arc<EvictionQueue>, peer: &str) -> Evictable {
         queue.insert(Peer(peer.parse().expect("an address")).network())
@@ -260,7 +260,7 @@ mod tests {
         connection.poll_evicted(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    /// Evicts connections for waiting clients where no place is free.
+    /// Evicts connections for waiting clients where no slot is free.
     fn evict_for(queue: &EvictionQueue, waiting_clients: usize) -> bool {
         queue.evict_for(waiting_clients, || 0)
     }
@@ -378,30 +378,30 @@ mod tests {
         assert!(evict_for(&queue, 1));
         connections[0] = None;
         assert!(take_change(&queue));
-        assert!(evict_for(&queue, 1), "the next client needs another place");
+        assert!(evict_for(&queue, 1), "the next client needs another slot");
         assert!(connections[1].as_ref().is_some_and(Evictable::is_evicted));
     }
 
     #[test]
-    fn a_place_that_becomes_free_before_the_eviction_spares_a_connection() {
-        let places = Places::new(3);
+    fn a_slot_that_becomes_free_before_the_eviction_spares_a_connection() {
+        let slots = ConnectionSlots::new(3);
         let queue = EvictionQueue::new(3);
-        let connect = |peer: &str| (places.try_take(), Some(insert(&queue, peer)));
+        let connect = |peer: &str| (slots.try_take(), Some(insert(&queue, peer)));
         let mut connections = ["192.0.2.1:1", "192.0.2.1:2", "192.0.2.1:3"].map(connect);
-        let is_open = |connection: &(Option<Place>, Option<Evictable>)| {
+        let is_open = |connection: &(Option<ConnectionSlot>, Option<Evictable>)| {
             connection.1.as_ref().is_some_and(|entry| !entry.is_evicted())
         };
-        // A client waits. Between the next search for a place and the next eviction, the evicted connection ends.
-        assert!(places.try_take().is_none());
-        assert!(queue.evict_for(1, || places.free()));
-        assert!(places.try_take().is_none());
+        // A client waits. Between the next search for a slot and the next eviction, the evicted connection ends.
+        assert!(slots.try_take().is_none());
+        assert!(queue.evict_for(1, || slots.free()));
+        assert!(slots.try_take().is_none());
         connections[0] = (None, None);
-        assert!(queue.evict_for(1, || places.free()));
+        assert!(queue.evict_for(1, || slots.free()));
         assert_eq!(connections.each_ref().map(is_open), [false, true, true]);
-        assert!(take_change(&queue), "the client hears of the free place");
+        assert!(take_change(&queue), "the client hears of the free slot");
         // A second one needs another.
-        assert!(queue.evict_for(2, || places.free()));
+        assert!(queue.evict_for(2, || slots.free()));
         assert_eq!(connections.each_ref().map(is_open), [false, false, true]);
-        assert!(!queue.evict_for(3, || places.free()), "the last one is the address's share");
+        assert!(!queue.evict_for(3, || slots.free()), "the last one is the address's share");
     }
 }

@@ -253,7 +253,7 @@ async fn answers_say_how_long_an_idle_connection_is_kept() {
 }
 
 #[tokio::test]
-async fn connections_over_the_limit_wait_for_a_place() {
+async fn connections_over_the_limit_wait_for_a_slot() {
     let limits = ServeLimits { connections: 1, ..ServeLimits::default() };
     let server = TestServer::start(limits, hello).await;
     let mut first = server.connect().await;
@@ -269,7 +269,7 @@ async fn connections_over_the_limit_wait_for_a_place() {
 }
 
 #[tokio::test]
-async fn a_request_that_waits_for_a_place_at_shutdown_is_answered() {
+async fn a_request_that_waits_for_a_slot_at_shutdown_is_answered() {
     let limits = ServeLimits { connections: 1, ..ServeLimits::default() };
     let server = TestServer::start(limits, |request: Request<Body>| async move {
         if request.uri().path() == "/held" {

@@ -1,4 +1,4 @@
-//! Connections that were accepted at the limit and wait for a place.
+//! Connections that were accepted at the limit and wait for a slot.
 //!
 //! Their sockets are looked at without reading from them, so that health probes among them can be answered at once.
 
@@ -17,7 +17,7 @@ use super::Peer;
 /// Paths of the health probes: liveness, readiness and status.
 pub(crate) const PROBE_PATHS: [&str; 3] = ["/livez", "/readyz", "/health"];
 
-/// Maximum number of connections that wait for a place. A further one replaces one of them.
+/// Maximum number of connections that wait for a slot. A further one replaces one of them.
 const MAX_WAITING: usize = 128;
 
 /// Maximum size of a probe's request head. A larger head is not recognized, and its connection waits.

@@ -1,4 +1,4 @@
-//! Connections of one address that hold the places: silent ones, idle ones, and ones with exchanges in progress.
+//! Connections of one address that hold the slots: silent ones, idle ones, and ones with exchanges in progress.
 //! Clients have several addresses of the loopback network, all of which Linux assigns to the host.
 
 use std::net::{IpAddr, SocketAddr};
@@ -14,15 +14,15 @@ use crate::support::{
     TEST_TIMEOUT, client_builder, parse_run, read_until, read_until_closed, text_of, workspace,
 };
 
-/// Address whose connections hold the places.
+/// Address whose connections hold the slots.
 const HOLDER: [u8; 4] = [127, 0, 0, 2];
 const THIRD_ADDRESS: [u8; 4] = [127, 0, 0, 3];
-const PLACES: usize = 48;
-/// Idle connections that an address keeps at the limit: a sixteenth of the places.
+const SLOTS: usize = 48;
+/// Idle connections that an address keeps at the limit: a sixteenth of the slots.
 const SHARE: usize = 3;
-/// Places that are kept for addresses without a connection: a sixteenth.
+/// Slots that are kept for addresses without a connection: a sixteenth.
 const KEPT: usize = 3;
-/// The time-out is far longer than the tests wait, so it frees no place.
+/// The time-out is far longer than the tests wait, so it frees no slot.
 const SETTINGS: [(&str, &str); 2] = [("MAX_CONNECTIONS", "48"), ("HEADER_TIMEOUT_MS", "600000")];
 
 async fn connect_from(address: [u8; 4], server: &Server) -> TcpStream {
@@ -39,7 +39,7 @@ fn get(server: &Server, path: &str, connection: &str) -> String {
 /// Requests a path that does not exist, and returns true if the connection is kept after the response, or false if it
 /// was closed before.
 async fn is_answered(stream: &mut TcpStream, server: &Server) -> bool {
-    // The path is none of a health probe, which would be answered without a place.
+    // The path is none of a health probe, which would be answered without a slot.
     if stream.write_all(get(server, "/nothing", "keep-alive").as_bytes()).await.is_err() {
         return false;
     }
@@ -98,7 +98,7 @@ async fn silent_connections_of_an_address_leave_room_for_others() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "m"), &SETTINGS).await;
     let mut silent = Vec::new();
-    for _ in 0..PLACES {
+    for _ in 0..SLOTS {
         silent.push(connect_from(HOLDER, &app).await);
     }
     assert_probes_answered([127, 0, 0, 1], &app).await;
@@ -108,25 +108,25 @@ async fn silent_connections_of_an_address_leave_room_for_others() {
     assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
     // The oldest made room, and the latest was not touched.
     assert_eq!(read_until_closed(&mut silent[0]).await, "");
-    assert_answered(&mut silent[PLACES - 1], &app).await;
+    assert_answered(&mut silent[SLOTS - 1], &app).await;
 }
 
 #[tokio::test]
 async fn idle_connections_of_an_address_leave_room_for_others() {
     let app = server::app(&workspace("http://unused.example/v1", "m"), &SETTINGS).await;
     let mut idle = Vec::new();
-    for _ in 0..PLACES {
+    for _ in 0..SLOTS {
         let mut connection = connect_from(HOLDER, &app).await;
         assert_answered(&mut connection, &app).await;
         idle.push(connection);
     }
-    // The last ones found no place, as some are kept for others, and replaced the longest idle of their own address.
+    // The last ones found no slot, as some are kept for others, and replaced the longest idle of their own address.
     idle = answered(idle, &app).await;
-    assert_eq!(idle.len(), PLACES - KEPT);
+    assert_eq!(idle.len(), SLOTS - KEPT);
     assert_probes_answered(THIRD_ADDRESS, &app).await;
 
     // They send requests from time to time, so no time-out ends them. Another client may still have more connections
-    // than places are kept.
+    // than slots are kept.
     let mut others = Vec::new();
     for _ in 0..3 * KEPT {
         let mut other = connect_from(THIRD_ADDRESS, &app).await;
@@ -135,7 +135,7 @@ async fn idle_connections_of_an_address_leave_room_for_others() {
         idle = answered(idle, &app).await;
     }
     assert_eq!(answered(others, &app).await.len(), 3 * KEPT);
-    assert!(idle.len() >= PLACES - 4 * KEPT, "no more are closed than others need: {}", idle.len());
+    assert!(idle.len() >= SLOTS - 4 * KEPT, "no more are closed than others need: {}", idle.len());
 }
 
 /// Sends a request on each connection, and returns those that are kept.
@@ -155,7 +155,7 @@ async fn exchanges_of_an_address_leave_room_for_others() {
     let settings = [&SETTINGS[..], &[("BODY_IDLE_MS", "600000"), ("BODY_TOTAL_MS", "600000")]].concat();
     let app = server::app(&workspace(&vendor.base_url(), "m"), &settings).await;
     let (mut bodies, mut waiting) = (Vec::new(), Vec::new());
-    for _ in 0..PLACES - KEPT {
+    for _ in 0..SLOTS - KEPT {
         let mut body = begin_body(HOLDER, &app).await;
         assert_continued(&mut body).await;
         bodies.push(body);
@@ -163,7 +163,7 @@ async fn exchanges_of_an_address_leave_room_for_others() {
     for _ in 0..2 * KEPT {
         waiting.push(begin_body(HOLDER, &app).await);
     }
-    // Probes need no place, also from the address that holds them.
+    // Probes need no slot, also from the address that holds them.
     assert_probes_answered(HOLDER, &app).await;
     let message = json!({"agentId": "a1", "message": "Hello"});
     let chat = tokio::time::timeout(TEST_TIMEOUT, app.chat(&message)).await.expect("an answer");
@@ -187,11 +187,11 @@ async fn exchanges_are_not_closed_for_others() {
     let mut response = chat.send().await.expect("an answer");
     let mut body = read_until(&mut response, "first").await;
     let mut silent = Vec::new();
-    for _ in 1..PLACES - KEPT {
+    for _ in 1..SLOTS - KEPT {
         silent.push(connect_from(HOLDER, &app).await);
     }
 
-    // The first one gets a kept place.
+    // The first one gets a kept slot.
     let mut others = Vec::new();
     for _ in SHARE..=silent.len() {
         let mut other = begin_body([127, 0, 0, 1], &app).await;
@@ -202,7 +202,7 @@ async fn exchanges_are_not_closed_for_others() {
     for connection in &mut silent[..closed] {
         assert_eq!(read_until_closed(connection).await, "");
     }
-    // The address has only its share now, so the next client waits until a place is free, unless its address has no
+    // The address has only its share now, so the next client waits until a slot is free, unless its address has no
     // connection.
     let mut waiting = begin_body([127, 0, 0, 1], &app).await;
     let mut third = connect_from(THIRD_ADDRESS, &app).await;
