@@ -246,7 +246,7 @@ pub(super) struct Declaration {
 }
 
 /// Properties that decide on whether a text is seen. Shorthands stand for some of them.
-const PROPERTIES: [&str; 47] = [
+const PROPERTIES: [&str; 48] = [
     "-webkit-background-clip",
     "-webkit-text-fill-color",
     "-webkit-text-stroke",
@@ -293,6 +293,7 @@ const PROPERTIES: [&str; 47] = [
     "translate",
     "visibility",
     "white-space",
+    "width",
     "z-index",
 ];
 
