@@ -126,18 +126,30 @@ impl StoredTurn {
                 links.iter().filter(|link| ids.contains(&link.id)).collect()
             };
             let answer = own_links.iter().find(|link| link.role == NodeRole::Assistant).map(|link| link.seq);
+            // A model may give a call the id of an earlier one, whose result is not that of this call.
+            let is_unanswered = |result: &Message| {
+                let call = result.tool_call_id.as_deref();
+                call.is_some_and(|call| run.pending_calls().iter().any(|id| **id == *call))
+            };
             for stored in self.client_results(key, &own_links).await? {
                 let Some(message) = stored.message.as_message() else { continue };
                 let same_call = sent.iter().find(|sent| sent.tool_call_id == message.tool_call_id);
                 let Some(result) = same_call else { continue };
+                let is_of_own_call = answer.is_some_and(|answer| answer < stored.seq);
+                if !is_of_own_call && is_unanswered(message) {
+                    continue;
+                }
                 if ContentHash::of(message) != ContentHash::of(result) {
                     return Ok(Some(EarlierResults::Other));
                 }
                 has_results = true;
-                is_own |= answer.is_some_and(|answer| answer < stored.seq);
+                is_own |= is_of_own_call;
             }
             if has_results {
                 return Ok(Some(EarlierResults::Same { run: Box::new(run), is_own }));
+            }
+            if sent.iter().copied().any(is_unanswered) {
+                return Ok(None);
             }
         }
         Ok(None)
@@ -234,7 +246,7 @@ impl StoredTurn {
         });
         let ids = RunIds { thread_id: run.thread_id, run_id: run.id };
         let events = EventStream::new(ids, source.flat_map(stream::iter)).with_awaited_results(calls);
-        Ok((events.into(), Box::new(ReplayRecorder { turn_id: run.turn_id })))
+        Ok((RunSource::replay(events), Box::new(ReplayRecorder { turn_id: run.turn_id })))
     }
 }
 
