@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{ConversationApp, Turn, call_as, gated};
-use crate::support::expect_problem;
 use crate::support::server::session_token;
-use crate::support::vendor::{answer, tool_calls};
+use crate::support::vendor::{Step, answer, tool_calls};
+use crate::support::{expect_problem, poll_until};
 
 pub(super) fn client_tools() -> Value {
     let parameters = json!({"type": "object", "properties": {"color": {"type": "string"}}});
@@ -230,6 +230,33 @@ async fn results_that_are_sent_again_join_their_run() {
     }
     assert_eq!(test.vendor.received_bodies("m").len(), 2);
     assert_eq!(test.get("/api/threads/t").await["messageCount"], 4);
+}
+
+#[tokio::test]
+async fn results_that_are_answered_anew_are_then_answered_by_that_run() {
+    let test = ConversationApp::start().await;
+    let (steps, gate) = gated();
+    test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), vec![Step::Stall], steps]);
+    let first = test.chat(input("r1", json!([user("m1", "Paint")]))).await;
+    let send = async |run: &str| test.app.chat(&input_with_result(&first, run, "painted")).await;
+    let (cancelled, ()) = tokio::join!(send("r2"), async {
+        test.vendor.wait_for_requests("m", 2).await;
+        let cancel = async || test.call("POST", "/api/runs/r2/cancel", None).await.0;
+        // The backend may be asked before the beginning is stored.
+        poll_until(cancel, |status| *status == 200).await;
+    });
+    let cancelled = cancelled.text().await.expect("a whole body");
+    // The run has left no message.
+    let anew = send("r3").await;
+    let joined = [send("r3").await, send("r4").await];
+    gate.send_replace(true);
+    let answered = anew.text().await.expect("a whole body");
+    assert!(answered.contains("and wholly."), "{answered}");
+    for response in joined.into_iter().chain([send("r5").await]) {
+        assert_eq!(response.text().await.expect("a whole body"), answered);
+    }
+    assert_eq!(send("r2").await.text().await.expect("a whole body"), cancelled);
+    assert_eq!(test.vendor.received_bodies("m").len(), 3);
 }
 
 #[tokio::test]
