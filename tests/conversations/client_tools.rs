@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{ConversationApp, Turn, call_as, gated};
-use crate::support::expect_problem;
 use crate::support::server::session_token;
-use crate::support::vendor::{answer, tool_calls};
+use crate::support::vendor::{Step, answer, tool_calls};
+use crate::support::{expect_problem, poll_until};
 
 pub(super) fn client_tools() -> Value {
     let parameters = json!({"type": "object", "properties": {"color": {"type": "string"}}});
@@ -187,6 +187,25 @@ async fn results_are_answered_again_in_their_own_thread_alone() {
 }
 
 #[tokio::test]
+async fn a_call_with_the_id_of_an_earlier_one_has_no_result_yet() {
+    let test = ConversationApp::start().await;
+    let call = || tool_calls(&[("call-1", "paint", "{}")]);
+    let (steps, gate) = gated();
+    test.vendor.on("m", [call(), answer(&["It is red."]), call(), steps]);
+    let result = json!([{"role": "tool", "toolCallId": "call-1", "content": "painted"}]);
+    let result = json!({"agentId": "a1", "threadId": "t", "messages": result});
+    let paint = json!({"threadId": "t", "message": "Paint", "tools": client_tools()});
+    test.chat(paint.clone()).await;
+    test.chat(result.clone()).await;
+    test.chat(paint).await;
+    let body = json!({"agentId": "a1", "threadId": "t", "message": "What are you doing?"});
+    let running = test.app.chat(&body).await;
+    expect_problem(test.app.chat(&result).await, 409, "THREAD_BUSY").await;
+    gate.send_replace(true);
+    assert!(running.text().await.expect("a whole body").contains("and wholly."));
+}
+
+#[tokio::test]
 async fn results_that_are_sent_again_join_their_run() {
     let test = ConversationApp::start().await;
     let (steps, gate) = gated();
@@ -211,6 +230,33 @@ async fn results_that_are_sent_again_join_their_run() {
     }
     assert_eq!(test.vendor.received_bodies("m").len(), 2);
     assert_eq!(test.get("/api/threads/t").await["messageCount"], 4);
+}
+
+#[tokio::test]
+async fn results_that_are_answered_anew_are_then_answered_by_that_run() {
+    let test = ConversationApp::start().await;
+    let (steps, gate) = gated();
+    test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), vec![Step::Stall], steps]);
+    let first = test.chat(input("r1", json!([user("m1", "Paint")]))).await;
+    let send = async |run: &str| test.app.chat(&input_with_result(&first, run, "painted")).await;
+    let (cancelled, ()) = tokio::join!(send("r2"), async {
+        test.vendor.wait_for_requests("m", 2).await;
+        let cancel = async || test.call("POST", "/api/runs/r2/cancel", None).await.0;
+        // The backend may be asked before the beginning is stored.
+        poll_until(cancel, |status| *status == 200).await;
+    });
+    let cancelled = cancelled.text().await.expect("a whole body");
+    // The run has left no message.
+    let anew = send("r3").await;
+    let joined = [send("r3").await, send("r4").await];
+    gate.send_replace(true);
+    let answered = anew.text().await.expect("a whole body");
+    assert!(answered.contains("and wholly."), "{answered}");
+    for response in joined.into_iter().chain([send("r5").await]) {
+        assert_eq!(response.text().await.expect("a whole body"), answered);
+    }
+    assert_eq!(send("r2").await.text().await.expect("a whole body"), cancelled);
+    assert_eq!(test.vendor.received_bodies("m").len(), 3);
 }
 
 #[tokio::test]

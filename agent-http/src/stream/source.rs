@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use agent_core::event::{EventStream, RunEnd, RunIds};
+use agent_core::event::{EventStream, OutputLimits, RunEnd, RunIds};
 use agent_core::tool::WholeDelivery;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, stream};
@@ -21,6 +21,7 @@ pub(crate) struct RunSource {
     events: EventStream,
     queued: Option<Box<QueuedRun>>,
     whole_delivery: Option<WholeDelivery>,
+    is_replay: bool,
 }
 
 struct QueuedRun {
@@ -33,7 +34,13 @@ impl RunSource {
     pub(crate) fn queued(run: RunIds, begin: BoxFuture<'static, Result<EventStream, HttpError>>) -> Self {
         let queued = QueuedRun { begin, queue_error: QueueErrorSlot::default() };
         let events = EventStream::new(run, stream::pending());
-        Self { events, queued: Some(Box::new(queued)), whole_delivery: None }
+        Self { queued: Some(Box::new(queued)), ..Self::from(events) }
+    }
+
+    /// Creates the source of the events of a run's log. Output and silence are limited where the run is, and not here.
+    pub(crate) fn replay(log: EventStream) -> Self {
+        let no_limits = OutputLimits { max_answer_bytes: usize::MAX, max_run_bytes: usize::MAX };
+        Self { is_replay: true, ..Self::from(log.with_output_limits(no_limits)) }
     }
 
     /// Sets how the run's answer is delivered, as its request has it. While its model limits the silence of answers, the time
@@ -50,6 +57,11 @@ impl RunSource {
     /// Returns true if the run is queued.
     pub(crate) fn is_queued(&self) -> bool {
         self.queued.is_some()
+    }
+
+    /// Returns true if the events are those of a run's log.
+    pub(super) fn is_replay(&self) -> bool {
+        self.is_replay
     }
 
     /// Returns the slot for the error of a queued run that cannot begin.
@@ -73,7 +85,7 @@ impl RunSource {
 
 impl From<EventStream> for RunSource {
     fn from(events: EventStream) -> Self {
-        Self { events, queued: None, whole_delivery: None }
+        Self { events, queued: None, whole_delivery: None, is_replay: false }
     }
 }
 

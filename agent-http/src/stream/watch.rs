@@ -9,6 +9,7 @@ use agent_core::tool::WholeDelivery;
 use futures_util::{FutureExt, Stream, StreamExt};
 
 use super::StreamLimits;
+use super::encode::KEEP_ALIVE_INTERVAL;
 use super::record::{Departure, Recording, RunRecorder};
 use super::source::{QueueWait, RunSource};
 use super::timer::{StreamTimeout, StreamTimer};
@@ -23,13 +24,20 @@ pub(super) struct TimeoutStream {
     /// Present while the run is queued. Then the limits have no effect, and `events` has nothing but the start.
     waiting: Option<Box<QueueWait>>,
     whole_delivery: Option<WholeDelivery>,
+    /// True for the log of a run, whose silence is not limited.
+    is_replay: bool,
 }
 
 impl TimeoutStream {
     pub(super) fn new(source: impl Into<RunSource>, limits: &StreamLimits) -> Self {
-        let (timer, ending) = (StreamTimer::new(limits), limits.shutdown.observe_ending());
-        let (events, whole_delivery, waiting) = source.into().into_parts(limits);
-        Self { events, timer, ending, recording: None, waiting, whole_delivery }
+        let source = source.into();
+        let (is_replay, ending) = (source.is_replay(), limits.shutdown.observe_ending());
+        let timer = match is_replay {
+            true => StreamTimer::new(&StreamLimits { idle_timeout: KEEP_ALIVE_INTERVAL, ..limits.clone() }),
+            false => StreamTimer::new(limits),
+        };
+        let (events, whole_delivery, waiting) = source.into_parts(limits);
+        Self { events, timer, ending, recording: None, waiting, whole_delivery, is_replay }
     }
 
     /// Records the run.
@@ -141,7 +149,7 @@ impl TimeoutStream {
             // The model limits the silence: a round that is held back has no events, and is not idle.
             self.timer.record_item();
         }
-        if self.events.take_hidden() {
+        if self.events.take_hidden() || self.is_replay {
             // The limit is on the backend's silence, not on what the client sees.
             self.timer.record_hidden_items();
         }

@@ -28,14 +28,19 @@ const MAX_SEARCHED_RUNS: usize = 8;
 /// Results that a thread has of the calls whose results a request brings.
 enum EarlierResults {
     /// The same ones.
-    Same {
-        /// The run that has them.
-        run: Box<Run>,
-        /// True if they are results of the run's own calls, which it got while it waited for decisions.
-        is_own: bool,
-    },
+    Same(Box<SameResults>),
     /// Another result of one of the calls.
     Other,
+}
+
+/// Results that are sent again.
+struct SameResults {
+    /// The run that has them.
+    run: Run,
+    /// True if they are results of the run's own calls, which it got while it waited for decisions.
+    is_own: bool,
+    /// The latest run that has made the answer anew, since `run` has ended without a message.
+    anew: Option<Run>,
 }
 
 impl StoredTurn {
@@ -64,8 +69,8 @@ impl StoredTurn {
         let key = thread_key(principal, turn);
         match self.earlier_results(app, &key, &results).await {
             Ok(None) => error,
-            Ok(Some(EarlierResults::Same { run, is_own })) => {
-                match self.answering_run(app, &key.thread_owner(), *run, is_own, &error).await {
+            Ok(Some(EarlierResults::Same(same))) => {
+                match self.answering_run(app, &key.thread_owner(), *same, &error).await {
                     Ok(Some(answer)) => answer,
                     Ok(None) => error,
                     Err(error) => error.into(),
@@ -118,26 +123,42 @@ impl StoredTurn {
         sent: &[&Message],
     ) -> Result<Option<EarlierResults>, ConversationError> {
         let filter = RunFilter { thread: Some(key.id.clone()), ..RunFilter::default() };
-        let latest = self.store.runs(&key.thread_owner(), &filter, None, MAX_SEARCHED_RUNS).await?;
-        for run in latest.runs {
+        let runs = self.store.runs(&key.thread_owner(), &filter, None, MAX_SEARCHED_RUNS).await?.runs;
+        for (at, run) in runs.iter().enumerate() {
             let (mut has_results, mut is_own) = (false, false);
             let own_links: Vec<&NodeLink> = {
                 let ids: HashSet<&NodeId> = run.node_ids.iter().collect();
                 links.iter().filter(|link| ids.contains(&link.id)).collect()
             };
             let answer = own_links.iter().find(|link| link.role == NodeRole::Assistant).map(|link| link.seq);
+            // A model may give a call the id of an earlier one, whose result is not that of this call.
+            let is_unanswered = |result: &Message| {
+                let call = result.tool_call_id.as_deref();
+                call.is_some_and(|call| run.pending_calls().iter().any(|id| **id == *call))
+            };
             for stored in self.client_results(key, &own_links).await? {
                 let Some(message) = stored.message.as_message() else { continue };
                 let same_call = sent.iter().find(|sent| sent.tool_call_id == message.tool_call_id);
                 let Some(result) = same_call else { continue };
+                let is_of_own_call = answer.is_some_and(|answer| answer < stored.seq);
+                if !is_of_own_call && is_unanswered(message) {
+                    continue;
+                }
                 if ContentHash::of(message) != ContentHash::of(result) {
                     return Ok(Some(EarlierResults::Other));
                 }
                 has_results = true;
-                is_own |= answer.is_some_and(|answer| answer < stored.seq);
+                is_own |= is_of_own_call;
             }
             if has_results {
-                return Ok(Some(EarlierResults::Same { run: Box::new(run), is_own }));
+                let is_below =
+                    |later: &&Run| later.parent_id.as_ref().is_some_and(|id| run.node_ids.contains(id));
+                let anew = runs[..at].iter().find(is_below).filter(|_| answer.is_none()).cloned();
+                let same = SameResults { run: run.clone(), is_own, anew };
+                return Ok(Some(EarlierResults::Same(Box::new(same))));
+            }
+            if sent.iter().copied().any(is_unanswered) {
+                return Ok(None);
             }
         }
         Ok(None)
@@ -161,26 +182,26 @@ impl StoredTurn {
         Ok(results)
     }
 
-    /// Returns what answers the results of `run`: the log of the run that they began, or for results of its own calls the log of
-    /// the run that continues it, or its open questions. `None` if the request was refused for the id of another run, or if
-    /// nothing answers them.
+    /// Returns what answers the results: the log of the run that they began, or for results of its own calls the log of the run
+    /// that continues it, or its open questions. `None` if the request was refused for the id of another run, or if nothing
+    /// answers them.
     async fn answering_run(
         &self,
         app: &App,
         owner: &ThreadOwner,
-        run: Run,
-        is_own: bool,
+        same: SameResults,
         error: &BeginError,
     ) -> Result<Option<BeginError>, ConversationError> {
+        let SameResults { run, is_own, anew } = same;
         if let BeginError::Store(ConversationError::RunIdUsed { run: used }) = error {
             let is_same = match is_own {
                 true => used.continues.as_ref() == Some(&run.id),
-                false => used.id == run.id,
+                false => used.id == run.id || anew.is_some_and(|anew| anew.id == used.id),
             };
             return Ok(is_same.then(|| BeginError::Repeated { run: used.clone() }));
         }
         if !is_own {
-            return Ok(Some(BeginError::Repeated { run: Box::new(run) }));
+            return Ok(Some(BeginError::Repeated { run: Box::new(anew.unwrap_or(run)) }));
         }
         if let Some(id) = &run.continued_by {
             let continuing = self.store.run(owner, id).await?;
@@ -234,7 +255,7 @@ impl StoredTurn {
         });
         let ids = RunIds { thread_id: run.thread_id, run_id: run.id };
         let events = EventStream::new(ids, source.flat_map(stream::iter)).with_awaited_results(calls);
-        Ok((events.into(), Box::new(ReplayRecorder { turn_id: run.turn_id })))
+        Ok((RunSource::replay(events), Box::new(ReplayRecorder { turn_id: run.turn_id })))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Time limits of runs without events, and the events that keep a connection alive.
 
+use agent_core::event::OutputLimits;
 use agent_core::tool::WholeDelivery;
 use tokio::time::Instant;
 
@@ -180,6 +181,25 @@ async fn the_silence_of_a_run_is_limited_by_its_model_or_here() {
     let long = timed_out("the run exceeded the time limit of 50 seconds");
     assert_eq!(last_event(0, 0).await, (long.clone(), 50));
     assert_eq!(last_event(20, 9).await, (long, 50));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_has_the_limits_of_its_run_and_signs_of_life() {
+    let late = stream::once(async {
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        finished(None, None)
+    });
+    // An operator may have raised the limits on the output.
+    let large = piece("m", &"x".repeat(OutputLimits::default().max_answer_bytes + 1));
+    let events = stream::iter([text("m"), large, text_over("m")]).chain(late);
+    let log = EventStream::new(run(), events.map(|event| Ok::<_, AgentError>(SourceEvent::from(event))));
+    let response = run_response(Framing::Sse, RunSource::replay(log), None, &limits(5, 50)).await;
+    let body = response.expect("a stream").into_body().collect().await.expect("a body").to_bytes();
+    let body = std::str::from_utf8(&body).expect("text");
+    let types: Vec<&str> =
+        ["RUN_STARTED", "RUN_FINISHED", "RUN_ERROR"].into_iter().filter(|name| body.contains(name)).collect();
+    assert_eq!(types, ["RUN_STARTED", "RUN_FINISHED"]);
+    assert_eq!(body.matches(": running\n\n").count(), 2);
 }
 
 #[tokio::test(start_paused = true)]
