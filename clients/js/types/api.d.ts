@@ -788,7 +788,7 @@ export interface paths {
         get: operations["getDocumentContent"];
         /**
          * Uploads the original of a document.
-         * @description Creates the document, or replaces its text and its original. The media type is one whose text can be extracted, such as plain text; any other is 415. The text is extracted in the background; `GET` of the document has the state. The same original is not extracted again by the same extractor.
+         * @description Creates the document, or replaces its text and its original. The media type is one whose text can be extracted, such as plain text; any other is 415. The text is extracted in the background; `GET` of the document has the state. The same original is not extracted again by the same extractor, and an extraction of it that has not ended continues.
          */
         put: operations["putDocumentContent"];
         post?: never;
@@ -3805,7 +3805,7 @@ export interface operations {
                     /** @enum {string} */
                     history?: "server" | "client";
                     /**
-                     * @description Effect of a disconnect on a kept run.
+                     * @description Effect of a disconnect on a stored run.
                      * @enum {string}
                      */
                     onDisconnect?: "cancel" | "continue";
@@ -5097,7 +5097,7 @@ export interface operations {
                     /** @enum {string} */
                     history?: "server" | "client";
                     /**
-                     * @description Effect of a disconnect on a kept run.
+                     * @description Effect of a disconnect on a stored run.
                      * @enum {string}
                      */
                     onDisconnect?: "cancel" | "continue";
@@ -5607,6 +5607,12 @@ export interface operations {
                             operation: string;
                             reason: string;
                         }[];
+                        /** @description Operations of OpenAPI documents that are tools without an optional body, or without parts of a form. */
+                        incomplete: {
+                            openApiId: string;
+                            operation: string;
+                            reason: string;
+                        }[];
                     };
                 };
             };
@@ -5711,6 +5717,12 @@ export interface operations {
                         }[];
                         /** @description Operations of OpenAPI documents that cannot be tools. */
                         skipped: {
+                            openApiId: string;
+                            operation: string;
+                            reason: string;
+                        }[];
+                        /** @description Operations of OpenAPI documents that are tools without an optional body, or without parts of a form. */
+                        incomplete: {
                             openApiId: string;
                             operation: string;
                             reason: string;
@@ -8420,6 +8432,7 @@ export interface operations {
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
             409: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
         };
@@ -8944,7 +8957,7 @@ export interface operations {
                     /** @enum {string} */
                     history?: "server" | "client";
                     /**
-                     * @description Effect of a disconnect on a kept run.
+                     * @description Effect of a disconnect on a stored run.
                      * @enum {string}
                      */
                     onDisconnect?: "cancel" | "continue";
@@ -9031,7 +9044,7 @@ export interface operations {
                     /** @enum {string} */
                     history?: "server" | "client";
                     /**
-                     * @description Effect of a disconnect on a kept run.
+                     * @description Effect of a disconnect on a stored run.
                      * @enum {string}
                      */
                     onDisconnect?: "cancel" | "continue";
@@ -10885,7 +10898,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Thread in which the run is kept. */
+                /** @description Thread in which the run is stored. */
                 "X-Thread-Id"?: string;
             };
             path?: never;
@@ -10922,7 +10935,7 @@ export interface operations {
                 headers: {
                     /** @description Id of the run. */
                     "X-Agent-Run-Id"?: string;
-                    /** @description Thread in which the run is kept. */
+                    /** @description Thread in which the run is stored. */
                     "X-Thread-Id"?: string;
                     /** @description `waiting`, if the run waits for a person's approval. Streams do not have it. */
                     "X-Agent-Run-State"?: string;
