@@ -73,6 +73,25 @@ inPage('arguments are changed by a form and as JSON', async (page) => {
   await page.getByText('Changed arguments').waitFor();
 });
 
+inPage('the arguments and the reason have the focus when they are opened, and their buttons when they are closed', async (page) => {
+  await askFor(page, unique('thyme'));
+  const hasFocus = (target) => target.evaluate((node) => node === document.activeElement);
+  const fields = { 'Edit arguments': card(page).locator('.arguments').locator('input, select, textarea').first(), Deny: card(page).getByLabel('Reason') };
+  for (const [name, field] of Object.entries(fields)) {
+    await button(card(page), name).focus();
+    await page.keyboard.press('Enter');
+    await field.waitFor();
+    assert.ok(await hasFocus(field), `the field has the focus after ${name}`);
+    await button(card(page), 'Back').focus();
+    await page.keyboard.press('Enter');
+    await field.waitFor({ state: 'detached' });
+    assert.ok(await hasFocus(button(card(page), name)), `the button ${name} has the focus`);
+  }
+  await page.keyboard.press('Enter');
+  await button(card(page), 'Deny the call').click();
+  await page.locator('.message.answer .markdown', { hasText: 'denied' }).waitFor();
+});
+
 inPage('several calls are decided together, with a reason', async (page) => {
   const [first, second] = [unique('asters'), unique('basil')];
   await askFor(page, first, second);

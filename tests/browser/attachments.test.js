@@ -17,7 +17,7 @@ const { inPage } = pageTests(() => browser);
 
 const choose = (page, files) => page.getByLabel('Files to attach').setInputFiles(files);
 const plant = { name: 'plant.png', mimeType: 'image/png', buffer: PNG };
-const notes = { name: 'notes.txt', mimeType: 'text/plain', buffer: Buffer.from('Water it on Mondays.') };
+const notes = { name: 'notes <b>.txt', mimeType: 'text/plain', buffer: Buffer.from('Water it on Mondays.') };
 
 const list = (page) => page.getByRole('list', { name: 'Attached files' }).getByRole('listitem');
 const stored = (page, number) => page.waitForFunction((number) => document.querySelectorAll('.attachment').length === number && !document.querySelector('.attachment .meta'), number);
@@ -45,7 +45,8 @@ inPage('a picture and a text go with a message, and stay in the thread', async (
     await pictureDrawn(page);
     const message = page.locator('.message.user').last();
     assert.equal(await message.locator('.bubble').innerText(), words);
-    assert.equal(await message.getByRole('link', { name: 'Document' }).count(), 1);
+    await message.getByRole('link', { name: 'notes <b>.txt 20 B', exact: true }).waitFor();
+    await message.getByRole('img', { name: 'plant.png' }).waitFor();
   };
   await check('Which plant is it?');
   await page.reload();

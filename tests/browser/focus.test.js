@@ -64,6 +64,61 @@ inPage('a form has the focus when it is opened, and its button when it is closed
   }
 });
 
+/** Waits until the button `name` of the row with `text` has the focus. */
+const buttonFocused = (page, name, text) => page.waitForFunction(
+  ([name, text]) => document.activeElement.textContent === name && document.activeElement.closest('.item')?.innerText.includes(text), [name, text]);
+
+inPage('a row that is archived or deleted gives the focus to the same button of the next one, of the last one, or to the content', async (page) => {
+  const run = `focus ${Date.now()}`;
+  await page.evaluate(async (run) => {
+    const make = (title) => fetch('api/threads', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ agentId: 'text', title }) });
+    for (const name of ['one', 'two', 'three']) await make(`${name} ${run}`);
+  }, run);
+  await visit(page, 'threads');
+  await page.getByRole('searchbox', { name: 'Search the titles' }).fill(run);
+  const titles = page.locator('a.item-title');
+  await page.waitForFunction((run) => {
+    const shown = [...document.querySelectorAll('a.item-title')];
+    return shown.length === 3 && shown.every(({ textContent }) => textContent.includes(run));
+  }, run);
+  const [first, second, third] = await titles.allInnerTexts();
+  const row = (title) => page.locator('.item', { hasText: title });
+  const archive = async (title) => {
+    await row(title).getByRole('button', { name: 'Archive' }).focus();
+    await page.keyboard.press('Enter');
+    await row(title).waitFor({ state: 'detached' });
+  };
+  await archive(second);
+  await buttonFocused(page, 'Archive', third);
+  await row(third).getByRole('button', { name: /^More for/ }).focus();
+  await page.keyboard.press('Enter');
+  await row(third).getByRole('button', { name: 'Delete', exact: true }).focus();
+  await page.keyboard.press('Enter');
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).focus();
+  await page.keyboard.press('Enter');
+  await row(third).waitFor({ state: 'detached' });
+  await buttonFocused(page, 'More', first);
+  await archive(first);
+  await page.waitForFunction(() => document.activeElement.id === 'main');
+});
+
+inPage('a token that is revoked gives the focus to the button of another one', async (page) => {
+  const labels = ['one', 'two'].map((name) => `${name} ${Date.now()}`);
+  await page.evaluate(async (labels) => {
+    const make = (label) => fetch('api/agents/text/tokens', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ kind: 'api', label }) });
+    for (const label of labels) await make(label);
+  }, labels);
+  await visit(page, 'agents/text/tokens');
+  for (const label of labels) await page.getByRole('button', { name: `Revoke ${label}` }).waitFor();
+  const revoke = page.getByRole('button', { name: `Revoke ${labels[0]}` });
+  await revoke.focus();
+  await page.keyboard.press('Enter');
+  await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).focus();
+  await page.keyboard.press('Enter');
+  await revoke.waitFor({ state: 'detached' });
+  await buttonFocused(page, 'Revoke', '');
+});
+
 inPage('a link that is gone with its view leaves the focus to the content, and each view names the window', async (page) => {
   await visit(page, 'agents');
   const link = page.getByRole('link', { name: 'Pip', exact: true });

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 
 import { manage } from './host.js';
-import { ask, launch, pageTests, picture, until, visit } from './support.js';
+import { alterResponses, ask, launch, pageTests, picture, until, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -58,4 +58,15 @@ inPage('a question shows what was found in the documents, and why each hit is in
   const { systemPromptParts } = await manage('POST', 'api/svcchat/previewPrompt', { agentId: id, message: 'Do ferns like shade and water?' });
   assert.match(systemPromptParts.map(({ content }) => content).join('\n'), /<fragment-\w+ id="1"[^>]*>[^<]*Ferns like shade/);
   await manage('DELETE', `api/agents/${id}`);
+});
+
+inPage('a word of the query that several messages have is shown once', async (page) => {
+  const terms = [{ term: 'fern', weight: 0.5, from: 'query' }, { term: 'shade', weight: 0.25, from: 'query' }, { term: 'fern', weight: 0.25, from: 'previous' }];
+  await alterResponses(page, '**/api/svcchat/previewPrompt', (preview) => ({ ...preview, retrieval: { terms, fragments: [], skipped: [], tokens: 0 } }));
+  await visit(page, 'chat/reader');
+  await page.getByRole('tab', { name: 'Retrieval' }).click();
+  const words = page.locator('#debug-panel .chips .chip');
+  await words.filter({ hasText: 'shade' }).waitFor();
+  assert.deepEqual(await words.allInnerTexts(), ['fern', 'shade']);
+  assert.equal(await words.first().getAttribute('title'), 'weight 0.5, from the query; weight 0.25, from the previous');
 });

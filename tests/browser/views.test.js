@@ -304,6 +304,7 @@ inPage('several jobs are paused, resumed and cancelled at once', async (page) =>
     assert.match(await dialog.innerText(), new RegExp(`${name} ${count} jobs\\?`));
     await dialog.getByRole('button', { name: confirm ?? name }).click();
     await page.locator('.bulk [role=status]').filter({ hasText: `${name}: done for ${count} of ${count} jobs` }).waitFor();
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'jobs-panel', 'the buttons are disabled');
     assert.equal(await rows.locator('input:checked').count(), 0);
   };
   await act('Pause', 2);
@@ -530,6 +531,7 @@ inPage('documents are uploaded, indexed and given to an agent', async (page) => 
   await row.getByRole('button', { name: 'Delete' }).click();
   await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
   await row.waitFor({ state: 'detached' });
+  await page.waitForFunction(() => document.activeElement.textContent === 'More' && document.activeElement.closest('.item'));
   await page.evaluate((id) => fetch(`api/agents/${id}`, { method: 'DELETE' }), id);
 });
 
@@ -591,8 +593,14 @@ inPage('a tool server is compared with the accepted definitions', async (page) =
     toolServers: [{ id: 'shop', url: process.env.TOOL_SERVER_URL, tools: ['search'] }],
     httpTools: [{ name: 'getOrder', description: 'Gets an order.', inputSchema: { type: 'object' }, request: { method: 'GET', url: 'https://shop.example/order' } }],
     openApi: [{
-      id: 'images', server: 'https://shop.example', operations: ['upload'],
-      document: { openapi: '3.1.0', paths: { '/image': { post: { operationId: 'upload', requestBody: { required: true, content: { 'image/png': {} } } } } } },
+      id: 'images', server: 'https://shop.example', operations: ['upload', 'create'],
+      document: {
+        openapi: '3.1.0',
+        paths: {
+          '/image': { post: { operationId: 'upload', requestBody: { required: true, content: { 'image/png': {} } } } },
+          '/album': { post: { operationId: 'create', requestBody: { content: { 'image/png': {} } } } },
+        },
+      },
     }],
   };
   const children = [{ name: 'EmbeddedAI', content: { provider: 'openai', model: 'text', baseUrl: 'http://127.0.0.1:9/v1' } }];
@@ -604,7 +612,9 @@ inPage('a tool server is compared with the accepted definitions', async (page) =
   const panel = page.locator('#debug-panel');
   await panel.locator('.fold', { hasText: 'getOrder' }).filter({ hasText: 'defined by the role' }).waitFor();
   await panel.getByRole('listitem').filter({ hasText: 'shop_search' }).filter({ hasText: 'new' }).waitFor();
-  await panel.getByRole('listitem').filter({ hasText: 'upload of images has a body that is neither JSON nor a form' }).waitFor();
+  const below = (heading) => panel.locator(`h2:text-is("${heading}") + ul`).getByRole('listitem');
+  await below('Operations that cannot be tools').filter({ hasText: 'upload of images has a body that is neither JSON nor a form' }).waitFor();
+  await below('Tools without a part of their body').filter({ hasText: 'create of images has a body that is neither JSON nor a form, so it is called without a body' }).waitFor();
   const server = page.getByRole('region', { name: 'tool server shop' });
   await server.getByRole('button', { name: 'Compare' }).click();
   await server.getByRole('button', { name: 'Accept 1 definition' }).waitFor();

@@ -26,6 +26,22 @@ export function useOpenedForm(isOpen, isReplaced = false) {
   return root;
 }
 
+/** Ref of a list. A row, or a button of it, that disappears with the focus gives it to the same button of the next row, else of one before, else to the region around the list. */
+export function keepFocus(list) {
+  if (!list) return;
+  let button, place;
+  list.addEventListener('focusin', ({ target }) => {
+    button = target;
+    place = [...list.children].findIndex((row) => row.contains(target));
+  });
+  new MutationObserver(() => {
+    if (!button || button.isConnected || document.activeElement !== document.body) return;
+    const rows = [...list.children];
+    const buttons = [...rows.slice(place), ...rows.reverse()].flatMap((row) => [...row.querySelectorAll('button')]);
+    (buttons.find(({ textContent }) => textContent === button.textContent) ?? list.closest('[tabindex]'))?.focus();
+  }).observe(list, { childList: true, subtree: true });
+}
+
 /** A limit, and how far it is used. */
 export function Meter({ name, value, max, children }) {
   return html`<div class="limit">

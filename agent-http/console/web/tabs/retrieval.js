@@ -25,7 +25,7 @@ export function RetrievalTab({ preview }) {
     <p class="figure"><strong>${count}</strong> <span class="muted">${count === 1 ? 'fragment' : 'fragments'}, ${number(tokens)} tokens${embedder ? `, by words and ${embedder}` : ', by words'}</span></p>
     ${embedderSkipped && html`<p class="muted small">Without vectors: ${WITHOUT_VECTORS[embedderSkipped] ?? embedderSkipped}.</p>`}
     ${relevance !== undefined && html`<p class="muted small">Relevance of the best hit: ${relevance.toFixed(2)}</p>`}
-    ${terms.length > 0 && html`<h2 class="label">Query</h2><p class="chips">${terms.map(({ term, weight, from }) => html`<span key=${`${term}-${from}`} class="chip" title=${`weight ${weight}, from the ${from}`}>${term}</span>`)}</p>`}
+    ${terms.length > 0 && html`<h2 class="label">Query</h2><p class="chips">${[...new Set(terms.map(({ term }) => term))].map((word) => html`<span key=${word} class="chip" title=${terms.filter(({ term }) => term === word).map(({ weight, from }) => `weight ${weight}, from the ${from}`).join('; ')}>${word}</span>`)}</p>`}
     <h2 class="label">Fragments</h2>
     <ol class="plain">${fragments.map((fragment) => html`<${Fragment} key=${fragment.rank} fragment=${fragment} />`)}</ol>
     ${skipped.length > 0 && html`<h2 class="label">Not searched</h2><ul class="plain">${skipped.map(({ id, why }) => html`<li key=${id}><code>${id}</code> <span class="muted">${why}</span></li>`)}</ul>`}`;

@@ -70,18 +70,21 @@ const SOURCES = { http: 'HTTP', openApi: 'OpenAPI', toolServer: 'tool server' };
 /** Returns true if a role defines tools. */
 const definesTools = ({ httpTools = [], openApi = [], toolServers = [] }) => httpTools.length + openApi.length + toolServers.length > 0;
 
+/** Operations of OpenAPI documents, each with the reason why it is in this list. */
+const Operations = ({ title, all = [] }) => all.length > 0 && html`<h2 class="label">${title}</h2>
+  <ul class="plain">${all.map(({ openApiId, operation, reason }) => html`<li key=${`${openApiId} ${operation}`} class="denied"><code>${operation}</code> <span class="muted">of ${openApiId} ${reason}</span></li>`)}</ul>`;
+
 /** The tools that the role defines: their states, and the definitions of tool servers that the agent's owner accepts. */
 function OwnTools({ id, servers = [] }) {
   const load = useGet('GET /api/agents/{id}/tools', { params: { id } });
   const { data } = load;
   const own = data?.tools.filter(({ source }) => source !== 'builtIn') ?? [];
-  const skipped = data?.skipped ?? [];
   return html`<h2 class="label">Defined by the role</h2>
     ${pending(load)}
     <ul class="plain">${own.map(({ name, source, approval, status, fingerprint }) => html`<li key=${name} class="between row"><code>${name}</code>
       <span class="meta">${SOURCES[source]}${approval === 'ask' && ', asks'} · <span class=${status === 'ok' ? 'good' : 'bad'}>${status}</span>${fingerprint && ` · ${fingerprint.slice(0, 8)}`}</span></li>`)}</ul>
-    ${skipped.length > 0 && html`<h2 class="label">Operations that cannot be tools</h2>
-      <ul class="plain">${skipped.map(({ openApiId, operation, reason }) => html`<li key=${`${openApiId} ${operation}`} class="denied"><code>${operation}</code> <span class="muted">of ${openApiId} ${reason}</span></li>`)}</ul>`}
+    <${Operations} title="Tools without a part of their body" all=${data?.incomplete} />
+    <${Operations} title="Operations that cannot be tools" all=${data?.skipped} />
     ${servers.map((server) => html`<${Server} key=${`${id} ${server.id}`} id=${id} serverId=${server.id} onPinned=${load.reload} />`)}`;
 }
 

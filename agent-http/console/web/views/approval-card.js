@@ -1,6 +1,6 @@
 /** A tool call that waits for a person: the question, the arguments, and the decision. */
 
-import { html, useEffect, useState } from '../vendor/ui.js';
+import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import { decisionError, dismiss, draft, expiries, heldMessage, isOpen, live, openCalls, refreshWaiting, waitingRun, withdrawAndSend } from '../lib/chat.js';
 import { choose, chooseAll, deciders, decisions, edits, mayDecide, progress, sendDecisions, usePoll } from '../lib/approvals.js';
 import { ArgumentsEditor, useArguments } from '../lib/arguments.js';
@@ -69,6 +69,14 @@ function Question({ approval, schema, edited, isBusy, onDecide }) {
   const [mode, setMode] = useState(edited ? 'edit' : 'read');
   const [reason, setReason] = useState('');
   const editor = useArguments(edited ?? args ?? {}, schema);
+  const buttons = useRef(null);
+  const last = useRef(mode);
+  // What a button opens has the focus, and gives it back to the button.
+  useLayoutEffect(() => {
+    const row = buttons.current;
+    if (last.current !== mode) (mode === 'read' ? row?.children[last.current === 'deny' ? 1 : 2] : row?.parentNode.querySelector('input, select, textarea'))?.focus();
+    last.current = mode;
+  }, [mode]);
   const approve = () => {
     if (mode !== 'edit') return onDecide({ verdict: 'approve' });
     const found = editor.read();
@@ -82,7 +90,7 @@ function Question({ approval, schema, edited, isBusy, onDecide }) {
     ${mode === 'deny' && html`<div class="field"><label for=${`${id}-reason`}>Reason <span class="meta">for the model, optional</span></label>
       <textarea id=${`${id}-reason`} rows="2" maxlength=${MAX_REASON} value=${reason} onInput=${(event) => setReason(event.target.value)}></textarea></div>`}
     ${!onDecide && html`<p class="muted small">${isOpen(approval) ? `Waits for ${deciders(approval)}.` : 'No decision came in time. The call is not made.'}</p>`}
-    ${onDecide && html`<div class="row">
+    ${onDecide && html`<div class="row" ref=${buttons}>
       ${mode !== 'deny' && html`<button type="button" class="button primary" disabled=${isBusy} onClick=${approve}>${mode === 'edit' ? 'Approve changed' : 'Approve'}</button>`}
       ${mode !== 'edit' && html`<button type="button" class=${mode === 'deny' ? 'button danger' : 'button'} disabled=${isBusy}
         onClick=${() => (mode === 'deny' ? onDecide({ verdict: 'deny', reason: reason.trim() }) : setMode('deny'))}>${mode === 'deny' ? 'Deny the call' : 'Deny'}</button>`}

@@ -2,6 +2,7 @@
 
 import { html } from '../vendor/ui.js';
 import { jobHint, jobName, scheduleWords } from '../lib/jobs.js';
+import { keepFocus } from '../lib/lists.js';
 import { call, href, listAll } from '../lib/store.js';
 import { Dot, ErrorNote, Time, pending, useAction, useConfirm, useLoad } from '../lib/ui.js';
 
@@ -11,7 +12,7 @@ export function Assignments({ id }) {
     <div class="row between"><p class="muted">What the agent does by a schedule, for the user of each assignment. A program of yours makes them.</p>
       <button type="button" class="button" onClick=${list.reload}>Reload</button></div>
     ${list.data.length === 0 && html`<p class="muted">The agent has no assignments.</p>`}
-    <ul class="rows">${list.data.map((one) => html`<${Row} key=${one.id} assignment=${one} onChange=${list.reload} />`)}</ul>`;
+    <ul class="rows" ref=${keepFocus}>${list.data.map((one) => html`<${Row} key=${one.id} assignment=${one} onChange=${list.reload} />`)}</ul>`;
 }
 
 /** Returns the state of an assignment in words, and its colour. */

@@ -2,7 +2,9 @@
 
 import { html, useState } from '../vendor/ui.js';
 import { attachments, remove } from '../lib/attachments.js';
-import { address } from '../lib/store.js';
+import { size } from '../lib/format.js';
+import { address, listAll } from '../lib/store.js';
+import { useLoad } from '../lib/ui.js';
 
 /** The files of the next message. */
 export function Attachments() {
@@ -18,15 +20,26 @@ function storedId({ type, value }) {
   return type === 'file' ? value : /^\/api\/files\/([\w-]+)$/.exec(value)?.[1];
 }
 
+/** The request for the list of the user's files that is sent next, for all files that are shown together. */
+let request;
+
+/** Asks for the user's files: `{fileId, name?, bytes, …}`. */
+const loadFiles = () => (request ??= Promise.resolve().then(() => {
+  request = undefined;
+  return listAll('GET /api/files', 'files');
+}));
+
 /** A file of a sent message. Nothing is loaded from other hosts. */
 function FilePart({ part }) {
   const [isGone, setGone] = useState(false);
   const id = storedId(part.source ?? {});
+  const stored = useLoad(async () => (id ? loadFiles() : []), id).data;
+  const { name, bytes } = stored?.find(({ fileId }) => fileId === id) ?? {};
   const kind = { image: 'Picture', audio: 'Recording', video: 'Video' }[part.type] ?? 'Document';
   if (!id) return html`<span class="meta">${kind}</span>`;
   const href = address(`api/files/${encodeURIComponent(id)}`);
   if (isGone) return html`<span class="meta">${kind}, no longer stored</span>`;
-  const shown = part.type === 'image' ? html`<img src=${href} alt=${kind} onError=${() => setGone(true)} />` : kind;
+  const shown = part.type === 'image' ? html`<img src=${href} alt=${name ?? kind} onError=${() => setGone(true)} />` : html`${name ?? kind} <span class="meta">${bytes && size(bytes)}</span>`;
   return html`<a class="message-file" href=${href} download>${shown}</a>`;
 }
 

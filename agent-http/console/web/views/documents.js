@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { counted, dateTime, number, size } from '../lib/format.js';
-import { Menu, useFirst } from '../lib/lists.js';
+import { Menu, keepFocus, useFirst } from '../lib/lists.js';
 import { address, call, listAll } from '../lib/store.js';
 import { Code, Dot, ErrorNote, pending, useAction, useConfirm, useGet, useLoad } from '../lib/ui.js';
 import { ACCEPT, documentId, extracted, upload } from '../lib/upload.js';
@@ -46,7 +46,7 @@ export function Documents({ agent, isOwner, onSaved }) {
     ${pending(list)}
     ${missing.length > 0 && html`<p class="note">The role names documents that do not exist: ${missing.map((id, place) => html`${place > 0 ? ', ' : ''}<code>${id}</code>`)}.</p>`}
     ${(list.data?.length ?? 0) > 8 && html`<div class="field list-search"><input type="search" aria-label="Search the documents" placeholder="Search ${number(list.data.length)} documents" value=${search} onInput=${(event) => setSearch(event.target.value)} /></div>`}
-    <ul class="rows">${shown.map((one) => html`<${DocumentRow} key=${one.id} document=${one} index=${index.get(one.id)} inPrompt=${inPrompt.has(one.id)} searched=${searched.has(one.id)}
+    <ul class="rows" ref=${keepFocus}>${shown.map((one) => html`<${DocumentRow} key=${one.id} document=${one} index=${index.get(one.id)} inPrompt=${inPrompt.has(one.id)} searched=${searched.has(one.id)}
       isOwner=${isOwner} onName=${name} onChange=${list.reload} />`)}</ul>
     ${more}
     ${list.data?.length === 0 && html`<p class="muted">The company has no documents yet.</p>`}

@@ -69,6 +69,8 @@ function Row({ job, isSelected, onSelect }) {
 function useBulk(onDone) {
   const [progress, setProgress] = useState(undefined);
   const run = async (action, jobs) => {
+    // The dialog gives the focus back to a button that is disabled from now on.
+    queueMicrotask(() => document.getElementById('jobs-panel').focus({ preventScroll: true }));
     const failed = [];
     let changed = 0;
     for (const [done, job] of jobs.entries()) {

@@ -3,7 +3,7 @@
 import { html, useState } from '../vendor/ui.js';
 import { threadsVersion } from '../lib/chat.js';
 import { counted, fileName, moment } from '../lib/format.js';
-import { Menu, useFirst, useOpenedForm } from '../lib/lists.js';
+import { Menu, keepFocus, useFirst, useOpenedForm } from '../lib/lists.js';
 import { address, agentName, agentNames, call, go, href, listAll } from '../lib/store.js';
 import { Dot, ErrorNote, Page, Search, Select, Time, pending, useAction, useConfirm, useLoad } from '../lib/ui.js';
 
@@ -37,7 +37,7 @@ export function Threads() {
     ${pending(list)}
     ${list.data && shown.length === 0 && html`<p class="muted">No thread${words ? ' has this in its title' : ' yet. A chat makes one'}.</p>`}
     ${list.data?.length === PAGES * 200 && html`<p class="muted small">The latest ${PAGES * 200} threads are here and searched.</p>`}
-    <ul class="rows">${first.map((thread) => html`<${ThreadRow} key=${thread.id} thread=${thread} />`)}</ul>
+    <ul class="rows" ref=${keepFocus}>${first.map((thread) => html`<${ThreadRow} key=${thread.id} thread=${thread} />`)}</ul>
     ${more}
   <//>`;
 }

@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { Choice, Count, Text, Words, fieldErrors, isWithin, setAt } from '../lib/fields.js';
 import { moment } from '../lib/format.js';
-import { useOpenedForm } from '../lib/lists.js';
+import { keepFocus, useOpenedForm } from '../lib/lists.js';
 import { address, agentName, call, listAll } from '../lib/store.js';
 import { Code, Copy, Dot, ErrorNote, Time, pending, useAction, useConfirm, useLoad } from '../lib/ui.js';
 
@@ -33,7 +33,7 @@ export function Tokens({ id }) {
     ${made ? html`<${Made} id=${id} token=${made} onClose=${() => setMade(null)} />` : html`<${NewToken} id=${id} isReplaced=${made === null} onMade=${onMade} />`}
     <h2 class="label">Tokens</h2>
     ${tokens.length === 0 && html`<p class="muted">The agent has no tokens.</p>`}
-    <ul class="rows">${tokens.map((token) => html`<${TokenRow} key=${token.id} agent=${id} token=${token} onRevoked=${list.reload} />`)}</ul>`;
+    <ul class="rows" ref=${keepFocus}>${tokens.map((token) => html`<${TokenRow} key=${token.id} agent=${id} token=${token} onRevoked=${list.reload} />`)}</ul>`;
 }
 
 const isExpired = ({ expiresAt }) => Boolean(expiresAt) && Date.parse(expiresAt) <= Date.now();
