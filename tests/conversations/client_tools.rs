@@ -187,25 +187,6 @@ async fn results_are_answered_again_in_their_own_thread_alone() {
 }
 
 #[tokio::test]
-async fn a_call_with_the_id_of_an_earlier_one_has_no_result_yet() {
-    let test = ConversationApp::start().await;
-    let call = || tool_calls(&[("call-1", "paint", "{}")]);
-    let (steps, gate) = gated();
-    test.vendor.on("m", [call(), answer(&["It is red."]), call(), steps]);
-    let result = json!([{"role": "tool", "toolCallId": "call-1", "content": "painted"}]);
-    let result = json!({"agentId": "a1", "threadId": "t", "messages": result});
-    let paint = json!({"threadId": "t", "message": "Paint", "tools": client_tools()});
-    test.chat(paint.clone()).await;
-    test.chat(result.clone()).await;
-    test.chat(paint).await;
-    let body = json!({"agentId": "a1", "threadId": "t", "message": "What are you doing?"});
-    let running = test.app.chat(&body).await;
-    expect_problem(test.app.chat(&result).await, 409, "THREAD_BUSY").await;
-    gate.send_replace(true);
-    assert!(running.text().await.expect("a whole body").contains("and wholly."));
-}
-
-#[tokio::test]
 async fn results_that_are_sent_again_join_their_run() {
     let test = ConversationApp::start().await;
     let (steps, gate) = gated();

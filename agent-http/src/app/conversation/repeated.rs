@@ -131,24 +131,15 @@ impl StoredTurn {
                 links.iter().filter(|link| ids.contains(&link.id)).collect()
             };
             let answer = own_links.iter().find(|link| link.role == NodeRole::Assistant).map(|link| link.seq);
-            // A model may give a call the id of an earlier one, whose result is not that of this call.
-            let is_unanswered = |result: &Message| {
-                let call = result.tool_call_id.as_deref();
-                call.is_some_and(|call| run.pending_calls().iter().any(|id| **id == *call))
-            };
             for stored in self.client_results(key, &own_links).await? {
                 let Some(message) = stored.message.as_message() else { continue };
                 let same_call = sent.iter().find(|sent| sent.tool_call_id == message.tool_call_id);
                 let Some(result) = same_call else { continue };
-                let is_of_own_call = answer.is_some_and(|answer| answer < stored.seq);
-                if !is_of_own_call && is_unanswered(message) {
-                    continue;
-                }
                 if ContentHash::of(message) != ContentHash::of(result) {
                     return Ok(Some(EarlierResults::Other));
                 }
                 has_results = true;
-                is_own |= is_of_own_call;
+                is_own |= answer.is_some_and(|answer| answer < stored.seq);
             }
             if has_results {
                 let is_below =
@@ -156,9 +147,6 @@ impl StoredTurn {
                 let anew = runs[..at].iter().find(is_below).filter(|_| answer.is_none()).cloned();
                 let same = SameResults { run: run.clone(), is_own, anew };
                 return Ok(Some(EarlierResults::Same(Box::new(same))));
-            }
-            if sent.iter().copied().any(is_unanswered) {
-                return Ok(None);
             }
         }
         Ok(None)
