@@ -29,6 +29,7 @@ mod runs;
 mod stores;
 mod switched_off;
 mod thread_cache;
+mod unsupported_content;
 mod visitors;
 
 use agentd::stores::Stores;

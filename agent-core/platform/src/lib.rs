@@ -21,6 +21,7 @@ pub mod company_table;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod console;
+pub mod content_notes;
 pub mod conversation;
 pub mod fallback;
 mod forward_model;

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
+use crate::content_notes::note;
 use crate::history::{part_for_media_type, stored_file_id};
 use crate::records::{Record, Records, StoreError};
 use crate::workspace::{UserFile, add_file_thread, get_user_files};
@@ -150,10 +151,6 @@ impl MessageFiles<'_> {
         }
         Ok(())
     }
-}
-
-fn note(text: &str) -> ContentPart {
-    ContentPart::Text { text: format!("[{text}]") }
 }
 
 /// Returns the words by which a file is named in a prompt.

@@ -143,7 +143,7 @@ pub fn fork(
 }
 
 /// Changes a thread. `links` are those of its nodes, which are needed only with `patch.head`: the head becomes the newest
-/// leaf of that node's branch.
+/// leaf of that node's branch. The version grows only if something changes.
 ///
 /// # Errors
 /// See [`Conversations::patch`](super::Conversations::patch).
@@ -155,6 +155,7 @@ pub fn patch(
     if patch.expected_version.is_some_and(|expected| expected != thread.version) {
         return Err(ConversationError::VersionConflict { found: thread.version });
     }
+    let before = thread.clone();
     if let Some(title) = &patch.title {
         check_title(title)?;
         (thread.title, thread.title_from) = (title.clone(), TitleSource::User);
@@ -168,7 +169,9 @@ pub fn patch(
         let missing = || ConversationError::NodeNotFound(head.to_string());
         thread.head = Some(branch_leaf(links, head).ok_or_else(missing)?);
     }
-    thread.version += 1;
+    if thread != before {
+        thread.version += 1;
+    }
     Ok(thread)
 }
 

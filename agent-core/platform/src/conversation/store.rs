@@ -86,7 +86,7 @@ pub trait Conversations: Send + Sync {
     /// [`ConversationError::ThreadExists`], [`ConversationError::ThreadFull`].
     async fn create(&self, create: CreateThread) -> Result<Thread, ConversationError>;
 
-    /// Changes a thread.
+    /// Changes a thread. Its version grows only if something changes.
     ///
     /// # Errors
     /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`],

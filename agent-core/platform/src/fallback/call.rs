@@ -194,10 +194,7 @@ impl<T: CallTarget> RoundCalls<T> {
         if self.refused_tokens.is_some_and(|refused| limit <= refused) {
             return Err(AgentError::new(AgentErrorKind::ContextExceeded, "the window is not larger"));
         }
-        match &self.prepared.request {
-            Some(request) if entry != self.prepared.entry => self.entries.prepare(entry, request),
-            _ => Ok(self.prepared.payload.clone()),
-        }
+        self.prepared.payload_for(entry)
     }
 
     fn begin(&self, entry: usize, is_last_resort: bool) -> Result<CircuitCall, CircuitError> {

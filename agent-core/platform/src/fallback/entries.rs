@@ -14,6 +14,7 @@ use super::circuits::CircuitKey;
 use super::target::CallTarget;
 use super::{Circuits, RetryPolicy};
 use crate::catalog::{Catalog, ModelPrice};
+use crate::content_notes::has_notes;
 use crate::parameters::{ModelApi, ModelParameters};
 
 /// A model or an agent server that may answer.
@@ -157,7 +158,8 @@ impl<T: CallTarget> Entries<T> {
         self.entries.iter().skip(1).any(|entry| entry.max_prompt_tokens() > limit)
     }
 
-    /// Builds the request of the first entry that can take the call, in the order of a round that begins with `first`.
+    /// Builds the request of the first entry that can take the call, in the order of a round that begins with `first`. An entry
+    /// that supports all content is preferred to one that gets notes in its place.
     ///
     /// # Errors
     /// The reason of the first entry in the order, if none can take the call.
@@ -166,16 +168,20 @@ impl<T: CallTarget> Entries<T> {
         first: usize,
         request: &T::Request,
     ) -> Result<(usize, Payload), AgentError> {
-        let mut refusal = None;
+        let (mut with_notes, mut refusal) = (None, None);
         for entry in self.order(first) {
             match self.prepare(entry, request) {
+                Ok(payload) if has_notes(&payload) => {
+                    with_notes.get_or_insert((entry, payload));
+                }
                 Ok(payload) => return Ok((entry, payload)),
                 Err(error) => {
                     refusal.get_or_insert(error);
                 }
             }
         }
-        Err(refusal.unwrap_or_else(|| AgentError::new(AgentErrorKind::Internal, "the agent has no model")))
+        let no_model = || AgentError::new(AgentErrorKind::Internal, "the agent has no model");
+        with_notes.ok_or_else(|| refusal.unwrap_or_else(no_model))
     }
 
     /// Returns the indices of the entries in the order in which a round tries them.
@@ -192,6 +198,24 @@ pub(super) struct PreparedCall<T: CallTarget> {
     pub(super) payload: Payload,
     /// The request, if there are other entries.
     pub(super) request: Option<Arc<T::Request>>,
+}
+
+impl<T: CallTarget> PreparedCall<T> {
+    /// Builds the request of an entry, or returns the prepared one. Pure.
+    ///
+    /// # Errors
+    /// The reason why the entry cannot take the call: also that it gets notes in place of content that the prepared request has.
+    pub(super) fn payload_for(&self, entry: usize) -> Result<Payload, AgentError> {
+        let Some(request) = self.request.as_ref().filter(|_| entry != self.entry) else {
+            return Ok(self.payload.clone());
+        };
+        let payload = self.entries.prepare(entry, request)?;
+        if has_notes(&payload) && !has_notes(&self.payload) {
+            let message = "the model does not support a part of an earlier message";
+            return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
+        }
+        Ok(payload)
+    }
 }
 
 impl<T: CallTarget> Clone for PreparedCall<T> {

@@ -85,10 +85,7 @@ fn previews<T: CallTarget>(call: &PreparedCall<T>, has_payloads: bool) -> Vec<At
     let count = entries.entries.len();
     let preview = |index: usize| {
         let entry = &entries.entries[index];
-        let request = match &call.request {
-            Some(request) if index != call.entry => entries.prepare(index, request),
-            _ => Ok(call.payload.clone()),
-        };
+        let request = call.payload_for(index);
         let circuit = entries.circuits.state(entry.route.circuit(), now);
         let is_shut_out = circuit == CircuitState::Open && count > 1;
         let reason = request.as_ref().err().map(|error| error.kind().code());

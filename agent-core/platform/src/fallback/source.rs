@@ -258,19 +258,20 @@ struct FallbackedModel {
 
 #[async_trait]
 impl Model for FallbackedModel {
-    /// Returns the information on the first entry. Media are supported if any entry supports them.
+    /// Returns the information on the first entry. Media are always supported: [`prepare`](Self::prepare) refuses those of the
+    /// latest user message that no entry supports, and replaces earlier ones by notes.
     fn info(&self) -> ModelInfo {
-        let targets = self.entries.entries.iter().filter_map(|entry| entry.target.as_ref().ok());
-        let mut infos = targets.map(|target| target.0.info());
-        let first = infos.next().expect("the first entry has a model");
-        ModelInfo { supports_media: first.supports_media || infos.any(|info| info.supports_media), ..first }
+        let mut targets = self.entries.entries.iter().filter_map(|entry| entry.target.as_ref().ok());
+        let first = targets.next().expect("the first entry has a model");
+        ModelInfo { supports_media: true, ..first.0.info() }
     }
 
     fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
         self.entries.entries.first()?.target.as_ref().ok()?.0.counter()
     }
 
-    /// Builds the request of the first entry that can take the call, beginning with the one that answered last.
+    /// Builds the request of the first entry that can take the call, beginning with the one that answered last. An entry that
+    /// supports all content is preferred to one that gets notes in its place.
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
         let first = self.answered.load(Ordering::Relaxed);
         let (entry, payload) = self.entries.prepare_first(first, request)?;

@@ -1,15 +1,17 @@
 //! Targets of calls: models and agent servers.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::message::FinishReason;
+use agent_core::message::{ContentPart, FinishReason};
 use agent_core::model::{Model, ModelEvent, ModelRequest};
 use agent_core::payload::Payload;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
 use super::{AttemptReport, RetryPolicy, UpstreamError};
+use crate::content_notes::{ContentNotes, supported_request};
 
 /// Events of an answer.
 pub(super) type AnswerEvents<T> = BoxStream<'static, Result<<T as CallTarget>::Event, AgentError>>;
@@ -109,16 +111,20 @@ impl CallTarget for ModelTarget {
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        let refusal = |kind, message| Err(AgentError::new(kind, message));
         let info = self.0.info();
-        if request.has_media() && !info.supports_media {
-            let message = "this agent's model supports text input only, no images or files";
-            return refusal(AgentErrorKind::UnsupportedContent, message);
-        }
+        let refusal = "this agent's model supports text input only, no images or files";
+        let is_supported =
+            |part: &ContentPart| info.supports_media || matches!(part, ContentPart::Text { .. });
+        let supported = supported_request(request, refusal, |_, part| is_supported(part))?;
         if !request.tools.is_empty() && !info.supports_tools {
-            return refusal(AgentErrorKind::InvalidRequest, "the model does not support tools");
+            let message = "the model does not support tools";
+            return Err(AgentError::new(AgentErrorKind::InvalidRequest, message));
         }
-        self.0.prepare(request)
+        let payload = self.0.prepare(&supported)?;
+        Ok(match supported {
+            Cow::Borrowed(_) => payload,
+            Cow::Owned(_) => payload.with_attachment(ContentNotes),
+        })
     }
 
     async fn start(&self, payload: Payload, _attempt: u32) -> Result<AnswerEvents<Self>, AgentError> {

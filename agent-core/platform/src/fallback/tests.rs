@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent_core::backend::ModelSource;
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::message::{FinishReason, Message};
+use agent_core::message::{Content, ContentPart, FinishReason, MediaSource, Message};
 use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 use agent_core::prompt::{Prompt, PromptMessage};
 use agent_core::role::{EmbeddedAi, FallbackModel, RetrySettings};
@@ -513,4 +513,34 @@ fn a_request_of_another_instance_is_a_call_of_the_run() {
     let mut rounds: Vec<_> = booked.iter().map(|entry| (entry.round, entry.attempt)).collect();
     rounds.sort_unstable();
     assert_eq!(rounds, [(1, 1), (2, 1)]);
+}
+
+#[test]
+fn a_model_that_supports_all_content_is_preferred_to_notes() {
+    let bench = Bench::new();
+    bench.model("first", 4_096, Vec::new());
+    let images = ("images".to_owned(), Arc::new(ScriptedModel::new([])));
+    bench.source.0.lock().expect("unpoisoned").push(images);
+    let source = MediaSource::Url { value: "https://example.com/a.png".into(), mime_type: None };
+    let content = Content::Parts(vec![ContentPart::Image { source }]);
+    let image = PromptMessage::new(Message { content, ..Message::user("") });
+    let request_of = |messages: Vec<Arc<PromptMessage>>| ModelRequest {
+        prompt: Arc::new(Prompt::new(vec![], messages)),
+        ..request()
+    };
+    let text = PromptMessage::new(Message::user("And now?"));
+    let earlier_image = request_of(vec![image.clone(), text]);
+
+    let payload = bench.run(&settings(&["images"])).prepare(&earlier_image).expect("a model for images");
+    let reasons: Vec<_> =
+        preview_attempts(&payload, false).into_iter().map(|attempt| attempt.reason).collect();
+    assert_eq!((prepared_entry(&payload), reasons), (1, vec![Some("UNSUPPORTED_CONTENT"), None]));
+
+    let text_only = bench.run(&settings(&[]));
+    let payload = text_only.prepare(&earlier_image).expect("the latest message is text");
+    let body = String::from_utf8_lossy(payload.bytes());
+    assert!(body.contains("[image, not sent]") && !body.contains("example.com"), "{body}");
+    assert!(text_only.info().supports_media, "the model itself refuses or replaces media");
+    let refused = text_only.prepare(&request_of(vec![image])).err().map(|error| error.kind());
+    assert_eq!(refused, Some(AgentErrorKind::UnsupportedContent));
 }

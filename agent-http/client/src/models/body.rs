@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use agent_core::message::Content;
 use agent_core::model::ModelRequest;
 use agent_core::payload::{PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_messages_json};
@@ -42,13 +41,4 @@ pub(super) fn begin_messages(request: &ModelRequest, body: &mut PayloadBuilder) 
         body.raw("}");
     }
     start
-}
-
-/// Returns true if the dialect can represent every part of the prompt. A placeholder note for an unsupported medium
-/// would make the model answer as if it had seen or heard it.
-pub(super) fn can_encode(request: &ModelRequest, dialect: Dialect) -> bool {
-    request.prompt.messages().iter().all(|message| match &message.original().content {
-        Content::Text(_) => true,
-        Content::Parts(parts) => parts.iter().all(|part| dialect.supports(part)),
-    })
 }

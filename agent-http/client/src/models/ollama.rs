@@ -13,6 +13,7 @@ mod stream;
 mod window;
 mod wire;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use agent_core::error::{AgentError, AgentErrorKind};
@@ -21,6 +22,7 @@ use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, PromptTokens, push_tool_json};
 use agent_core::secret::Secret;
 use agent_core::tool::ToolSpec;
+use agent_platform::content_notes::{ContentNotes, supported_request};
 use agent_platform::parameters::ReasoningLevel;
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -29,7 +31,7 @@ use http::header::CONTENT_LENGTH;
 use url::Url;
 
 pub use self::listing::{ListedModel, choose_chat_model, list_models};
-use self::messages::{can_encode, push_messages};
+use self::messages::{is_supported, push_messages};
 use self::stream::{ChatStream, PromptEstimate};
 pub(super) use self::wire::PROVIDER;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
@@ -99,10 +101,9 @@ impl Model for Ollama {
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        if !can_encode(request) {
-            let message = "the model supports inline images only, not the other content that was sent";
-            return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
-        }
+        let refusal = "the model supports inline images only, not the other content that was sent";
+        let supported = supported_request(request, refusal, |_, part| is_supported(part))?;
+        let request = &*supported;
         let tools = request.tool_choice.offered(&request.tools);
         let ResolvedLimits { context_window, max_output_tokens } = self.model.limits();
         let mut body = Payload::builder(request.prompt.text_len() * 9 / 8 + BODY_HEADROOM);
@@ -127,6 +128,9 @@ impl Model for Ollama {
         push_messages(request, &mut body);
         body.raw("}");
         body.prompt_tokens((!request.has_media()).then(|| estimated_tokens(request, tools)));
+        if matches!(supported, Cow::Owned(_)) {
+            body.attach(ContentNotes);
+        }
         Ok(body.finish())
     }
 

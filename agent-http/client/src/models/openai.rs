@@ -8,12 +8,14 @@ mod wire;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::error::AgentError;
+use agent_core::message::ContentPart;
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::secret::Secret;
 use agent_core::tool::ToolChoice;
+use agent_platform::content_notes::{ContentNotes, supported_request};
 use agent_platform::parameters::ReasoningLevel;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -22,7 +24,7 @@ use http::HeaderMap;
 use url::Url;
 
 use self::stream::ChatStream;
-use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, push_messages};
+use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, push_messages};
 use super::optional_member::{OptionalMember, OptionalPart, after_notices, send_with_optional};
 use super::prompt_tokens::request_tokens;
 use super::sampling::{push_extra, push_sampling};
@@ -119,10 +121,10 @@ impl Model for OpenAi {
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        if !can_encode(request, Dialect::ChatCompletions) {
-            let message = "the model supports images, WAV and MP3 audio and inline files only, not the other content that was sent";
-            return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
-        }
+        let refusal = "the model supports images, WAV and MP3 audio and inline files only, not the other content that was sent";
+        let is_supported = |part: &ContentPart| Dialect::ChatCompletions.supports(part);
+        let supported = supported_request(request, refusal, |_, part| is_supported(part))?;
+        let request = &*supported;
         let mut body = Payload::builder(request.prompt.json_len(Dialect::ChatCompletions) + BODY_HEADROOM);
         body.raw(r#"{"model":"#).json(&self.model.name);
         body.raw(STREAM_OPTIONS.before);
@@ -151,6 +153,9 @@ impl Model for OpenAi {
         body.raw("}");
         let offered = request.tool_choice.offered(&request.tools);
         body.prompt_tokens(Some(request_tokens(request, offered)));
+        if matches!(supported, Cow::Owned(_)) {
+            body.attach(ContentNotes);
+        }
         Ok(body.finish())
     }
 

@@ -46,7 +46,7 @@ impl ResponsesProtocol {
     /// Appends the body of a request, with the data that [`AnswerContext::of`] takes from the finished payload. Pure.
     ///
     /// # Errors
-    /// `UnsupportedContent` for content other than text and images.
+    /// `UnsupportedContent` for content of the latest user message other than text and images.
     pub fn push_body(&self, request: &ModelRequest, body: &mut PayloadBuilder) -> Result<(), AgentError> {
         request::push_body(self, request, body)?;
         body.prompt_tokens(Some(request_tokens(request, &request.tools)));

@@ -97,7 +97,7 @@ pub(super) async fn a_patch_changes_what_it_names(store: &dyn Conversations) {
     assert_eq!(patched.last_activity_at, at(0), "a change of the title is no activity");
     assert!(patched.version > first.version, "versions grow");
     assert_eq!(thread(store, &key("t")).await, patched);
-    let stale = store.patch(&key("t"), patch, at(9)).await;
+    let stale = store.patch(&key("t"), patch.clone(), at(9)).await;
     let is_conflict = |found| matches!(found, Err(ConversationError::VersionConflict { found }) if found == patched.version);
     assert!(is_conflict(stale), "an outdated version is refused");
     for patch in [
@@ -115,6 +115,11 @@ pub(super) async fn a_patch_changes_what_it_names(store: &dyn Conversations) {
     assert!(matches!(refused, Err(ConversationError::NodeNotFound(_))), "{refused:?}");
     let kept = done("patch", store.patch(&key("t"), ThreadPatch::default(), at(9)).await);
     assert_eq!((kept.title.as_str(), kept.archived), ("New", true), "absent fields stay");
+    let same = ThreadPatch { expected_version: None, ..patch };
+    for patch in [ThreadPatch::default(), same] {
+        let kept = done("patch", store.patch(&key("t"), patch, at(9)).await);
+        assert_eq!(kept, patched, "the version stays if nothing changes");
+    }
 }
 
 pub(super) async fn messages_are_appended_without_a_run(store: &dyn Conversations) {

@@ -27,15 +27,14 @@ const OPENING_ANSWER: &str = concat!(
     r#"{"role":"assistant","content":["#
 );
 
-/// Returns true if every part of the message has a form in the API.
-pub(super) fn is_supported(message: &Message) -> bool {
-    let Content::Parts(parts) = &message.content else { return true };
-    parts.iter().all(|part| match part {
+/// Returns true if the part of the message has a form in the API.
+pub(super) fn is_supported(message: &Message, part: &ContentPart) -> bool {
+    match part {
         ContentPart::Text { .. } => true,
         ContentPart::Image { source } => message.role != Role::Assistant && is_image(source),
         ContentPart::Document { source } => message.role != Role::Assistant && is_pdf(source),
         _ => false,
-    })
+    }
 }
 
 fn is_image(source: &MediaSource) -> bool {
@@ -234,7 +233,7 @@ fn block(part: &ContentPart) -> Option<Block<'_>> {
         ContentPart::Text { text } => has_words(text).then_some(Block::Text { text }),
         ContentPart::Image { source } => Some(Block::Image { source: Source::of(source) }),
         ContentPart::Document { source } => Some(Block::Document { source: Source::of(source) }),
-        // Refused before: see `is_supported`.
+        // Refused, or replaced by a note: see `is_supported`.
         _ => None,
     }
 }

@@ -1,10 +1,13 @@
 //! Request bodies of the Messages API. The order of their members is fixed, and that of the prompt's parts is the one in
 //! which the server caches them: tools, system prompt, messages.
 
-use agent_core::error::{AgentError, AgentErrorKind};
+use std::borrow::Cow;
+
+use agent_core::error::AgentError;
 use agent_core::model::ModelRequest;
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::tool::{ToolChoice, ToolSpec};
+use agent_platform::content_notes::{ContentNotes, supported_request};
 use agent_platform::messages_model::{MessagesModel, ThinkingForm};
 use agent_platform::parameters::ModelParameters;
 use serde::Serialize;
@@ -26,13 +29,11 @@ const CHOICES: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 /// Builds the body of a request.
 ///
 /// # Errors
-/// `UnsupportedContent` for content other than text, images and PDF documents.
+/// `UnsupportedContent` for content of the latest user message other than text, images and PDF documents.
 pub(super) fn prepare(model: &ModelSpec, request: &ModelRequest) -> Result<Payload, AgentError> {
-    let originals = request.prompt.messages().iter().map(|message| message.original());
-    if !originals.chain(&request.appended_messages).all(is_supported) {
-        let message = "the model supports GIF, JPEG, PNG and WebP images and PDF documents only, not the other content that was sent";
-        return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
-    }
+    let refusal = "the model supports GIF, JPEG, PNG and WebP images and PDF documents only, not the other content that was sent";
+    let supported = supported_request(request, refusal, is_supported)?;
+    let request = &*supported;
     let mut body = Payload::builder(request.prompt.text_len() * 9 / 8 + BODY_HEADROOM);
     body.raw(r#"{"model":"#).json(&model.name);
     body.raw(r#","stream":true"#);
@@ -50,6 +51,9 @@ pub(super) fn prepare(model: &ModelSpec, request: &ModelRequest) -> Result<Paylo
     body.raw("}");
     body.prompt_tokens(Some(prompt_tokens(model, request)));
     body.attach(RequestTraits::new(request));
+    if matches!(supported, Cow::Owned(_)) {
+        body.attach(ContentNotes);
+    }
     Ok(body.finish())
 }
 

@@ -7,15 +7,8 @@ use agent_core::payload::{PayloadBuilder, PromptSection};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// Returns true if the format has every part of the messages.
-pub(super) fn can_encode(request: &ModelRequest) -> bool {
-    request.prompt.messages().iter().all(|message| match &message.original().content {
-        Content::Text(_) => true,
-        Content::Parts(parts) => parts.iter().all(is_supported),
-    })
-}
-
-fn is_supported(part: &ContentPart) -> bool {
+/// Returns true if the part has a form in the API.
+pub(super) fn is_supported(part: &ContentPart) -> bool {
     matches!(part, ContentPart::Text { .. }) || inline_image(part).is_some()
 }
 

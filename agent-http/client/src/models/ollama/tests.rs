@@ -601,7 +601,7 @@ fn the_tool_choice_is_made_by_what_is_offered() {
 }
 
 #[test]
-fn media_that_there_are_no_words_for_are_refused() {
+fn media_without_a_form_are_refused_in_the_latest_user_message_alone() {
     let data = |mime_type: &str| MediaSource::Data { value: "QUJD".into(), mime_type: mime_type.into() };
     let url = MediaSource::Url { value: "https://example.com/a.png".into(), mime_type: None };
     let cases = [
@@ -612,8 +612,14 @@ fn media_that_there_are_no_words_for_are_refused() {
         (ContentPart::Document { source: data("application/pdf") }, false),
     ];
     for (part, taken) in cases {
-        let message = Message { content: Content::Parts(vec![part]), ..Message::user("") };
-        let prompt = Arc::new(Prompt::new(Vec::new(), vec![PromptMessage::new(message)]));
+        let message =
+            PromptMessage::new(Message { content: Content::Parts(vec![part]), ..Message::user("") });
+        let next = PromptMessage::new(Message::user("And now?"));
+        let prompt = Arc::new(Prompt::new(Vec::new(), vec![message.clone(), next]));
+        let payload = prepared(&ModelRequest { prompt, ..request() }).expect("the latest message is text");
+        let body = String::from_utf8_lossy(payload.bytes());
+        assert_eq!(body.contains(", not sent]"), !taken, "{body}");
+        let prompt = Arc::new(Prompt::new(Vec::new(), vec![message]));
         let prepared = prepared(&ModelRequest { prompt, ..request() });
         let refused = prepared.err().map(|failure| failure.kind());
         assert_eq!(refused, (!taken).then_some(AgentErrorKind::UnsupportedContent));

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use agent_core::message::{Message, ProviderItem, ToolCall};
+use agent_core::error::AgentErrorKind;
+use agent_core::message::{Content, MediaSource, Message, ProviderItem, Role, ToolCall};
 use agent_core::model::ModelEvent;
 use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
 use expect_test::{Expect, expect};
@@ -788,4 +789,25 @@ fn the_switch_for_reasoning_and_the_level_of_the_agent_are_sent() {
         let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
         assert_eq!(body.get("reasoning_effort").and_then(Value::as_str), expected, "{thinking:?} {level:?}");
     }
+}
+
+#[test]
+fn a_part_without_a_form_is_refused_in_the_latest_user_message_alone() {
+    let source = MediaSource::Data { value: "QUJD".into(), mime_type: "video/mp4".into() };
+    let content = Content::Parts(vec![ContentPart::Video { source }]);
+    let video = PromptMessage::new(Message { content, ..Message::text(Role::User, "") });
+    let text = PromptMessage::new(Message::user("And now?"));
+    let server = Url::parse("http://127.0.0.1:9/").expect("an address");
+    let model = OpenAi::new(outbound_client(""), &server, UrlTrust::Operator, None, "m-1").expect("a model");
+    let prepared = |messages: [&Arc<PromptMessage>; 2]| {
+        let prompt = Arc::new(Prompt::new(Vec::new(), messages.map(Arc::clone).into()));
+        model.prepare(&ModelRequest { prompt, ..request() })
+    };
+    let refused = prepared([&text, &video]).err().map(|error| error.kind());
+    assert_eq!(refused, Some(AgentErrorKind::UnsupportedContent));
+    let payload = prepared([&video, &text]).expect("the latest message is text");
+    let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+    let note = json!([{"type": "text", "text": "[video of type video/mp4, not sent]"}]);
+    assert_eq!(body["messages"][0]["content"], note);
+    assert_eq!(body["messages"][1]["content"], "And now?");
 }

@@ -8,14 +8,13 @@ use serde::{Serialize, Serializer};
 use crate::models::answer_parts::{AnswerPart, ItemMaker, answer_parts};
 use crate::models::names::{wire_call_id, wire_tool_name};
 
-/// Returns true if every part of the message has a form in the API: text, and images but for those of an answer.
-pub(super) fn is_supported(message: &Message) -> bool {
-    let Content::Parts(parts) = &message.content else { return true };
-    parts.iter().all(|part| match part {
+/// Returns true if the part of the message has a form in the API: text, and images but for those of an answer.
+pub(super) fn is_supported(message: &Message, part: &ContentPart) -> bool {
+    match part {
         ContentPart::Text { .. } => true,
         ContentPart::Image { .. } => message.role != Role::Assistant,
         _ => false,
-    })
+    }
 }
 
 /// Appends the items of a message for `maker`, at least one, separated by commas.
@@ -89,7 +88,7 @@ fn input_parts(content: &Content) -> Vec<Part<'_>> {
         match part {
             ContentPart::Text { text } => Some(Part::InputText { text }),
             ContentPart::Image { source } => Some(Part::InputImage { image_url: source, detail: "auto" }),
-            // Refused before: see `is_supported`.
+            // Refused, or replaced by a note: see `is_supported`.
             _ => None,
         }
     }

@@ -1,10 +1,13 @@
 //! Request bodies of the Responses API. The order of their members is fixed, for the vendor's prompt cache.
 
-use agent_core::error::{AgentError, AgentErrorKind};
+use std::borrow::Cow;
+
+use agent_core::error::AgentError;
 use agent_core::message::Message;
 use agent_core::model::ModelRequest;
 use agent_core::payload::{PayloadBuilder, PromptSection};
 use agent_core::tool::{ToolChoice, ToolSpec};
+use agent_platform::content_notes::{ContentNotes, supported_request};
 use agent_platform::parameters::ReasoningLevel;
 use serde::Serialize;
 use serde_json::json;
@@ -36,15 +39,17 @@ const LIMIT_MEMBER: &str = r#","max_output_tokens":"#;
 /// Appends the body of a request.
 ///
 /// # Errors
-/// `UnsupportedContent` for content that has no form in the API.
+/// `UnsupportedContent` for content of the latest user message that has no form in the API.
 pub(super) fn push_body(
     protocol: &ResponsesProtocol,
     request: &ModelRequest,
     body: &mut PayloadBuilder,
 ) -> Result<(), AgentError> {
-    if !request.prompt.messages().iter().all(|message| is_supported(message.original())) {
-        let message = "the model supports images only, not the other content that was sent";
-        return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
+    let refusal = "the model supports images only, not the other content that was sent";
+    let supported = supported_request(request, refusal, is_supported)?;
+    let request = &*supported;
+    if matches!(supported, Cow::Owned(_)) {
+        body.attach(ContentNotes);
     }
     body.raw(r#"{"model":"#).json(&protocol.model.name);
     push_instructions(protocol, request, body);

@@ -378,7 +378,7 @@ fn choices_of_tools() {
 }
 
 #[test]
-fn content_without_a_form_is_refused() {
+fn content_without_a_form_is_refused_in_the_latest_user_message_alone() {
     let data = |mime_type: &str| MediaSource::Data { value: "QUJD".into(), mime_type: mime_type.into() };
     for (role, part, is_accepted) in [
         (Role::User, ContentPart::Image { source: data("image/webp") }, true),
@@ -391,10 +391,15 @@ fn content_without_a_form_is_refused() {
         (Role::User, ContentPart::Video { source: data("video/mp4") }, false),
     ] {
         let message = Message { content: Content::Parts(vec![part]), ..Message::text(role, "") };
-        let appended = ModelRequest { appended_messages: vec![message.clone()], ..request() };
-        for request in [with_history(&[], vec![message]), appended] {
-            let refused = prepared(&ModelSpec::new("m-1"), &request).err().map(|error| error.kind());
-            assert_eq!(refused, (!is_accepted).then_some(AgentErrorKind::UnsupportedContent));
+        let latest = prepared(&ModelSpec::new("m-1"), &with_history(&[], vec![message.clone()]));
+        let is_refused = role == Role::User && !is_accepted;
+        let refused = latest.err().map(|error| error.kind());
+        assert_eq!(refused, is_refused.then_some(AgentErrorKind::UnsupportedContent));
+        let earlier = with_history(&[], vec![message.clone(), Message::user("And now?")]);
+        let appended = ModelRequest { appended_messages: vec![message], ..request() };
+        for request in [earlier, appended] {
+            let body = body_of("m-1", &request).to_string();
+            assert_eq!(body.contains(", not sent]"), !is_accepted, "{body}");
         }
     }
 }

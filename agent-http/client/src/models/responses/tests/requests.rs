@@ -313,14 +313,14 @@ async fn aliases_of_tools_are_mapped_back_and_reasoning_is_hidden_if_switched_of
 }
 
 #[test]
-fn content_without_a_form_is_refused() {
+fn content_without_a_form_is_refused_in_the_latest_user_message_alone() {
     let source = || MediaSource::Data { value: "QUJD".into(), mime_type: "application/pdf".into() };
     let message = |role, part| Message { content: Content::Parts(vec![part]), ..Message::text(role, "") };
     for (message, expected) in [
         (message(Role::User, ContentPart::Image { source: source() }), Ok(())),
         (message(Role::Tool, ContentPart::Image { source: source() }), Ok(())),
         (message(Role::Assistant, ContentPart::Text { text: "a".into() }), Ok(())),
-        (message(Role::Assistant, ContentPart::Image { source: source() }), Err(())),
+        (message(Role::Assistant, ContentPart::Image { source: source() }), Ok(())),
         (message(Role::User, ContentPart::Document { source: source() }), Err(())),
         (message(Role::User, ContentPart::Audio { source: source() }), Err(())),
         (message(Role::User, ContentPart::Video { source: source() }), Err(())),
@@ -328,6 +328,23 @@ fn content_without_a_form_is_refused() {
         let prepared = prepared(&protocol("m-1"), &with_history("", vec![message.clone()]));
         let refused = |failure: AgentError| assert_eq!(failure.kind(), AgentErrorKind::UnsupportedContent);
         assert_eq!(prepared.map(drop).map_err(refused), expected, "{message:?}");
+    }
+    let notes = [
+        (
+            Role::Assistant,
+            ContentPart::Image { source: source() },
+            "[image of type application/pdf, not sent]",
+        ),
+        (
+            Role::User,
+            ContentPart::Document { source: source() },
+            "[document of type application/pdf, not sent]",
+        ),
+    ];
+    for (role, part, note) in notes {
+        let history = vec![message(role, part), Message::user("And now?")];
+        let body = body_of(&protocol("m-1"), &with_history("", history));
+        assert_eq!(body["input"][0]["content"][0]["text"], note, "{body}");
     }
 }
 
