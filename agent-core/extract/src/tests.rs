@@ -315,6 +315,7 @@ fn text_under_a_rectangle_that_is_painted_later_is_dropped() {
     for hidden in [
         format!("{secret} 1 g 60 590 200 30 re f"),
         format!("{secret} 0 g 60 590 200 30 re f 1 g"),
+        format!("{secret} 1 g 60 590 m 260 590 l 260 620 l 60 620 l h f"),
         format!("{secret} .5 .5 1 rg 260 620 -200 -30 re B"),
         format!("{secret} q 0 500 612 200 re W n /DeviceRGB cs 1 1 0 sc 60 590 200 30 re f Q"),
         format!("{secret} q 1 0 0 1 10 10 cm 0 1 -1 0 300 0 cm 500 100 170 200 re f Q"),

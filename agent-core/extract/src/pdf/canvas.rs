@@ -159,7 +159,7 @@ pub(super) struct Path {
     edges: Vec<Bounds>,
     /// Number of lines and curves.
     edge_count: usize,
-    /// The rectangle that the whole path is, if it is one that is parallel to the edges of the page.
+    /// The rectangle that the whole path is, if it was added as one that is parallel to the edges of the page.
     rectangle: Option<Bounds>,
 }
 
@@ -207,7 +207,24 @@ impl Path {
 
     /// Returns the rectangle that the whole path is, if it is one that is parallel to the edges of the page.
     pub(super) fn rectangle(&self) -> Option<Bounds> {
-        self.rectangle
+        self.rectangle.or_else(|| self.rectangle_of_lines())
+    }
+
+    /// Returns the rectangle whose sides are the lines of the only part, in any direction. A fill closes the part.
+    fn rectangle_of_lines(&self) -> Option<Bounds> {
+        let [shape] = self.shapes[..] else { return None };
+        let sides = [
+            Bounds { right: shape.left, ..shape },
+            Bounds { left: shape.right, ..shape },
+            Bounds { top: shape.bottom, ..shape },
+            Bounds { bottom: shape.top, ..shape },
+        ];
+        let closing_line = Bounds::around(self.current.into_iter().chain(self.start));
+        let edges = self.edges.iter().copied().chain([closing_line]);
+        let lines = edges.filter(|edge| edge.left < edge.right || edge.bottom < edge.top);
+        let lines: Vec<Bounds> = lines.take(sides.len() + 1).collect();
+        let is_rectangle = lines.len() == sides.len() && sides.iter().all(|side| lines.contains(side));
+        is_rectangle.then_some(shape)
     }
 
     /// Returns the rectangle around the path, which is everything for one without parts.
@@ -351,6 +368,36 @@ mod tests {
         }
         assert_eq!(path.shapes().len(), MAX_PATH_PARTS);
         assert_eq!(path.shapes().last().map(|last| last.top), Some(9_999.0));
+    }
+
+    #[test]
+    fn rectangles_of_lines_are_known() {
+        let path = |points: &[Point], is_closed: bool| {
+            let mut path = Path::default();
+            path.begin(points[0]);
+            points[1..].iter().for_each(|&point| path.extend(&[point]));
+            if is_closed {
+                path.close();
+            }
+            path
+        };
+        let corners = [(1.0, 2.0), (11.0, 2.0), (11.0, 22.0), (1.0, 22.0)];
+        let with_end = [corners[0], corners[3], corners[2], corners[1], corners[0]];
+        let expected = Some(rectangle(1.0, 2.0, 11.0, 22.0));
+        for is_closed in [false, true] {
+            assert_eq!(path(&corners, is_closed).rectangle(), expected);
+            assert_eq!(path(&with_end, is_closed).rectangle(), expected);
+            let back_and_forth = [corners[0], corners[1], corners[2], corners[1]];
+            for other in [&corners[..3], &corners[..2], &corners[..1], &back_and_forth[..]] {
+                assert_eq!(path(other, is_closed).rectangle(), None, "{other:?}");
+            }
+        }
+        let slanted = corners.map(|(x, y)| (x + y / 8.0, y));
+        let notched = [corners[0], corners[1], corners[2], (6.0, 22.0), (6.0, 12.0), (1.0, 12.0)];
+        assert_eq!((path(&slanted, true).rectangle(), path(&notched, true).rectangle()), (None, None));
+        let mut two_parts = path(&corners, true);
+        two_parts.begin((5.0, 5.0));
+        assert_eq!(two_parts.rectangle(), None);
     }
 
     #[test]
