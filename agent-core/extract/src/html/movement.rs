@@ -63,19 +63,14 @@ fn may_return(cascade: &Cascade, font_pixels: f32) -> bool {
         }
         PropertyValue::Uncertain => true,
     };
-    let is_other_than = |name: &str, known: &[&str]| match cascade.get(name) {
-        PropertyValue::Unset => false,
-        PropertyValue::Set(value) => !known.contains(&value),
-        PropertyValue::Uncertain => true,
-    };
     let is_row = match cascade.get("display") {
         PropertyValue::Unset => false,
         PropertyValue::Set(value) => ROWS.contains(&value),
         PropertyValue::Uncertain => true,
     };
     is_row
-        || is_other_than("animation-name", &["none"])
-        || is_other_than("white-space", &["normal"])
+        || cascade.may_differ("animation-name", &["none"])
+        || cascade.may_differ("white-space", &["normal"])
         || OFFSETS.iter().any(|name| reaches(name, RETURN_PIXELS))
         || ["width", "min-width"].iter().any(|name| reaches(name, WIDE_PIXELS))
         || ["height", "min-height"].iter().any(|name| reaches(name, TALL_PIXELS))

@@ -264,6 +264,15 @@ impl Cascade {
             PropertyValue::Unset | PropertyValue::Uncertain => "",
         }
     }
+
+    /// Returns true if a property has, or may have, another value than `known`.
+    pub(super) fn may_differ(&self, name: &str, known: &[&str]) -> bool {
+        match self.get(name) {
+            PropertyValue::Unset => false,
+            PropertyValue::Set(value) => !known.contains(&value),
+            PropertyValue::Uncertain => true,
+        }
+    }
 }
 
 impl Selector {

@@ -235,11 +235,10 @@ impl TextVisibility {
         }
         let effects = ["-webkit-text-stroke", "filter", "mix-blend-mode", "text-shadow"];
         let clips = ["background-clip", "-webkit-background-clip"];
-        self.has_effects |= effects.iter().any(|name| {
-            !matches!(cascade.get(name), PropertyValue::Unset | PropertyValue::Set("none" | "normal" | "0"))
-        }) || clips
-            .iter()
-            .any(|name| matches!(cascade.get(name), PropertyValue::Set("text") | PropertyValue::Uncertain));
+        self.has_effects |= effects.iter().any(|name| cascade.may_differ(name, &["none", "normal", "0"]))
+            || clips.iter().any(|name| {
+                matches!(cascade.get(name), PropertyValue::Set("text") | PropertyValue::Uncertain)
+            });
     }
 
     /// Sets what is behind the text by the attributes and styles of the element.
@@ -292,7 +291,7 @@ fn hides_all(tag: &str, has_box: bool, cascade: &Cascade, font_pixels: f32) -> b
         return true;
     }
     // An animation may show the element, or move it into the page.
-    if !matches!(cascade.get("animation-name"), PropertyValue::Unset | PropertyValue::Set("none")) {
+    if cascade.may_differ("animation-name", &["none"]) {
         return false;
     }
     let is_positioned = !matches!(value("position"), "" | "static");
@@ -332,18 +331,13 @@ fn has_box(tag: &str, is_item: bool, cascade: &Cascade) -> bool {
 
 /// Returns true for an element that may lie over others, which do not contain it.
 fn may_overlap(cascade: &Cascade, font_pixels: f32) -> bool {
-    let is_set = |name: &str, initial: &str| match cascade.get(name) {
-        PropertyValue::Unset => false,
-        PropertyValue::Set(value) => value != initial,
-        PropertyValue::Uncertain => true,
-    };
     let is_pulled = |name: &str| {
         pixels(cascade.certain(name), font_pixels, PAGE_PIXELS).is_some_and(|offset| offset <= OVERLAP_PIXELS)
     };
-    is_set("position", "static")
-        || is_set("grid-area", "auto")
-        || is_set("transform", "none")
-        || is_set("translate", "none")
+    cascade.may_differ("position", &["static"])
+        || cascade.may_differ("grid-area", &["auto"])
+        || cascade.may_differ("transform", &["none"])
+        || cascade.may_differ("translate", &["none"])
         || ["margin-left", "margin-top"].into_iter().any(is_pulled)
 }
 
