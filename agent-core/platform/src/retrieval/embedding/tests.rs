@@ -9,7 +9,8 @@ use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embedd
 use agent_retrieval::search::{Query, SearchOptions};
 use async_trait::async_trait;
 use base64::Engine as _;
-use futures_util::future::{Either, select};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Either, select};
 
 use super::slice::CALL_TIMEOUT;
 use super::*;
@@ -200,6 +201,37 @@ impl Records for FailingIndexRecords {
             && self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok()
         {
             return Err(StoreError::unavailable("the disk is full"));
+        }
+        self.records.commit(writes).await
+    }
+}
+
+/// Records in memory in which another process acts before the first write.
+struct RacingRecords {
+    records: Arc<MemoryRecords>,
+    other: Mutex<Option<BoxFuture<'static, ()>>>,
+}
+
+impl RacingRecords {
+    fn new(records: &Arc<MemoryRecords>, other: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self { records: records.clone(), other: Mutex::new(Some(other.boxed())) }
+    }
+}
+
+#[async_trait]
+impl Records for RacingRecords {
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.records.get_many(keys).await
+    }
+
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
+        self.records.list(collection, list).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        let other = self.other.lock().expect("no panic").take();
+        if let Some(other) = other {
+            other.await;
         }
         self.records.commit(writes).await
     }

@@ -136,31 +136,6 @@ async fn change_owner(records: &MemoryRecords, id: &str, owner_id: &str) {
     records.put_as(&key, &document, Precondition::Any).await.expect("written");
 }
 
-/// Records in memory in which another process drops the vectors of a document before the first write.
-struct DroppingRecords {
-    records: Arc<MemoryRecords>,
-    other: Mutex<Option<DocumentRetriever>>,
-}
-
-#[async_trait]
-impl Records for DroppingRecords {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.records.get_many(keys).await
-    }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.records.list(collection, list).await
-    }
-
-    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
-        let other = self.other.lock().expect("no panic").take();
-        if let Some(other) = other {
-            assert!(other.drop_vectors(&"c".into(), "fleet").await.expect("dropped"), "it had some");
-        }
-        self.records.commit(writes).await
-    }
-}
-
 #[tokio::test]
 async fn a_document_with_the_same_text_keeps_its_vectors_unless_they_are_dropped() {
     let records = Arc::new(MemoryRecords::default());
@@ -176,7 +151,9 @@ async fn a_document_with_the_same_text_keeps_its_vectors_unless_they_are_dropped
     assert_eq!((embedded(&records, "fleet").await, embedder.inputs()), ((1, 1), Vec::<String>::new()));
     // The vectors are dropped while the index gets the version of the document.
     change_owner(&records, "fleet", "eve").await;
-    let dropping = DroppingRecords { records: records.clone(), other: Mutex::new(Some(second)) };
+    let dropping = RacingRecords::new(&records, async move {
+        assert!(second.drop_vectors(&"c".into(), "fleet").await.expect("dropped"), "it had some");
+    });
     let config = RetrieverConfig { records: Arc::new(dropping), ..retriever(&records, &embedder).config };
     let third = DocumentRetriever::new(config);
     search(&third, &["fleet"], "car").await;

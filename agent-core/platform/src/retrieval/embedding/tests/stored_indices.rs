@@ -170,39 +170,16 @@ async fn an_index_of_the_format_before_is_built_again_with_its_vectors() {
     assert_eq!(embedded(&records, "fleet").await, (0, 1));
 }
 
-/// Records in memory in which another process embeds a document before the first write of an index.
-struct RacingRecords {
-    records: Arc<MemoryRecords>,
-    other: Mutex<Option<(DocumentRetriever, Arc<MeaningEmbedder>)>>,
-}
-
-#[async_trait]
-impl Records for RacingRecords {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.records.get_many(keys).await
-    }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.records.list(collection, list).await
-    }
-
-    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
-        let other = self.other.lock().expect("no panic").take();
-        if let Some((retriever, embedder)) = other {
-            let slice = retriever.embed_slice(&*embedder, &"c".into(), "fleet").await;
-            assert!(matches!(slice, Ok(Progress::Done)), "the other process has embedded it");
-        }
-        self.records.commit(writes).await
-    }
-}
-
 #[tokio::test]
 async fn an_index_that_another_process_has_stored_meanwhile_stays() {
     let records = Arc::new(MemoryRecords::default());
     save(&records, "fleet", "Each automobile is washed on Mondays.").await;
     let embedder = MeaningEmbedder::new("e:1");
-    let other = Mutex::new(Some((retriever(&records, &embedder), embedder.clone())));
-    let racing = RacingRecords { records: records.clone(), other };
+    let (other, other_embedder) = (retriever(&records, &embedder), embedder.clone());
+    let racing = RacingRecords::new(&records, async move {
+        let slice = other.embed_slice(&*other_embedder, &"c".into(), "fleet").await;
+        assert!(matches!(slice, Ok(Progress::Done)), "the other process has embedded it");
+    });
     let config = RetrieverConfig { records: Arc::new(racing), ..retriever(&records, &embedder).config };
     let first = DocumentRetriever::new(config);
     search(&first, &["fleet"], "automobile").await;
