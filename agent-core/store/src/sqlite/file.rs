@@ -24,7 +24,7 @@ const WAL_TRUNCATE_BYTES: u64 = 64 << 20;
 const WAL_CHECKPOINT_PAGES: u32 = 4000;
 /// Capacity of the prepared-statement cache of a connection: enough for all fixed statements and some job
 /// lists.
-const STATEMENT_CACHE_CAPACITY: usize = 64;
+const STATEMENT_CACHE_CAPACITY: usize = 128;
 /// Delay between attempts for locks that SQLite's busy timeout does not cover.
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(5);
 
@@ -155,9 +155,8 @@ mod tests {
         let (connection, _) =
             open(&folder.path().join("app.db"), &SqliteOptions::default()).expect("a store");
         // `runs` has partial indexes with conditions on this column.
-        let mut statement = connection
-            .prepare("SELECT n FROM runs WHERE company = ?1 AND state = ?2")
-            .expect("a statement");
+        let mut statement =
+            connection.prepare("SELECT n FROM runs WHERE company = ?1 AND state = ?2").expect("a statement");
         for state in ["waiting", "running", "queued"] {
             assert!(!statement.exists(["c1", state]).expect("read"));
         }
