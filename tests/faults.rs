@@ -24,6 +24,8 @@ use crate::support::{client, parse_events, refused_url, server};
 
 /// Number of cases that run concurrently.
 const MAX_CONCURRENT_CASES: usize = 12;
+/// Number of cases that run concurrently beside them and wait for a time-out.
+const MAX_WAITING_CASES: usize = 24;
 /// Name of the model that answers without a fault.
 const HEALTHY_MODEL: &str = "good";
 
@@ -171,8 +173,18 @@ async fn every_fault_ends_a_run_once_and_soon(topology: Topology, provider: Prov
     let vendor = Vendor::start().await;
     let faults = faults(provider);
     let good_base = provider.base_url(&vendor);
-    let base = |fault: &Fault| if fault.absent { absent.clone() } else { good_base.clone() };
-    let mut models: Vec<_> = faults.iter().map(|fault| (fault.name, base(fault))).collect();
+    // A model for each response, so that all framings can run concurrently.
+    let cases: Vec<Case> = FORMATS
+        .into_iter()
+        .flat_map(|format| faults.iter().map(move |fault| (fault, format)))
+        .map(|(fault, format)| Case {
+            fault,
+            format,
+            model: format!("{}-{format}", fault.name),
+            base: if fault.absent { &absent } else { &good_base },
+        })
+        .collect();
+    let mut models: Vec<_> = cases.iter().map(|case| (&*case.model, case.base.to_owned())).collect();
     models.push((HEALTHY_MODEL, good_base.clone()));
     let tool_rounds = MAX_TOOL_ROUNDS.to_string();
     let start = async |time_outs: [(&str, &str); 2]| {
@@ -181,36 +193,39 @@ async fn every_fault_ends_a_run_once_and_soon(topology: Topology, provider: Prov
     };
     let (patient, impatient) = (start(LONG_TIMEOUTS).await, start(SHORT_TIMEOUTS).await);
 
-    for format in FORMATS {
-        let cases: Vec<_> = stream::iter(faults.iter().zip(&models))
-            .map(async |(fault, (_, base))| {
-                let services = if fault.waits { &impatient } else { &patient };
-                (fault.name, check(services, &vendor, fault, base, format).await)
-            })
-            .buffer_unordered(MAX_CONCURRENT_CASES)
-            .collect()
-            .await;
-        let wrong =
-            cases.into_iter().filter_map(|(name, checked)| Some(format!("{name}: {}", checked.err()?)));
-        let wrong: Vec<String> = wrong.collect();
-        assert!(wrong.is_empty(), "{topology:?}, {provider:?}, {format}:\n{}", wrong.join("\n"));
-    }
+    let (waiting, immediate): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.fault.waits);
+    let run = async |services: &TopologyServices, cases: Vec<&Case<'_>>, concurrency: usize| {
+        let wrong = stream::iter(cases).map(async |case| {
+            let checked = check(services, &vendor, case).await;
+            checked.err().map(|error| format!("{}: {error}", case.model))
+        });
+        wrong.buffer_unordered(concurrency).filter_map(std::future::ready).collect::<Vec<String>>().await
+    };
+    let (late, wrong) = tokio::join!(
+        run(&impatient, waiting, MAX_WAITING_CASES),
+        run(&patient, immediate, MAX_CONCURRENT_CASES),
+    );
+    let wrong = [late, wrong].concat();
+    assert!(wrong.is_empty(), "{topology:?}, {provider:?}:\n{}", wrong.join("\n"));
+}
+
+/// A fault and the framing in which a client sees it.
+struct Case<'a> {
+    fault: &'a Fault,
+    format: &'static str,
+    /// Name of the model with the fault.
+    model: String,
+    /// Base address of the vendor.
+    base: &'a str,
 }
 
 /// Runs one fault and then a faultless request, and describes what is wrong.
-async fn check(
-    services: &TopologyServices,
-    vendor: &Vendor,
-    fault: &Fault,
-    base: &str,
-    format: &str,
-) -> Result<(), String> {
-    vendor.on(fault.name, fault.script.clone());
-    let requests_before = vendor.received_bodies(fault.name).len();
-    let answering = ClientResponse::read(services.request(fault.name, base, format));
+async fn check(services: &TopologyServices, vendor: &Vendor, case: &Case<'_>) -> Result<(), String> {
+    let Case { fault, format, model, base } = case;
+    vendor.on(model, fault.script.clone());
+    let answering = ClientResponse::read(services.request(model, base, format));
     let answer = tokio::time::timeout(CASE_TIMEOUT, answering).await.map_err(|_| "it hangs")?;
-    let request_count = vendor.received_bodies(fault.name).len() - requests_before;
-    expect_eq("the number of requests to the vendor", request_count, fault.requests)?;
+    expect_eq("the number of requests to the vendor", vendor.requests_for(model), fault.requests)?;
     answer
         .run_case(fault, format, services.topology)
         .map_err(|what| format!("{what}, in {} {:?}\n{}", answer.status, answer.retry_after, answer.body))?;

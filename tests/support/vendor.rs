@@ -86,6 +86,8 @@ impl ReceivedRequest {
 #[derive(Default)]
 struct VendorState {
     received: Vec<ReceivedRequest>,
+    /// Number of requests for each model.
+    counts: HashMap<String, usize>,
     scripts: HashMap<String, Vec<Vec<Step>>>,
     /// Response to the body of a request without a script.
     fallback: Option<Fallback>,
@@ -171,14 +173,20 @@ impl Vendor {
 
     /// Returns the bodies of the requests received for `model`.
     pub fn received_bodies(&self, model: &str) -> Vec<Value> {
-        let received = self.received().into_iter().filter(|received| received.script_key() == model);
-        received.map(|received| received.json()).collect()
+        let state = self.state.lock().expect("unpoisoned");
+        let received = state.received.iter().filter(|received| received.script_key() == model);
+        received.map(ReceivedRequest::json).collect()
+    }
+
+    /// Returns the number of requests received for `model`.
+    pub fn requests_for(&self, model: &str) -> usize {
+        self.state.lock().expect("unpoisoned").counts.get(model).copied().unwrap_or_default()
     }
 
     /// Waits until `count` requests for `model` have been received.
     pub async fn wait_for_requests(&self, model: &str, count: usize) {
         let mut request_count = self.request_count.clone();
-        let waiting = request_count.wait_for(|_| self.received_bodies(model).len() >= count);
+        let waiting = request_count.wait_for(|_| self.requests_for(model) >= count);
         let waited = tokio::time::timeout(TEST_TIMEOUT, waiting).await;
         waited.expect("the requests arrive in time").expect("the vendor runs");
     }
@@ -240,6 +248,7 @@ async fn serve(
             let mut state = state.lock().expect("unpoisoned");
             let body = serde_json::from_slice(&request.body).unwrap_or_default();
             state.received.push(request);
+            *state.counts.entry(model.clone()).or_default() += 1;
             match state.scripts.get_mut(&model) {
                 Some(answers) if answers.len() > 1 => answers.remove(0),
                 Some(answers) => answers[0].clone(),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::vtab::array;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
@@ -23,7 +24,7 @@ const WAL_TRUNCATE_BYTES: u64 = 64 << 20;
 const WAL_CHECKPOINT_PAGES: u32 = 4000;
 /// Capacity of the prepared-statement cache of a connection: enough for all fixed statements and some job
 /// lists.
-const STATEMENT_CACHE_CAPACITY: usize = 64;
+const STATEMENT_CACHE_CAPACITY: usize = 128;
 /// Delay between attempts for locks that SQLite's busy timeout does not cover.
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(5);
 
@@ -88,6 +89,9 @@ fn connect(path: &Path, mode: OpenFlags, options: &SqliteOptions) -> rusqlite::R
     let connection = Connection::open_with_flags(path, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(options.busy_timeout)?;
     connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
+    // Without this, a parameter that the planner compares with the condition of a partial index compiles the statement
+    // again each time that a value is bound.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
 }
 
@@ -141,7 +145,23 @@ pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::StatementStatus;
+
     use super::*;
+
+    #[test]
+    fn a_statement_is_compiled_once_for_all_values() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (connection, _) =
+            open(&folder.path().join("app.db"), &SqliteOptions::default()).expect("a store");
+        // `runs` has partial indexes with conditions on this column.
+        let mut statement =
+            connection.prepare("SELECT n FROM runs WHERE company = ?1 AND state = ?2").expect("a statement");
+        for state in ["waiting", "running", "queued"] {
+            assert!(!statement.exists(["c1", state]).expect("read"));
+        }
+        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+    }
 
     /// A commit that was acknowledged must survive a power failure, which no test can cause.
     #[test]
