@@ -30,6 +30,8 @@ pub(super) struct RoundCalls<T: CallTarget> {
     is_trusted: bool,
     /// Entries that this round has not tried.
     later: VecDeque<usize>,
+    /// Entries that get notes in place of content, which are tried after all others.
+    with_notes: VecDeque<usize>,
     current: Option<EntryCall>,
     next: NextStep,
     attempts: u32,
@@ -77,6 +79,7 @@ impl<T: CallTarget> RoundCalls<T> {
             answered,
             is_trusted,
             later,
+            with_notes: VecDeque::new(),
             current: None,
             next: NextStep::NextEntry,
             attempts: 0,
@@ -152,8 +155,12 @@ impl<T: CallTarget> RoundCalls<T> {
     fn enter_next(&mut self) -> bool {
         self.current = None;
         let mut last_resort = None;
-        while let Some(entry) = self.later.pop_front() {
+        while let Some((entry, is_postponed)) = self.next_entry() {
             let payload = match self.prepare(entry) {
+                Ok(payload) if !is_postponed && self.prepared.has_more_content_than(&payload) => {
+                    self.with_notes.push_back(entry);
+                    continue;
+                }
                 Ok(payload) => payload,
                 Err(error) => {
                     self.skip(entry, error.kind().code());
@@ -186,6 +193,14 @@ impl<T: CallTarget> RoundCalls<T> {
                 Err(_) => false,
             },
             None => false,
+        }
+    }
+
+    /// Takes the next entry from those that were not tried. True if it was postponed because it gets notes.
+    fn next_entry(&mut self) -> Option<(usize, bool)> {
+        match self.later.pop_front() {
+            Some(entry) => Some((entry, false)),
+            None => self.with_notes.pop_front().map(|entry| (entry, true)),
         }
     }
 
@@ -301,7 +316,7 @@ impl<T: CallTarget> RoundCalls<T> {
     /// is a failure only while another entry may answer.
     pub(super) fn failure(&self, event: &T::Event, has_output: bool) -> Option<AgentError> {
         let failure = T::failure(event, (self.round, has_output), &self.entries.policy);
-        failure.filter(|_| !has_output || !self.later.is_empty())
+        failure.filter(|_| !has_output || !self.later.is_empty() || !self.with_notes.is_empty())
     }
 
     /// Returns the reports that the run has not been given.
