@@ -11,6 +11,7 @@ use agent_core::payload::Payload;
 use serde_json::json;
 
 use super::circuits::{CircuitCall, CircuitError};
+use super::class::is_own_refusal;
 use super::entries::{Entries, PreparedCall};
 use super::target::{AnswerEvents, CallTarget};
 use super::{AttemptReport, FailureClass, NextStep, RoundHistory, UpstreamError, plan};
@@ -271,7 +272,8 @@ impl<T: CallTarget> RoundCalls<T> {
         let may_repeat = || self.entries.circuits.allows_repeat(entry.route.circuit(), now);
         // A rate limit opens the circuit for the time that this round may wait.
         let was_closed = class == FailureClass::RateLimit && may_repeat();
-        if let Some(circuit) = call.circuit.take() {
+        // A call that was not made says nothing about the model.
+        if let Some(circuit) = call.circuit.take().filter(|_| !is_own_refusal(&error)) {
             circuit.fail(class, error.retry_after(), now);
         }
         let may_repeat = was_closed || may_repeat();

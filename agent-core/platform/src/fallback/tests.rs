@@ -456,6 +456,22 @@ fn five_entries_at_one_dead_address_are_called_within_the_budget() {
 }
 
 #[test]
+fn a_call_that_a_budget_refuses_closes_no_circuit() {
+    let bench = Bench::new();
+    let spent = failing(error(AgentErrorKind::BudgetExceeded));
+    bench.model("first", 9_000, vec![failing(upstream(401, "x")), spent, ScriptedAnswer::from_text("Hi.")]);
+    let model = bench.run(&settings(&[]));
+    let circuit = || preview_attempts(&model.prepare(&request()).expect("a payload"), false)[0].circuit;
+    assert!(bench.call(&bench.run(&settings(&[]))).is_err());
+    assert_eq!(circuit(), CircuitState::Open);
+    bench.clock.advance(Duration::from_secs(61));
+    assert!(bench.call(&bench.run(&settings(&[]))).is_err());
+    assert_eq!(circuit(), CircuitState::HalfOpen, "the model was not called");
+    bench.call(&bench.run(&settings(&[]))).expect("an answer");
+    assert_eq!(circuit(), CircuitState::Closed);
+}
+
+#[test]
 fn containers_without_a_model_have_the_default_fallbacks() {
     let bench = Bench::new();
     bench.model("", 9_000, vec![failing(upstream(401, "x"))]);
