@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::installation::{CANARIES, MODEL, RUNTIME_SECRET, open, question, workspace};
+use super::installation::{
+    CANARIES, InstallationSettings, MODEL, RUNTIME_SECRET, open, open_over, question, workspace,
+    workspace_of_models,
+};
 use super::{hello, refusal, unauthorized};
 use crate::support::issuer::IssuerRoute;
 use crate::support::responses_vendor::{self, OutputItem, Reply};
@@ -60,6 +63,29 @@ async fn instructions_of_the_operator_move_the_prompt_to_a_developer_message() {
     let first = &body["input"][0];
     assert_eq!(first["role"], "developer");
     assert!(first["content"][0]["text"].as_str().expect("text").contains("Be brief."), "{first}");
+    all.assert_no_complaints();
+}
+
+#[tokio::test]
+async fn earlier_media_are_notes_for_a_model_that_reads_text_alone() {
+    const TEXT_MODEL: &str = "o3-mini";
+    let stores = server::stores(&workspace_of_models(&[TEXT_MODEL])).await;
+    let all = open_over(stores, InstallationSettings::default()).await;
+    all.sign_in("u1").await;
+    all.vendor.on(TEXT_MODEL, [hello()]);
+    let image =
+        json!({"type": "image", "source": {"type": "data", "value": "QUJDREVG", "mimeType": "image/png"}});
+    let with_image = json!({"role": "user", "content": [{"type": "text", "text": "What is this?"}, image]});
+    let history = json!([with_image, {"role": "assistant", "content": "A plant."}]);
+    let body = json!({"agentId": TEXT_MODEL, "messages": history, "message": "Which one?"});
+    let response = all.chat("u1", body).await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(text_of(&parse_run(&response.text().await.expect("a whole body"))), "Hello.");
+    let sent = all.vendor.received_bodies(TEXT_MODEL)[0]["input"].to_string();
+    assert!(sent.contains("[image of type image/png, not sent]") && !sent.contains("QUJDREVG"), "{sent}");
+    let latest = json!({"agentId": TEXT_MODEL, "messages": [with_image]});
+    expect_problem(all.chat("u1", latest).await, 422, "UNSUPPORTED_CONTENT").await;
+    assert_eq!(all.vendor.received_bodies(TEXT_MODEL).len(), 1);
     all.assert_no_complaints();
 }
 

@@ -103,7 +103,7 @@ pub fn check_request(request: &ReceivedRequest, key: &str) {
     let breakpoints = body.to_string().matches("cache_control").count();
     assert!((1..=4).contains(&breakpoints), "{breakpoints} breakpoints");
     let messages = body["messages"].as_array().expect("messages");
-    let mut called: Vec<&Value> = Vec::new();
+    let (mut called, mut has_calls): (Vec<&Value>, bool) = (Vec::new(), false);
     for (index, message) in messages.iter().enumerate() {
         let role = if index % 2 == 0 { "user" } else { "assistant" };
         assert_eq!(message["role"], role, "message {index} of {body}");
@@ -114,11 +114,14 @@ pub fn check_request(request: &ReceivedRequest, key: &str) {
         };
         assert_eq!(of("tool_result", "tool_use_id"), called, "each call has its result in the next message");
         called = of("tool_use", "id");
+        has_calls |= !called.is_empty();
         for text in of("text", "text") {
             assert!(text.as_str().is_some_and(|text| !text.trim().is_empty()), "a text is empty");
         }
     }
     assert_eq!(called, Vec::<&Value>::new(), "the last calls have no results");
+    let has_tools = body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
+    assert!(!has_calls || has_tools, "a conversation with calls needs tools: {body}");
     assert_eq!(messages.last().expect("a message")["role"], "user");
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::message::{Content, ContentPart, MediaSource, Message, Role};
-use agent_core::model::ModelRequest;
+use agent_core::model::{ModelInfo, ModelRequest};
 use agent_core::payload::Payload;
 use agent_core::prompt::{Prompt, PromptMessage};
 
@@ -21,6 +21,22 @@ pub(crate) fn has_notes(payload: &Payload) -> bool {
 /// Returns a note as a part of a prompt.
 pub(crate) fn note(text: &str) -> ContentPart {
     ContentPart::Text { text: format!("[{text}]") }
+}
+
+/// Public message of the error for media that a model does not support.
+const MEDIA_REFUSAL: &str = "this agent's model supports text input only, no images or files";
+
+/// Returns the request with notes in place of media, if the model supports text alone; an owned one has notes.
+///
+/// # Errors
+/// `UnsupportedContent` if the latest user message, which the run answers, has media.
+pub fn request_for_model<'a>(
+    request: &'a ModelRequest,
+    model: &ModelInfo,
+) -> Result<Cow<'a, ModelRequest>, AgentError> {
+    let is_supported =
+        |_: &Message, part: &ContentPart| model.supports_media || matches!(part, ContentPart::Text { .. });
+    supported_request(request, MEDIA_REFUSAL, is_supported)
 }
 
 /// Returns the request with notes in place of the parts that a model does not support; an owned one has notes. `refusal` is the

@@ -61,6 +61,8 @@ pub mod run_observer;
 pub mod run_registry;
 mod run_table;
 pub mod run_tools;
+mod schema_guards;
+mod schema_keywords;
 mod schema_steps;
 pub mod seal;
 pub mod spawner;

@@ -7,6 +7,7 @@
 //! | module | content |
 //! |---|---|
 //! | `schema` | bounds of formats, and validation of answers |
+//! | `recursion` | places of a schema that refer to themselves |
 //! | `method` | methods by which a model is bound to a format |
 //! | `dialect` | subsets of JSON Schema that providers take |
 //! | `request` | [`FormattedModels`] |
@@ -15,6 +16,7 @@
 mod answer;
 mod dialect;
 mod method;
+mod recursion;
 mod request;
 mod schema;
 #[cfg(test)]

@@ -31,6 +31,7 @@ pub(crate) fn local_pointer(reference: &str) -> Option<String> {
 ///
 /// The validator keeps no results of most references. With two references to the next definition in each of thirty definitions,
 /// or with two ways from a definition back to itself, its work would double with each level, and no other task could end it.
+/// What is behind a guard that rejects the value is not counted, since the validator does not apply it.
 struct StepCounter<'s> {
     root: &'s Value,
     remaining_steps: usize,
@@ -78,6 +79,7 @@ impl<'s> StepCounter<'s> {
             ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
                 schemas.iter().all(|schema| self.apply(schema, value, depth))
             }
+            ("then", _) if is_kept_out(keywords, value) => true,
             ("not" | "if" | "then" | "else", schema) => self.apply(schema, value, depth),
             ("dependentSchemas" | "dependencies", Value::Object(schemas)) => {
                 let mut schemas = schemas.iter().filter(|(name, _)| value.get(name.as_str()).is_some());
@@ -129,6 +131,57 @@ impl<'s> StepCounter<'s> {
             _ => true,
         })
     }
+}
+
+/// Returns true if the guard of a schema certainly keeps a value from what is behind it.
+fn is_kept_out(keywords: &Map<String, Value>, value: &Value) -> bool {
+    keywords.get("else") == Some(&Value::Bool(false))
+        && keywords.get("if").is_some_and(|guard| certainly_rejects(guard, value))
+}
+
+/// Returns true if a value does not conform to a schema by keywords that apply no reference. False says nothing.
+fn certainly_rejects(schema: &Value, value: &Value) -> bool {
+    let Value::Object(keywords) = schema else { return *schema == Value::Bool(false) };
+    // Older revisions ignore the keywords beside a reference.
+    if keywords.contains_key("$ref") {
+        return false;
+    }
+    let members = value.as_object();
+    keywords.iter().any(|(keyword, operand)| match (keyword.as_str(), operand) {
+        ("type", Value::String(name)) => !may_have_type(value, name),
+        ("type", Value::Array(names)) => {
+            !names.iter().any(|name| name.as_str().is_none_or(|name| may_have_type(value, name)))
+        }
+        ("const", expected) => is_comparable(expected) && expected != value,
+        ("enum", Value::Array(values)) => values.iter().all(is_comparable) && !values.contains(value),
+        ("required", Value::Array(names)) => members.is_some_and(|members| {
+            names.iter().filter_map(Value::as_str).any(|name| !members.contains_key(name))
+        }),
+        ("properties", Value::Object(schemas)) => members.is_some_and(|members| {
+            let mut named = schemas.iter().filter_map(|(name, schema)| Some((schema, members.get(name)?)));
+            named.any(|(schema, member)| certainly_rejects(schema, member))
+        }),
+        ("allOf", Value::Array(schemas)) => schemas.iter().any(|schema| certainly_rejects(schema, value)),
+        _ => false,
+    })
+}
+
+/// Returns false if a value does not have a type. Whether a number is an integer is left open.
+fn may_have_type(value: &Value, name: &str) -> bool {
+    match name {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        "number" | "integer" => value.is_number(),
+        _ => true,
+    }
+}
+
+/// Returns true for values that equal no value that is written otherwise, as 1 equals 1.0.
+fn is_comparable(value: &Value) -> bool {
+    matches!(value, Value::Null | Value::Bool(_) | Value::String(_))
 }
 
 /// Returns the steps for the comparisons that a schema's own keywords make.

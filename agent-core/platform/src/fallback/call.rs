@@ -11,6 +11,7 @@ use agent_core::payload::Payload;
 use serde_json::json;
 
 use super::circuits::{CircuitCall, CircuitError};
+use super::class::is_own_refusal;
 use super::entries::{Entries, PreparedCall};
 use super::target::{AnswerEvents, CallTarget};
 use super::{AttemptReport, FailureClass, NextStep, RoundHistory, UpstreamError, plan};
@@ -30,6 +31,8 @@ pub(super) struct RoundCalls<T: CallTarget> {
     is_trusted: bool,
     /// Entries that this round has not tried.
     later: VecDeque<usize>,
+    /// Entries that get notes in place of content, which are tried after all others.
+    with_notes: VecDeque<usize>,
     current: Option<EntryCall>,
     next: NextStep,
     attempts: u32,
@@ -77,6 +80,7 @@ impl<T: CallTarget> RoundCalls<T> {
             answered,
             is_trusted,
             later,
+            with_notes: VecDeque::new(),
             current: None,
             next: NextStep::NextEntry,
             attempts: 0,
@@ -152,8 +156,12 @@ impl<T: CallTarget> RoundCalls<T> {
     fn enter_next(&mut self) -> bool {
         self.current = None;
         let mut last_resort = None;
-        while let Some(entry) = self.later.pop_front() {
+        while let Some((entry, is_postponed)) = self.next_entry() {
             let payload = match self.prepare(entry) {
+                Ok(payload) if !is_postponed && self.prepared.has_more_content_than(&payload) => {
+                    self.with_notes.push_back(entry);
+                    continue;
+                }
                 Ok(payload) => payload,
                 Err(error) => {
                     self.skip(entry, error.kind().code());
@@ -186,6 +194,14 @@ impl<T: CallTarget> RoundCalls<T> {
                 Err(_) => false,
             },
             None => false,
+        }
+    }
+
+    /// Takes the next entry from those that were not tried. True if it was postponed because it gets notes.
+    fn next_entry(&mut self) -> Option<(usize, bool)> {
+        match self.later.pop_front() {
+            Some(entry) => Some((entry, false)),
+            None => self.with_notes.pop_front().map(|entry| (entry, true)),
         }
     }
 
@@ -256,7 +272,8 @@ impl<T: CallTarget> RoundCalls<T> {
         let may_repeat = || self.entries.circuits.allows_repeat(entry.route.circuit(), now);
         // A rate limit opens the circuit for the time that this round may wait.
         let was_closed = class == FailureClass::RateLimit && may_repeat();
-        if let Some(circuit) = call.circuit.take() {
+        // A call that was not made says nothing about the model.
+        if let Some(circuit) = call.circuit.take().filter(|_| !is_own_refusal(&error)) {
             circuit.fail(class, error.retry_after(), now);
         }
         let may_repeat = was_closed || may_repeat();
@@ -301,7 +318,7 @@ impl<T: CallTarget> RoundCalls<T> {
     /// is a failure only while another entry may answer.
     pub(super) fn failure(&self, event: &T::Event, has_output: bool) -> Option<AgentError> {
         let failure = T::failure(event, (self.round, has_output), &self.entries.policy);
-        failure.filter(|_| !has_output || !self.later.is_empty())
+        failure.filter(|_| !has_output || !self.later.is_empty() || !self.with_notes.is_empty())
     }
 
     /// Returns the reports that the run has not been given.

@@ -81,6 +81,20 @@ impl FailureClass {
     }
 }
 
+/// Returns true for an error with which this platform has refused a call before it was made.
+pub(super) fn is_own_refusal(error: &AgentError) -> bool {
+    let is_of_budget = BudgetExceededError::find(error).is_some();
+    let is_own_kind = matches!(
+        error.kind(),
+        AgentErrorKind::Blocked
+            | AgentErrorKind::BudgetExceeded
+            | AgentErrorKind::PriceUnknown
+            | AgentErrorKind::StoreUnavailable
+    );
+    // Another service of the platform may have sent one of these kinds.
+    (is_of_budget || is_own_kind) && UpstreamError::find(error).is_none()
+}
+
 /// Error of a provider: status and codes, without its text. It is the source of an [`AgentError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamError {

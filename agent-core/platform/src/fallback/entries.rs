@@ -204,17 +204,17 @@ impl<T: CallTarget> PreparedCall<T> {
     /// Builds the request of an entry, or returns the prepared one. Pure.
     ///
     /// # Errors
-    /// The reason why the entry cannot take the call: also that it gets notes in place of content that the prepared request has.
+    /// The reason why the entry cannot take the call.
     pub(super) fn payload_for(&self, entry: usize) -> Result<Payload, AgentError> {
-        let Some(request) = self.request.as_ref().filter(|_| entry != self.entry) else {
-            return Ok(self.payload.clone());
-        };
-        let payload = self.entries.prepare(entry, request)?;
-        if has_notes(&payload) && !has_notes(&self.payload) {
-            let message = "the model does not support a part of an earlier message";
-            return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
+        match self.request.as_ref().filter(|_| entry != self.entry) {
+            Some(request) => self.entries.prepare(entry, request),
+            None => Ok(self.payload.clone()),
         }
-        Ok(payload)
+    }
+
+    /// Returns true for a request that has notes in place of content of the prepared one.
+    pub(super) fn has_more_content_than(&self, payload: &Payload) -> bool {
+        has_notes(payload) && !has_notes(&self.payload)
     }
 }
 

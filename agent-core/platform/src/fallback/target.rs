@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::message::{ContentPart, FinishReason};
+use agent_core::message::FinishReason;
 use agent_core::model::{Model, ModelEvent, ModelRequest};
 use agent_core::payload::Payload;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
 use super::{AttemptReport, RetryPolicy, UpstreamError};
-use crate::content_notes::{ContentNotes, supported_request};
+use crate::content_notes::{ContentNotes, request_for_model};
 
 /// Events of an answer.
 pub(super) type AnswerEvents<T> = BoxStream<'static, Result<<T as CallTarget>::Event, AgentError>>;
@@ -112,10 +112,7 @@ impl CallTarget for ModelTarget {
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
         let info = self.0.info();
-        let refusal = "this agent's model supports text input only, no images or files";
-        let is_supported =
-            |part: &ContentPart| info.supports_media || matches!(part, ContentPart::Text { .. });
-        let supported = supported_request(request, refusal, |_, part| is_supported(part))?;
+        let supported = request_for_model(request, &info)?;
         if !request.tools.is_empty() && !info.supports_tools {
             let message = "the model does not support tools";
             return Err(AgentError::new(AgentErrorKind::InvalidRequest, message));

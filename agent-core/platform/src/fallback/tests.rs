@@ -456,6 +456,22 @@ fn five_entries_at_one_dead_address_are_called_within_the_budget() {
 }
 
 #[test]
+fn a_call_that_a_budget_refuses_closes_no_circuit() {
+    let bench = Bench::new();
+    let spent = failing(error(AgentErrorKind::BudgetExceeded));
+    bench.model("first", 9_000, vec![failing(upstream(401, "x")), spent, ScriptedAnswer::from_text("Hi.")]);
+    let model = bench.run(&settings(&[]));
+    let circuit = || preview_attempts(&model.prepare(&request()).expect("a payload"), false)[0].circuit;
+    assert!(bench.call(&bench.run(&settings(&[]))).is_err());
+    assert_eq!(circuit(), CircuitState::Open);
+    bench.clock.advance(Duration::from_secs(61));
+    assert!(bench.call(&bench.run(&settings(&[]))).is_err());
+    assert_eq!(circuit(), CircuitState::HalfOpen, "the model was not called");
+    bench.call(&bench.run(&settings(&[]))).expect("an answer");
+    assert_eq!(circuit(), CircuitState::Closed);
+}
+
+#[test]
 fn containers_without_a_model_have_the_default_fallbacks() {
     let bench = Bench::new();
     bench.model("", 9_000, vec![failing(upstream(401, "x"))]);
@@ -518,9 +534,9 @@ fn a_request_of_another_instance_is_a_call_of_the_run() {
 #[test]
 fn a_model_that_supports_all_content_is_preferred_to_notes() {
     let bench = Bench::new();
-    bench.model("first", 4_096, Vec::new());
-    let images = ("images".to_owned(), Arc::new(ScriptedModel::new([])));
-    bench.source.0.lock().expect("unpoisoned").push(images);
+    let first = bench.model("first", 4_096, vec![ScriptedAnswer::from_text("A plant.")]);
+    let images = Arc::new(ScriptedModel::new([failing(upstream(401, "x"))]));
+    bench.source.0.lock().expect("unpoisoned").push(("images".to_owned(), images.clone()));
     let source = MediaSource::Url { value: "https://example.com/a.png".into(), mime_type: None };
     let content = Content::Parts(vec![ContentPart::Image { source }]);
     let image = PromptMessage::new(Message { content, ..Message::user("") });
@@ -528,13 +544,26 @@ fn a_model_that_supports_all_content_is_preferred_to_notes() {
         prompt: Arc::new(Prompt::new(vec![], messages)),
         ..request()
     };
-    let text = PromptMessage::new(Message::user("And now?"));
-    let earlier_image = request_of(vec![image.clone(), text]);
+    let question = PromptMessage::new(Message::user("And now?"));
+    let earlier_image = request_of(vec![image.clone(), question]);
 
-    let payload = bench.run(&settings(&["images"])).prepare(&earlier_image).expect("a model for images");
+    let model = bench.run(&settings(&["images"]));
+    let payload = model.prepare(&earlier_image).expect("a model for images");
     let reasons: Vec<_> =
         preview_attempts(&payload, false).into_iter().map(|attempt| attempt.reason).collect();
-    assert_eq!((prepared_entry(&payload), reasons), (1, vec![Some("UNSUPPORTED_CONTENT"), None]));
+    assert_eq!((prepared_entry(&payload), reasons), (1, vec![None, None]));
+    // The model for images fails, and the other one gets the note.
+    let mut stream = bench.wait(model.start(payload)).expect("an answer");
+    let mut events = Vec::new();
+    while let Some(event) = bench.wait(async { stream.next().await }.boxed()) {
+        events.push(event);
+    }
+    assert_eq!(text(&events), "A plant.");
+    let with_notes = |model: &ScriptedModel| {
+        let sent = model.sent_requests().into_iter();
+        sent.map(|body| body.to_string().contains("[image, not sent]")).collect::<Vec<_>>()
+    };
+    assert_eq!((with_notes(&images), with_notes(&first)), (vec![false], vec![true]));
 
     let text_only = bench.run(&settings(&[]));
     let payload = text_only.prepare(&earlier_image).expect("the latest message is text");

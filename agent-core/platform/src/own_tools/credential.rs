@@ -8,7 +8,6 @@ use agent_core::tool::{Caller, ExecutionContext, ToolError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
-use url::form_urlencoded;
 
 use super::redact::Redactor;
 use super::request::{check_header_name, is_token};
@@ -136,19 +135,13 @@ impl Credential {
         }
     }
 
-    /// Returns the query parameter of the credential, and adds its secrets to `redactor`, as they are and as they are encoded in
-    /// the address, which a service may repeat.
+    /// Returns the query parameter of the credential.
     ///
     /// # Errors
     /// The secret is missing.
-    pub(super) fn query(&self, redactor: &mut Redactor) -> Result<Option<(String, Secret)>, ToolError> {
+    pub(super) fn query(&self) -> Result<Option<(String, Secret)>, ToolError> {
         let Some(name) = self.query_name() else { return Ok(None) };
-        let secret = self.secret()?;
-        let encoded: String = form_urlencoded::byte_serialize(secret.expose().as_bytes()).collect();
-        redactor.add(Secret::new(encoded.replace('+', "%20")));
-        redactor.add(Secret::new(encoded));
-        redactor.add(secret.clone());
-        Ok(Some((name.to_owned(), secret.clone())))
+        Ok(Some((name.to_owned(), self.secret()?.clone())))
     }
 
     /// Returns the header with the identity of the call's user, for the receiver `audience`.

@@ -228,7 +228,7 @@ impl OwnToolRegistry {
             headers.push(tool.credential.identity(&tool.spec.name, (context, Some(&key)), now, redactor)?);
         }
         headers.extend(tool.credential.header(redactor)?);
-        let secret_query = tool.credential.query(redactor)?;
+        let secret_query = tool.credential.query()?;
         let HttpTool { request, timeout, .. } = tool;
         Ok(HttpToolRequest {
             company_id: context.company_id.clone(),

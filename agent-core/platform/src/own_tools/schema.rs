@@ -1,17 +1,15 @@
 //! Input schemas of tools: their limits, and the check of arguments, whose work is limited before it begins.
 
-use jsonschema::{PatternOptions, Validator};
+use jsonschema::Validator;
 use serde_json::{Map, Value, json};
 
-use crate::json::invalid_schema_message;
+use crate::schema_guards::compile_guarded;
 use crate::schema_steps::{is_bounded, local_pointer};
 
 /// Maximum number of bytes of a reported fault: it may quote the arguments.
 const MAX_FAULT_BYTES: usize = 500;
 /// Maximum number of patterns of a schema.
 const MAX_PATTERNS: usize = 50;
-/// Maximum size of a compiled pattern, in bytes.
-const MAX_PATTERN_BYTES: usize = 256 << 10;
 /// Maximum number of steps of a check.
 const MAX_CHECK_STEPS: usize = 500_000;
 /// Keywords that give a schema another address, or refer to one by something else than its place.
@@ -20,6 +18,7 @@ const REFUSED_KEYWORDS: [&str; 5] =
 
 /// An input schema that arguments are checked against.
 pub(super) struct ArgumentSchema {
+    /// The schema with the guards of its alternatives.
     schema: Value,
     validator: Validator,
 }
@@ -41,10 +40,8 @@ impl ArgumentSchema {
         if !is_bounded(schema, &json!({}), MAX_CHECK_STEPS) {
             return Err("refers to itself without an end, or has too many alternatives".to_owned());
         }
-        let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_BYTES);
-        let validator = jsonschema::options().with_pattern_options(patterns).build(schema);
-        let validator = validator.map_err(|error| invalid_schema_message(&error))?;
-        Ok(Self { schema: schema.clone(), validator })
+        let (schema, validator) = compile_guarded(schema)?;
+        Ok(Self { schema, validator })
     }
 
     /// Returns the arguments of a call as an object that conforms to the schema.
@@ -182,6 +179,27 @@ mod tests {
         assert!(tree.check(wide).is_ok());
         let deep = (0..60).fold(json!({"kind": "c"}), |child, _| json!({"children": [child]}));
         assert!(tree.check(deep).is_err_and(|fault| fault.starts_with("/children/0/children/0")));
+    }
+
+    #[test]
+    fn alternatives_that_lead_back_to_themselves_are_checked() {
+        let expression = json!({"$ref": "#/$defs/expression"});
+        let operator = |name: &str| {
+            json!({"type": "object", "properties": {"left": expression, "right": expression, "op": {"const": name}},
+                "required": ["op", "left", "right"]})
+        };
+        for keyword in ["anyOf", "oneOf"] {
+            let alternatives = ["add", "multiply", "power"].map(operator);
+            let alternatives: Vec<_> = alternatives.into_iter().chain([json!({"type": "number"})]).collect();
+            let schema = compile(&json!({"type": "object", "properties": {"e": expression},
+                "$defs": {"expression": {keyword: alternatives}}}));
+            let nested = |leaf: Value| {
+                (0..30).fold(leaf, |inner, _| json!({"op": "power", "left": inner, "right": 2}))
+            };
+            assert!(schema.check(json!({"e": nested(json!(1))})).is_ok(), "{keyword}");
+            let fault = schema.check(json!({"e": nested(json!("x"))})).expect_err("no number");
+            assert!(fault.starts_with("/e: "), "{keyword}: {fault}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use super::recursion::is_recursive;
+
 /// Keywords that both subsets have.
 const COMMON: [&str; 14] = [
     "$defs",
@@ -41,7 +43,7 @@ const MAX_PROPERTIES: usize = 500;
 pub(super) enum SchemaDialect {
     /// OpenAI's strict mode: every property is required, and no others are allowed.
     OpenAiStrict,
-    /// Anthropic's: no other properties are allowed.
+    /// Anthropic's: no other properties are allowed, and no recursion.
     Anthropic,
 }
 
@@ -54,6 +56,7 @@ impl SchemaDialect {
             && schema.get("$ref").is_none()
             && self.has_within(schema, &mut properties)
             && properties <= MAX_PROPERTIES
+            && !(self == Self::Anthropic && is_recursive(schema))
     }
 
     fn has_within(self, schema: &Value, properties: &mut usize) -> bool {

@@ -6,6 +6,7 @@ use agent_core::tool::ToolChoice;
 use serde::Serialize;
 
 use super::dialect::{SchemaDialect, is_object_schema};
+use super::recursion::is_recursive;
 use crate::catalog::{Catalog, StructuredOutput};
 use crate::parameters::ModelApi;
 
@@ -56,6 +57,8 @@ impl FormatMethod {
             },
             // The server keeps an answer to the format from its first token on, so that it could call no tool.
             Some(ModelApi::Ollama) if offers_tools => Self::Prompt,
+            // The server makes a grammar of the schema, which does not have every kind of recursion.
+            Some(ModelApi::Ollama) if schema.is_some_and(is_recursive) => Self::Prompt,
             Some(ModelApi::Ollama) if schema.is_some() => Self::Schema,
             Some(ModelApi::Ollama) => Self::Object,
             Some(ModelApi::Messages) => match (known(), schema) {

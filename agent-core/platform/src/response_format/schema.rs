@@ -1,51 +1,37 @@
 //! Bounds of formats, and validation of answers.
 
+use std::collections::BTreeSet;
+
 use agent_core::role::{ResponseFormat, ResponseKind};
-use jsonschema::{PatternOptions, Validator};
+use jsonschema::Validator;
 use serde_json::Value;
 
-use crate::json::invalid_schema_message;
+use super::recursion::{RecursionError, place, recursive_places};
+use crate::schema_guards::compile_guarded;
+use crate::schema_keywords::{ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS};
 use crate::schema_steps::is_bounded;
 
 /// Limit on a schema, in bytes of JSON.
 pub const MAX_RESPONSE_SCHEMA_BYTES: usize = 32 << 10;
 /// Limit on the repairs of an answer.
 pub const MAX_REPAIRS: u8 = 2;
-/// Limit on the levels of nested schemas, references included.
+/// Limit on the levels of nested schemas, references to places that are not recursive included.
 const MAX_DEPTH: usize = 10;
-/// Limit on the schemas that an answer may be checked against, with each reference followed.
+/// Limit on the references that are followed one after the other.
+const MAX_REFERENCES: usize = 50;
+/// Limit on the schemas that an answer may be checked against, with each reference to a place that is not recursive followed.
 const MAX_SUBSCHEMAS: usize = 10_000;
 /// Limit on the steps of a check. The longest answer, as a list of numbers, takes half of them.
 const MAX_CHECK_STEPS: usize = 1_000_000;
 /// Limits on the values of all enumerations, and on patterns.
 const MAX_ENUM_VALUES: usize = 1_000;
 const MAX_PATTERNS: usize = 50;
-/// Limit on a compiled pattern, in bytes.
-const MAX_PATTERN_BYTES: usize = 256 << 10;
 /// Limit on the name of a schema, in characters, as providers have it.
 const MAX_NAME_CHARS: usize = 64;
 /// Limits on the faults that are reported, and on each of them in bytes: it may quote the answer.
 const MAX_REPORTED_FAULTS: usize = 5;
 const MAX_FAULT_BYTES: usize = 300;
 
-/// Keywords whose value is a schema, a list of schemas, or a map of schemas by names.
-const ONE_SCHEMA: [&str; 12] = [
-    "additionalItems",
-    "additionalProperties",
-    "contains",
-    "contentSchema",
-    "else",
-    "if",
-    "items",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-];
-const SCHEMA_LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
-const SCHEMA_MAPS: [&str; 6] =
-    ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
 /// Keywords by which schemas refer to each other by something else than a path.
 const REFUSED_KEYWORDS: [&str; 8] = [
     "$anchor",
@@ -76,8 +62,8 @@ impl FormatError {
 /// Checks a format before it is used.
 ///
 /// # Errors
-/// The first fault: a name or number out of its bounds, a schema over its limits, with references that do not lead to a place
-/// in it, or recursive.
+/// The first fault: a name or number out of its bounds, a schema over its limits, or with references that do not lead to a place
+/// in it or lead back without a step into the answer.
 pub fn check_response_format(format: &ResponseFormat) -> Result<(), FormatError> {
     let ResponseFormat { kind, name, schema, strict, repairs } = format;
     if *kind == ResponseKind::Text {
@@ -107,7 +93,7 @@ pub fn check_response_format(format: &ResponseFormat) -> Result<(), FormatError>
 
 /// Validator of the answers in one format.
 pub struct AnswerValidator {
-    /// Schema with its validator; absent for any object.
+    /// Schema, with the guards of its alternatives, and its validator; absent for any object.
     schema: Option<(Value, Validator)>,
 }
 
@@ -135,15 +121,9 @@ impl AnswerValidator {
             let message = format!("has {bytes} bytes; the limit is {MAX_RESPONSE_SCHEMA_BYTES}");
             return Err(FormatError::new("schema", message));
         }
-        let mut check =
-            SchemaCheck { root: schema, within: Vec::new(), subschemas: 0, enum_values: 0, patterns: 0 };
-        check.schema(schema, "schema", 1)?;
-        let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_BYTES);
-        let validator = jsonschema::options().with_pattern_options(patterns).build(schema);
-        let invalid = |error: jsonschema::ValidationError<'_>| {
-            FormatError::new("schema", invalid_schema_message(&error))
-        };
-        Ok(Self { schema: Some((schema.clone(), validator.map_err(invalid)?)) })
+        check_schema(schema)?;
+        let compiled = compile_guarded(schema).map_err(|fault| FormatError::new("schema", fault))?;
+        Ok(Self { schema: Some(compiled) })
     }
 
     /// Reads an answer: one JSON value, which may be within one code fence.
@@ -202,38 +182,56 @@ fn cut(mut text: String) -> String {
     text
 }
 
+/// Checks a schema's limits and references.
+fn check_schema(schema: &Value) -> Result<(), FormatError> {
+    let path = |pointer: &str| format!("schema{}", pointer.replace('/', "."));
+    let recursive = recursive_places(schema).map_err(|RecursionError { pointer }| {
+        FormatError::new(path(pointer), "refers to itself without a step into the answer")
+    })?;
+    let mut check =
+        SchemaCheck { root: schema, recursive: &recursive, subschemas: 0, enum_values: 0, patterns: 0 };
+    check.schema(schema, "schema", Nesting { levels: 1, references: 0 })?;
+    let other_places = recursive.iter().filter(|pointer| !pointer.is_empty());
+    for (pointer, place) in other_places.filter_map(|pointer| Some((pointer, schema.pointer(pointer)?))) {
+        check.schema(place, &path(pointer), Nesting { levels: 1, references: 0 })?;
+    }
+    Ok(())
+}
+
 /// Walk through a schema that counts what bounds the work of a check.
 struct SchemaCheck<'a> {
     root: &'a Value,
-    /// The schemas around the current one, those that were reached by a reference included.
-    within: Vec<&'a Value>,
+    /// Pointers of the recursive places, to which references are not followed.
+    recursive: &'a BTreeSet<&'a str>,
     subschemas: usize,
     enum_values: usize,
     patterns: usize,
 }
 
+/// Number of schemas that a schema is nested in, with itself, and of the references that led from one to the next.
+#[derive(Clone, Copy)]
+struct Nesting {
+    levels: usize,
+    references: usize,
+}
+
 impl<'a> SchemaCheck<'a> {
-    /// Checks a schema at a path, which is nested in `depth` schemas with itself.
-    fn schema(&mut self, schema: &'a Value, path: &str, depth: usize) -> Result<(), FormatError> {
+    /// Checks a schema at a path.
+    fn schema(&mut self, schema: &'a Value, path: &str, nesting: Nesting) -> Result<(), FormatError> {
         let Value::Object(members) = schema else { return Ok(()) };
         self.subschemas += 1;
-        if self.within.iter().any(|around| std::ptr::eq(*around, schema)) {
-            return Err(FormatError::new(path, "makes the schema recursive, which is not supported"));
-        }
-        if depth > MAX_DEPTH {
+        if nesting.levels > MAX_DEPTH || nesting.references > MAX_REFERENCES {
             return Err(FormatError::new(path, format!("is nested more than {MAX_DEPTH} schemas deep")));
         }
         if self.subschemas > MAX_SUBSCHEMAS {
             let message = format!("has more than {MAX_SUBSCHEMAS} schemas, with references followed");
             return Err(FormatError::new("schema", message));
         }
-        self.within.push(schema);
         for (name, value) in members {
             let path = format!("{path}.{name}");
             self.count(name, value, &path)?;
-            self.keyword((name, value), &path, depth)?;
+            self.keyword((name, value), &path, nesting)?;
         }
-        self.within.pop();
         Ok(())
     }
 
@@ -263,36 +261,32 @@ impl<'a> SchemaCheck<'a> {
         &mut self,
         (name, value): (&str, &'a Value),
         path: &str,
-        depth: usize,
+        nesting: Nesting,
     ) -> Result<(), FormatError> {
+        let inner = Nesting { levels: nesting.levels + 1, ..nesting };
         match value {
             Value::String(reference) if name == "$ref" => {
-                let target = self.target(reference).ok_or_else(|| {
+                let place = place(self.root, reference).ok_or_else(|| {
                     FormatError::new(path, "must be the path of a place in the schema, such as #/$defs/item")
                 })?;
-                self.schema(target, path, depth)
+                match self.recursive.contains(place.pointer) {
+                    true => Ok(()),
+                    false => {
+                        let references = nesting.references + 1;
+                        self.schema(place.schema, path, Nesting { references, ..nesting })
+                    }
+                }
             }
             Value::Array(items) if SCHEMA_LISTS.contains(&name) => {
                 let mut items = items.iter().enumerate();
-                items.try_for_each(|(i, item)| self.schema(item, &format!("{path}[{i}]"), depth + 1))
+                items.try_for_each(|(i, item)| self.schema(item, &format!("{path}[{i}]"), inner))
             }
             Value::Object(items) if SCHEMA_MAPS.contains(&name) => {
                 let mut items = items.iter();
-                items.try_for_each(|(name, item)| self.schema(item, &format!("{path}.{name}"), depth + 1))
+                items.try_for_each(|(name, item)| self.schema(item, &format!("{path}.{name}"), inner))
             }
-            Value::Object(_) if ONE_SCHEMA.contains(&name) => self.schema(value, path, depth + 1),
+            Value::Object(_) if ONE_SCHEMA.contains(&name) => self.schema(value, path, inner),
             _ => Ok(()),
         }
-    }
-
-    /// Returns the subschema that a reference names.
-    fn target(&self, reference: &str) -> Option<&'a Value> {
-        let pointer = reference.strip_prefix('#')?;
-        if pointer.is_empty() {
-            return Some(self.root);
-        }
-        // Percent-encoded references could be understood differently by the validator.
-        let is_plain = pointer.starts_with('/') && !pointer.contains('%');
-        self.root.pointer(pointer).filter(|target| is_plain && target.is_object())
     }
 }

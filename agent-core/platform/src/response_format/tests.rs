@@ -312,12 +312,10 @@ fn hostile_schemas_are_refused_with_their_place() {
         (json!({"$ref": "file:///etc/passwd"}), "schema.$ref"),
         (json!({"$ref": "#missing"}), "schema.$ref"),
         (json!({"$ref": "#/$defs/missing"}), "schema.$ref"),
-        (json!({"$ref": "#"}), "schema.$ref"),
-        (json!({"properties": {"a": {"$ref": "#"}}}), "schema.properties.a.$ref"),
-        (
-            json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}),
-            "schema.$defs.a.$ref.$ref",
-        ),
+        (json!({"$ref": "#"}), "schema"),
+        (json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}), "schema.$defs.b"),
+        (json!({"items": {"anyOf": [{"$ref": "#/items"}, {"type": "null"}]}}), "schema.items"),
+        (json!({"properties": {"a": {"$ref": "#"}}, "$defs": {"b": {"$id": "c"}}}), "schema.$defs.b.$id"),
         (json!({"$id": "http://h/s.json"}), "schema.$id"),
         (json!({"$dynamicRef": "#a"}), "schema.$dynamicRef"),
         (json!({"type": "object", "properties": {"a": {"enum": values}}}), "schema"),
@@ -381,6 +379,54 @@ fn the_work_of_checking_an_answer_is_bounded() {
     assert!(validator(json!({"type": "number"})).read(&list(500_000)).is_ok());
 }
 
+/// Schema of an expression, whose operators have expressions on both sides, as libraries write it: with one definition of all
+/// kinds, or with the kinds wherever an expression is.
+fn expression(operators: &[&str], keyword: &str, is_inline: bool) -> Value {
+    let kinds = operators.iter().map(|name| json!({"$ref": format!("#/$defs/{name}")}));
+    let kinds: Vec<Value> = kinds.chain([json!({"type": "number"})]).collect();
+    let operand = match is_inline {
+        true => json!({keyword: kinds}),
+        false => json!({"$ref": "#/$defs/expression"}),
+    };
+    let operator = |name: &&str| {
+        let schema = json!({"type": "object", "properties": {"left": operand, "right": operand, "operator": {"const": name}},
+            "required": ["operator", "left", "right"], "additionalProperties": false});
+        ((*name).to_owned(), schema)
+    };
+    let mut definitions: serde_json::Map<String, Value> = operators.iter().map(operator).collect();
+    definitions.insert("expression".to_owned(), json!({keyword: kinds}));
+    json!({"type": "object", "properties": {"result": operand}, "required": ["result"], "additionalProperties": false,
+        "$defs": definitions})
+}
+
+#[test]
+fn answers_of_recursive_alternatives_are_checked_whatever_their_depth() {
+    let operators = ["add", "subtract", "multiply", "divide", "power", "modulo"];
+    let nested = |leaf: Value, levels: usize| {
+        let level = |inner: Value, level: usize| match level % 2 {
+            0 => json!({"operator": operators[level % 6], "left": inner, "right": 2}),
+            _ => json!({"operator": operators[level % 6], "left": 1.5, "right": inner}),
+        };
+        json!({"result": (0..levels).fold(leaf, level)}).to_string()
+    };
+    for (keyword, is_inline) in [("anyOf", true), ("anyOf", false), ("oneOf", true), ("oneOf", false)] {
+        for count in [2, 6] {
+            let schema = expression(&operators[..count], keyword, is_inline);
+            let validator = AnswerValidator::new(&json_format(Some(schema))).expect("a schema");
+            let levels = if count == 2 { 2 } else { 40 };
+            assert!(validator.read(&nested(json!(1), levels)).is_ok(), "{keyword} {is_inline} {count}");
+            let fault = validator.read(&nested(json!("x"), levels)).expect_err("no number");
+            assert_eq!(fault.paths, format!("/result ({keyword})"), "{is_inline} {count}");
+        }
+    }
+    let list = json!({"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}},
+        "required": ["next"], "additionalProperties": false});
+    let validator = AnswerValidator::new(&json_format(Some(list))).expect("a schema");
+    let answer = (0..50).fold(json!(null), |next, _| json!({"next": next}));
+    assert!(validator.read(&answer.to_string()).is_ok());
+    assert!(validator.read(&answer.to_string().replace("null", "1")).is_err());
+}
+
 #[test]
 fn schemas_of_common_libraries_are_taken() {
     let pydantic = json!({"$defs": {"Line": {"properties": {"sku": {"title": "Sku", "type": "string"}}, "required": ["sku"],
@@ -389,7 +435,9 @@ fn schemas_of_common_libraries_are_taken() {
         "$ref": {"type": "string"}}, "required": ["lines"], "title": "Order", "type": "object"});
     let zod = json!({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
         "properties": {"when": {"type": "string", "format": "date-time"}}, "additionalProperties": false});
-    for schema in [pydantic, zod, order(), json!({}), json!({"const": {"$ref": "http://h"}})] {
+    let tree =
+        json!({"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#"}}}});
+    for schema in [pydantic, zod, tree, order(), json!({}), json!({"const": {"$ref": "http://h"}})] {
         check_response_format(&json_format(Some(schema.clone())))
             .unwrap_or_else(|fault| panic!("{schema}: {fault:?}"));
     }
@@ -415,6 +463,8 @@ fn the_rung_is_that_of_the_provider_the_model_and_the_schema() {
     let bounded = json!({"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}}, "required": ["a"],
         "additionalProperties": false});
     let list = json!({"type": "array", "items": {"type": "string"}});
+    let chain = json!({"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}},
+        "required": ["next"], "additionalProperties": false});
     let strict = |schema: &Value| json_format(Some(schema.clone()));
     let loose = |schema: &Value| ResponseFormat { strict: Some(false), ..strict(schema) };
     for (provider, model, format, tools, expected) in [
@@ -426,17 +476,20 @@ fn the_rung_is_that_of_the_provider_the_model_and_the_schema() {
         ("openai", "gpt-5-mini", loose(&optional), false, Schema),
         ("openai", "gpt-5-mini", strict(&list), false, Prompt),
         ("openai", "gpt-5-mini", json_format(None), false, Object),
+        ("openai", "gpt-5-mini", strict(&chain), false, Schema),
         ("openai", "gpt-3.5-turbo", strict(&order()), false, Object),
         ("openai", "house-model", strict(&order()), false, Prompt),
         ("openai", "house-model", json_format(None), false, Prompt),
         ("openai-responses", "gpt-5-mini", strict(&order()), true, Schema),
         ("subscription", "gpt-5-mini", strict(&order()), false, Schema),
         ("ollama", "qwen3", strict(&list), false, Schema),
+        ("ollama", "qwen3", strict(&chain), false, Prompt),
         ("ollama", "qwen3", json_format(None), false, Object),
         ("ollama", "qwen3", strict(&order()), true, Prompt),
         ("anthropic", "claude-sonnet-4-5", strict(&order()), true, Schema),
         ("anthropic", "claude-sonnet-4-5", strict(&optional), false, Schema),
         ("anthropic", "claude-sonnet-4-5", strict(&bounded), false, Prompt),
+        ("anthropic", "claude-sonnet-4-5", strict(&chain), false, Prompt),
         ("anthropic", "claude-sonnet-4-5", json_format(None), false, Prompt),
         ("anthropic", "claude-unknown", strict(&order()), false, Prompt),
         ("local", "", strict(&order()), false, Prompt),

@@ -92,7 +92,7 @@ pub struct OllamaConfig {
 /// Logging configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
-    /// Filter directives in the syntax of `tracing`'s `EnvFilter`, such as `info,agent_http=debug`.
+    /// Filter directives in the syntax of `tracing`'s `EnvFilter`, without spans and fields, such as `info,agent_http=debug`.
     pub filter: String,
     /// True for one JSON object per line, false for text.
     pub json: bool,

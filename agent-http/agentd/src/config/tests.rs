@@ -294,6 +294,11 @@ fn a_log_filter_with_a_fault_is_an_error_of_the_settings() {
     for (filter, fault) in [
         ("info,agent_http=loud", Some("error parsing level filter")),
         ("agent_http=info=debug", Some("invalid filter directive")),
+        ("agent_http[x", Some("directive 1 is not a level, a target, or a target and its level")),
+        ("info,agent_http[turn]=debug", Some("directive 2 is not a level")),
+        ("info,agent_http[{run,round}]=debug", Some("directive 2 is not a level")),
+        ("info,", Some("directive 2 is empty")),
+        ("info,=debug", Some("directive 2 is empty")),
         ("info,agent_http=debug,agent_client=debug", None),
     ] {
         let env: Map<'_> = [("LOG", filter)].into();
@@ -303,6 +308,11 @@ fn a_log_filter_with_a_fault_is_an_error_of_the_settings() {
         assert_eq!(found.is_some(), fault.is_some(), "{filter}: {found:?}");
         assert!(found.unwrap_or_default().starts_with(fault.unwrap_or_default()), "{filter}: {found:?}");
     }
+    let env: Map<'_> = [("LOG", "info, agent_http = debug")].into();
+    assert!(AppConfig::load(&Flags::default(), &env).is_err(), "no target has blanks within it");
+    let env: Map<'_> = [("LOG", "info, agent_http=debug")].into();
+    let config = AppConfig::load(&Flags::default(), &env).expect("settings");
+    assert_eq!(config.server.log.filter, "info,agent_http=debug");
 }
 
 #[test]

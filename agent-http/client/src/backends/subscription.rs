@@ -5,6 +5,7 @@
 //! the run. They are looked up when the request is sent, so that `prepare` stays pure and a preview shows the request
 //! without them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use agent_core::backend::ModelSource;
@@ -15,6 +16,7 @@ use agent_core::role::SubscriptionConnector;
 use agent_core::secret::Secret;
 use agent_core::tool::{Caller, ExecutionContext};
 use agent_platform::coding::{AccessToken, CodingTokens, SubscriptionLimits};
+use agent_platform::content_notes::{ContentNotes, request_for_model};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -140,15 +142,22 @@ struct SubscriptionModel {
 
 #[async_trait]
 impl Model for SubscriptionModel {
+    /// Returns the information on the model. Media are always supported: [`prepare`](Self::prepare) refuses those of the latest
+    /// user message that the model does not support, and replaces earlier ones by notes.
     fn info(&self) -> ModelInfo {
-        self.protocol.info()
+        ModelInfo { supports_media: true, ..self.protocol.info() }
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
+        let supported = request_for_model(request, &self.protocol.info())?;
+        let request = &*supported;
         let mut body = Payload::builder(request.prompt.text_len() * 9 / 8 + 4096);
         body.raw(r#"{"accessToken":"#).secret("").raw(r#","accountId":"#).secret("").raw(r#","body":"#);
         self.protocol.push_body(request, &mut body)?;
         body.raw("}");
+        if matches!(supported, Cow::Owned(_)) {
+            body.attach(ContentNotes);
+        }
         Ok(body.finish())
     }
 

@@ -23,6 +23,10 @@ use crate::models::prompt_tokens::{base_tokens, counted_and_added};
 use crate::models::sampling;
 use crate::models::spec::ModelSpec;
 
+/// Maximum number of tools that are defined because the conversation has calls of them.
+const MAX_CALLED_TOOLS: usize = 64;
+/// Definition of such a tool behind its name.
+const CALLED_TOOL: &str = r#","description":"Not available any more.","input_schema":{"type":"object"}}"#;
 /// Members of a schema that the API does not take at its top.
 const CHOICES: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
@@ -86,6 +90,7 @@ fn push_parameters(parameters: &ModelParameters, thinks: bool, body: &mut Payloa
 /// last one has a breakpoint if no system prompt follows, whose breakpoints include the tools.
 fn push_tools(model: &ModelSpec, request: &ModelRequest, body: &mut PayloadBuilder) {
     if request.tools.is_empty() {
+        push_called_tools(request, body);
         return;
     }
     body.section(PromptSection::Tools);
@@ -102,6 +107,27 @@ fn push_tools(model: &ModelSpec, request: &ModelRequest, body: &mut PayloadBuild
         body.raw(CACHE_BREAKPOINT).raw("}");
     }
     body.raw(r#"],"tool_choice":"#).json(&choice(&model.name, request));
+}
+
+/// Appends the tools that the conversation has called, none of which may be called, to a request that offers no tools: servers of
+/// the API refuse a conversation with calls if no tool is defined.
+fn push_called_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
+    let prompt = request.prompt.messages().iter().map(|message| message.original());
+    let calls = prompt.chain(&request.appended_messages).flat_map(|message| &message.tool_calls);
+    let mut names = Vec::new();
+    for call in calls {
+        let name = wire_tool_name(&call.function.name);
+        if names.len() < MAX_CALLED_TOOLS && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    for (i, name) in names.iter().enumerate() {
+        let start = if i == 0 { r#","tools":[{"name":"# } else { r#",{"name":"# };
+        body.raw(start).json(name).raw(CALLED_TOOL);
+    }
+    if !names.is_empty() {
+        body.raw(r#"],"tool_choice":{"type":"none"}"#);
+    }
 }
 
 /// Returns a schema without choices at its top, for which the API rejects the request; `None` if it has none. Arguments are

@@ -184,7 +184,10 @@ fn breakpoints_end_what_later_requests_repeat() {
 
 #[test]
 fn a_rounds_request_begins_with_the_earlier_one() {
-    let first = with_history(&[("Be brief.", Stability::Role)], vec![Message::user("one")]);
+    let first = ModelRequest {
+        tools: Arc::new([tool("x", "", r#"{"type":"object"}"#)]),
+        ..with_history(&[("Be brief.", Stability::Role)], vec![Message::user("one")])
+    };
     let calls = vec![ToolCall::new("1", "x", "{}")];
     let appended = vec![Message::with_tool_calls("", calls), Message::tool_result("1", "done")];
     let second = ModelRequest { appended_messages: appended, ..first.clone() };
@@ -375,6 +378,26 @@ fn choices_of_tools() {
     }
     let untooled = ModelRequest { tool_choice: ToolChoice::Required, ..request() };
     assert_eq!(body_of("m-1", &untooled).get("tool_choice"), None);
+}
+
+#[test]
+fn a_conversation_with_calls_defines_their_tools_though_none_is_offered() {
+    let call = |id: &str, name: &str| Message::with_tool_calls("", vec![ToolCall::new(id, name, "{}")]);
+    let mut history = vec![Message::user("one")];
+    for (id, name) in [("1", "a.tool"), ("2", "b"), ("3", "b")] {
+        history.extend([call(id, name), Message::tool_result(id, "done")]);
+    }
+    history.extend([Message::assistant("Done."), Message::user("now")]);
+    let untooled = ModelRequest { tool_choice: ToolChoice::Required, ..with_history(&[], history) };
+    let body = body_of("m-1", &untooled);
+    let definition = |name: &str| json!({"name": name, "description": "Not available any more.", "input_schema": {"type": "object"}});
+    assert_eq!(body["tools"], json!([definition("t_afe0f0996e87"), definition("b")]));
+    assert_eq!(body["tool_choice"], json!({"type": "none"}));
+    // The call of a tool that was never offered, in a run without tools.
+    let appended_messages = vec![call("1", "x"), Message::tool_result("1", "There is no such tool.")];
+    let invented = ModelRequest { appended_messages, ..request() };
+    assert_eq!(body_of("m-1", &invented)["tools"], json!([definition("x")]));
+    assert_eq!(body_of("m-1", &request()).get("tools"), None);
 }
 
 #[test]
