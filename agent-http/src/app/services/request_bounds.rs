@@ -2,15 +2,15 @@
 
 use super::anonymous::AnonymousBodies;
 use super::bundle_downloads::BundleDownloads;
-use super::log_readers::LogReaders;
+use super::response_readers::ResponseReaders;
 
 /// Bounds on requests that hold connections or memory for long.
 #[derive(Debug)]
 pub struct RequestBounds {
     /// Bodies that are read before their sender is authenticated.
     pub(in crate::app) anonymous_bodies: AnonymousBodies,
-    /// Readers of runs' logs.
-    pub(in crate::app) log_readers: LogReaders,
+    /// Readers of runs' logs and of downloads.
+    pub(in crate::app) readers: ResponseReaders,
     /// Bundles of runs that are in memory.
     pub(in crate::app) bundle_downloads: BundleDownloads,
 }
@@ -21,7 +21,7 @@ impl RequestBounds {
     pub fn new(connections: u32) -> Self {
         Self {
             anonymous_bodies: AnonymousBodies::new(connections),
-            log_readers: LogReaders::new(connections),
+            readers: ResponseReaders::new(connections),
             bundle_downloads: BundleDownloads::default(),
         }
     }
