@@ -1,5 +1,7 @@
 //! Connection limits and time-outs, and graceful shutdown.
 
+mod bodies;
+mod downloads;
 #[cfg(target_os = "linux")]
 mod slots;
 

@@ -27,6 +27,7 @@ mod widget;
 
 use std::sync::Arc;
 
+use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use agent_core::secret::Secret;
 use agent_platform::token::Tokens;
@@ -74,6 +75,21 @@ pub(crate) enum HeadCredential {
     Explicit(Credential),
     /// No explicit credential: the result of checking the cookie. A credential in the body takes precedence.
     Cookie(Result<Credential, AuthError>),
+}
+
+impl HeadCredential {
+    /// Returns the company of a verified credential; `None` if it has none, as that of a proactive call.
+    pub(crate) fn company_id(&self) -> Option<&CompanyId> {
+        match self {
+            Self::Explicit(Credential::Session(principal))
+            | Self::Cookie(Ok(Credential::Session(principal))) => Some(&principal.company_id),
+            Self::Explicit(Credential::Widget(visitor)) | Self::Cookie(Ok(Credential::Widget(visitor))) => {
+                Some(&visitor.company_id)
+            }
+            Self::Explicit(Credential::Proactive { .. })
+            | Self::Cookie(Ok(Credential::Proactive { .. }) | Err(_)) => None,
+        }
+    }
 }
 
 /// Verifies the credentials of requests to the application server.

@@ -145,9 +145,14 @@ impl<S: ServiceState> Endpoint<S> {
         handler: impl HandlerFn<S, C::Verified>,
         describe: DescribeFn,
     ) -> Self {
-        let handler: Handler<S> = Box::new(move |context| {
+        let handler: Handler<S> = Box::new(move |mut context| {
             Box::pin(async move {
                 let verified = credential.authenticate(&context.state, &context.head).await?;
+                if let Some(company_id) = C::company(&verified)
+                    && !context.body.is_empty()
+                {
+                    context.body.hold(context.state.admit_body(company_id)?);
+                }
                 if C::CLASS.may_continue_trace() {
                     RequestTrace::of(&context.head).continue_headers(&context.head.headers);
                 }
@@ -210,7 +215,7 @@ impl<S: ServiceState> Endpoint<S> {
             BodySizeLimit::FromState(limit) => limit(&state),
         };
         let limits = BodyLimits { bytes, ..base.body.clone() };
-        let body = LimitedBody { body, limits, json_depth: base.json_depth };
+        let body = LimitedBody { body, limits, json_depth: base.json_depth, _permit: None };
         (self.handler)(RequestContext { state, head, params, body })
     }
 }

@@ -1,6 +1,10 @@
 //! State that every service has.
 
+use agent_core::ids::CompanyId;
+use agent_platform::company_permits::CompanyPermit;
+
 use crate::cors::Origins;
+use crate::error::HttpError;
 use crate::health::HealthState;
 use crate::request::BodyLimits;
 
@@ -20,4 +24,13 @@ pub struct ServiceBase {
 pub(crate) trait ServiceState: Send + Sync + 'static {
     /// Returns the base.
     fn base(&self) -> &ServiceBase;
+
+    /// Admits the body of a company's request. Returns the permit to hold until it has been read; `None` if the service does
+    /// not count bodies.
+    ///
+    /// # Errors
+    /// 429 if too many bodies of the company are being read.
+    fn admit_body(&self, _company_id: &CompanyId) -> Result<Option<CompanyPermit>, HttpError> {
+        Ok(None)
+    }
 }

@@ -71,14 +71,17 @@ async fn assert_probes_answered(address: [u8; 4], server: &Server) {
     }
 }
 
-/// Sends the head of a chat request with a credential, but no body.
-async fn begin_body(address: [u8; 4], server: &Server) -> TcpStream {
+/// Number of companies whose users send bodies, so that none reaches its own limit.
+const COMPANIES: usize = 8;
+
+/// Sends the head of a chat request with a credential, but no body. `number` selects its company.
+async fn begin_body(address: [u8; 4], server: &Server, number: usize) -> TcpStream {
     let mut stream = connect_from(address, server).await;
     let head = format!(
         "POST /api/agent/chat HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
          content-length: 100\r\nexpect: 100-continue\r\n\r\n",
         server.address,
-        session_token("u1", "c1")
+        session_token("u1", &format!("c{}", number % COMPANIES))
     );
     stream.write_all(head.as_bytes()).await.expect("it reads");
     stream
@@ -155,13 +158,13 @@ async fn exchanges_of_an_address_leave_room_for_others() {
     let settings = [&SETTINGS[..], &[("BODY_IDLE_MS", "600000"), ("BODY_TOTAL_MS", "600000")]].concat();
     let app = server::app(&workspace(&vendor.base_url(), "m"), &settings).await;
     let (mut bodies, mut waiting) = (Vec::new(), Vec::new());
-    for _ in 0..SLOTS - KEPT {
-        let mut body = begin_body(HOLDER, &app).await;
+    for number in 0..SLOTS - KEPT {
+        let mut body = begin_body(HOLDER, &app, number).await;
         assert_continued(&mut body).await;
         bodies.push(body);
     }
-    for _ in 0..2 * KEPT {
-        waiting.push(begin_body(HOLDER, &app).await);
+    for number in 0..2 * KEPT {
+        waiting.push(begin_body(HOLDER, &app, number).await);
     }
     // Probes need no slot, also from the address that holds them.
     assert_probes_answered(HOLDER, &app).await;
@@ -193,8 +196,8 @@ async fn exchanges_are_not_closed_for_others() {
 
     // The first one gets a kept slot.
     let mut others = Vec::new();
-    for _ in SHARE..=silent.len() {
-        let mut other = begin_body([127, 0, 0, 1], &app).await;
+    for number in SHARE..=silent.len() {
+        let mut other = begin_body([127, 0, 0, 1], &app, number).await;
         assert_continued(&mut other).await;
         others.push(other);
     }
@@ -204,7 +207,7 @@ async fn exchanges_are_not_closed_for_others() {
     }
     // The address has only its share now, so the next client waits until a slot is free, unless its address has no
     // connection.
-    let mut waiting = begin_body([127, 0, 0, 1], &app).await;
+    let mut waiting = begin_body([127, 0, 0, 1], &app, 0).await;
     let mut third = connect_from(THIRD_ADDRESS, &app).await;
     assert_answered(&mut third, &app).await;
     drop(others.pop());

@@ -6,8 +6,8 @@ use agent_core::clock::Clock;
 use agent_core::ids::JobId;
 use agent_core::store_error::StoreError;
 use agent_jobs::job::{
-    InsertOutcome, Job, JobFilter, JobOrder, JobScope, JobStore, JobView, Step, StepError, StepOutcome,
-    StepResult,
+    InsertOutcome, Job, JobFilter, JobOrder, JobPage, JobScope, JobStore, JobView, Step, StepError,
+    StepOutcome, StepResult,
 };
 use agent_jobs::schedule::ScheduleSpec;
 use async_trait::async_trait;
@@ -49,6 +49,22 @@ impl LocalPulse {
     /// Returns the store of the jobs.
     pub fn jobs(&self) -> &Arc<dyn JobStore> {
         &self.jobs
+    }
+
+    /// Returns a page of the open jobs whose ids satisfy [`is_local_job`], the oldest first. Jobs of a scheduler over the same
+    /// store are not read: the ids of all local ones follow the common prefix.
+    ///
+    /// # Errors
+    /// Those of [`JobStore::list`].
+    pub async fn open_local_jobs(&self, after: Option<&JobId>, limit: usize) -> Result<JobPage, StoreError> {
+        let open = JobFilter { open: true, ..JobFilter::default() };
+        let prefix = JobId::from(LOCAL_ID_PREFIX);
+        let after = after.unwrap_or(&prefix);
+        let mut page = self.jobs.list(&open, JobOrder::OldestFirst, Some(after), limit).await?;
+        page.jobs.retain(|job| is_local_job(&job.id));
+        page.unreadable.retain(is_local_job);
+        page.next = page.next.filter(is_local_job);
+        Ok(page)
     }
 
     /// Returns the clock's time.
@@ -183,5 +199,49 @@ impl Pulse for LocalPulse {
 
     async fn check_health(&self) -> Result<(), PulseError> {
         self.jobs.next_run_at().await.map(drop).map_err(unavailable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::clock::SystemClock;
+    use agent_jobs::job::{JobPayload, MemoryJobStore};
+
+    use super::*;
+
+    /// Creates `count` jobs with a prefix and returns their ids.
+    async fn create_jobs(jobs: &Arc<dyn JobStore>, id_prefix: &'static str, count: usize) -> Vec<JobId> {
+        let pulse = LocalPulse { jobs: jobs.clone(), clock: Arc::new(SystemClock), id_prefix };
+        let mut ids = Vec::new();
+        for _ in 0..count {
+            let schedule = ScheduleSpec { every_ms: Some(3_600_000), ..ScheduleSpec::default() };
+            let request = JobRequest::new(JobPayload::for_tool("c", "ada", "a", "createTodo"), schedule);
+            ids.push(pulse.schedule_job(&request).await.expect("scheduled").job_id);
+        }
+        ids
+    }
+
+    #[tokio::test]
+    async fn open_local_jobs_are_listed_without_those_of_a_scheduler() {
+        let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+        for prefix in ["", "kept-", "local.", "moved-"] {
+            create_jobs(&jobs, prefix, 20).await;
+        }
+        let mut ids = create_jobs(&jobs, LOCAL_ID_PREFIX, 5).await;
+        let local = LocalPulse::new(jobs.clone(), Arc::new(SystemClock));
+        jobs.apply_steps(vec![(ids.remove(2), Step::Cancel)], local.now()).await.expect("cancelled");
+        ids.sort_unstable();
+        let (mut found, mut sizes, mut after) = (Vec::new(), Vec::new(), None);
+        loop {
+            let page = local.open_local_jobs(after.as_ref(), 3).await.expect("listed");
+            sizes.push(page.jobs.len());
+            found.extend(page.jobs.into_iter().map(|job| job.id));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, ids);
+        assert_eq!(sizes, [3, 1], "no page has jobs of the scheduler only");
     }
 }

@@ -12,6 +12,8 @@
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod activity;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod company_turns;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod conversation_row;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
 pub mod copy;
@@ -19,6 +21,8 @@ pub mod copy;
 mod copy_rows;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod job_row;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod owner;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

@@ -95,7 +95,6 @@ mod job_store;
 mod jobs;
 mod listen;
 mod lock_wait;
-mod owner;
 mod param;
 mod record_store;
 mod records;

@@ -13,6 +13,7 @@
 //! | `write_op` | write operations, each applied as a whole or not at all |
 //! | `writer` | the writer thread and its group commit |
 //! | `readers` | the reader threads |
+//! | `turn_queue` | queues of both, in which companies take turns |
 //! | `spin` | brief polling of queues before a thread or task sleeps |
 //! | `freshness` | cache invalidation by writes of this process and of others |
 //! | `backup` | online backup and integrity check |
@@ -24,7 +25,8 @@
 //! another's locks. Commits are queued, and the thread runs all queued commits in one transaction (group
 //! commit), because the expensive part of a transaction is the disk flush. A commit that is rejected, such as
 //! by a failed precondition, undoes itself only: if it has already written something, the commits before and
-//! after it run in separate transactions.
+//! after it run in separate transactions. A transaction takes the commits of all companies in turn, each
+//! company's in the order of their arrival, so that a company with many commits does not delay those of others.
 //!
 //! The journal is a write-ahead log with `synchronous=FULL`: a commit returns after the log has been flushed
 //! to disk. Acknowledged commits survive a crash of the process and a power failure, provided that the disk
@@ -33,7 +35,8 @@
 //! # Reads
 //!
 //! A few reader threads each read from a snapshot, which neither blocks the writer nor is affected by it. A
-//! cache precedes them; a cache hit runs no statement and switches no thread. Guarantees:
+//! cache precedes them; a cache hit runs no statement and switches no thread. Companies take turns, and the reads
+//! of one company use three quarters of the threads at most. Guarantees:
 //!
 //! - after a write of this process has returned, every later read sees it, as without a cache;
 //! - records read together are from one snapshot, as without a cache;
@@ -68,6 +71,7 @@ use self::writer::WriterHandle;
 pub use crate::activity::Activity;
 use crate::activity::ActivityCounters;
 use crate::job_row::UnreadableJobs;
+use crate::owner::{owner_of_collection, owner_of_keys};
 use crate::read_cache::{PageKey, ReadCache};
 
 mod backup;
@@ -87,6 +91,7 @@ mod readers;
 mod rows;
 mod schema;
 mod spin;
+mod turn_queue;
 mod usage;
 mod version_memo;
 mod write_op;
@@ -180,7 +185,7 @@ impl SqliteStore {
         }
         let key = Collection::of_platform(PROBES)?.key("write")?;
         let value = RawValue::TRUE.to_owned().into();
-        self.writers.commit(vec![Write::Put { key, value, precondition: Precondition::Any }]).await?;
+        self.writers.commit("", vec![Write::Put { key, value, precondition: Precondition::Any }]).await?;
         Ok(())
     }
 
@@ -207,8 +212,8 @@ impl Records for SqliteStore {
             return Ok(Vec::new());
         }
         let read = async {
-            let keys = keys.to_vec();
-            self.readers.read(move |rows| rows.get_many(&keys)).await
+            let (company, keys) = (owner_of_keys(keys), keys.to_vec());
+            self.readers.read(&company, move |rows| rows.get_many(&keys)).await
         };
         match &self.cache {
             Some(cache) => cache.get_many(keys, read).await,
@@ -217,8 +222,11 @@ impl Records for SqliteStore {
     }
 
     async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
+        let company = owner_of_keys(keys);
         let (keys, memo) = (keys.to_vec(), Arc::clone(&self.versions));
-        self.readers.read_with_counter(move |rows, counter| memo.versions(rows, counter, keys)).await
+        let read =
+            self.readers.read_with_counter(&company, move |rows, counter| memo.versions(rows, counter, keys));
+        read.await
     }
 
     async fn wait_turn(&self, key: &Key) -> WriterTurn {
@@ -228,8 +236,9 @@ impl Records for SqliteStore {
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         let after = list.after()?;
         let read = async {
-            let (collection, list) = (collection.clone(), list.clone());
-            self.readers.read(move |rows| rows.list(&collection, &list, after.as_deref())).await
+            let (company, collection, list) =
+                (owner_of_collection(collection), collection.clone(), list.clone());
+            self.readers.read(&company, move |rows| rows.list(&collection, &list, after.as_deref())).await
         };
         match &self.cache {
             Some(cache) => cache.list(PageKey::new(collection, list), read).await,
@@ -242,8 +251,8 @@ impl Records for SqliteStore {
     }
 
     async fn count(&self, collection: &Collection) -> Result<u64, StoreError> {
-        let collection = collection.clone();
-        self.readers.read(move |rows| rows.count(&collection)).await
+        let (company, collection) = (owner_of_collection(collection), collection.clone());
+        self.readers.read(&company, move |rows| rows.count(&collection)).await
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
@@ -251,7 +260,7 @@ impl Records for SqliteStore {
         if writes.is_empty() {
             return Ok(Vec::new());
         }
-        self.writers.commit(writes).await
+        self.writers.commit(&owner_of_keys(writes.iter().map(Write::key)), writes).await
     }
 }
 
@@ -259,11 +268,11 @@ impl Records for SqliteStore {
 impl Inventory for SqliteStore {
     async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError> {
         let after = after.unwrap_or_default().to_owned();
-        self.readers.read(move |rows| rows.companies(&after)).await
+        self.readers.read("", move |rows| rows.companies(&after)).await
     }
 
     async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
-        let (company, after) = (company.to_owned(), after.unwrap_or_default().to_owned());
-        self.readers.read(move |rows| rows.collections(&company, &after)).await
+        let (owner, after) = (company.to_owned(), after.unwrap_or_default().to_owned());
+        self.readers.read(company, move |rows| rows.collections(&owner, &after)).await
     }
 }

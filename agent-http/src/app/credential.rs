@@ -1,5 +1,6 @@
 //! Authentication for the application's credential classes.
 
+use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use agent_platform::pulse::PulseError;
 use http::request;
@@ -26,6 +27,10 @@ impl Authenticate<App> for UserSession {
         }
         Ok(principal)
     }
+
+    fn company(principal: &Principal) -> Option<&CompanyId> {
+        Some(&principal.company_id)
+    }
 }
 
 /// Session of a signed-in user, for requests that change nothing although their method is `POST`. Contains the error
@@ -42,6 +47,10 @@ impl Authenticate<App> for QuerySession {
             Credential::Session(principal) => Ok(principal),
             Credential::Widget(_) | Credential::Proactive { .. } => Err((self.0)()),
         }
+    }
+
+    fn company(principal: &Principal) -> Option<&CompanyId> {
+        Some(&principal.company_id)
     }
 }
 
@@ -72,6 +81,10 @@ impl Authenticate<App> for SessionOrVisitor {
             Credential::Proactive { .. } => Err(HttpError::forbidden("a user's session is required")),
         }
     }
+
+    fn company(principal: &Principal) -> Option<&CompanyId> {
+        Some(&principal.company_id)
+    }
 }
 
 /// Session of a signed-in user who previews a chat request. The handler checks that the body contains no further
@@ -91,6 +104,10 @@ impl Authenticate<App> for PreviewSession {
             }
             session => Ok(session),
         }
+    }
+
+    fn company(credential: &HeadCredential) -> Option<&CompanyId> {
+        credential.company_id()
     }
 }
 
@@ -115,6 +132,10 @@ impl Authenticate<App> for ChatCredential {
         let framing = negotiate(&head.headers, query.get("format")?)?;
         let credential = app.auth.authenticate_head(head, &query).await?;
         Ok(ChatHead { framing, credential })
+    }
+
+    fn company(head: &ChatHead) -> Option<&CompanyId> {
+        head.credential.company_id()
     }
 }
 
@@ -141,6 +162,10 @@ impl Authenticate<App> for ApiToken {
 
     async fn authenticate(self, app: &App, head: &request::Parts) -> Result<ApiClient, HttpError> {
         Ok(app.auth.authenticate_api(head).await?)
+    }
+
+    fn company(client: &ApiClient) -> Option<&CompanyId> {
+        Some(&client.company_id)
     }
 }
 

@@ -28,6 +28,7 @@ use super::files::find_file;
 use super::resource::{
     self, MAX_WRITE_ATTEMPTS, Resource as _, Versioned, check_conditions, with_entity_tag, write_contention,
 };
+use super::services::hold_while_read;
 use super::upload_checks::{check_upload_quota, line_parameter};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
@@ -337,6 +338,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
         bytes: content.bytes,
         sha256: content.sha256.clone(),
     };
+    let permit = documents.app.bounds.readers.admit_download(&documents.principal.company_id)?;
     // The response ends early if the original is replaced meanwhile.
     let pieces =
         stream::try_unfold((documents, id, content, 0), |(documents, id, content, piece)| async move {
@@ -344,7 +346,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
             let bytes = read_original_piece(&*app.records, company_id, &id, &content, piece).await?;
             Ok::<_, StoreError>(bytes.map(|bytes| (bytes, (documents, id, content, piece + 1))))
         });
-    attachment.response(&head.headers, pieces)
+    attachment.response(&head.headers, hold_while_read(permit, pieces))
 }
 
 /// Handles `GET` of a part of a document's text.
@@ -398,7 +400,7 @@ pub(super) fn describe_get(_: &mut Schemas) -> Operation {
     Operation::new("getDocumentContent", TAG, "Returns the original of a document.")
         .conditional_read()
         .response(200, json!({"description": "The original.", "content": {"*/*": binary}}))
-        .problems(&[Code::NotFound])
+        .problems(&[Code::NotFound, Code::RateLimited])
 }
 
 pub(super) fn describe_get_text(schemas: &mut Schemas) -> Operation {

@@ -24,6 +24,7 @@ use serde_json::json;
 
 use super::attachment::Attachment;
 use super::resource::Listing;
+use super::services::hold_while_read;
 use super::upload_checks::{check_upload_quota, line_parameter};
 use super::{App, answer};
 use crate::body::empty;
@@ -183,12 +184,13 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
         sha256: file.sha256.clone(),
     };
     let company_id = principal.company_id;
+    let permit = app.bounds.readers.admit_download(&company_id)?;
     let pieces =
         stream::try_unfold((app, company_id, file, 0), |(app, company_id, file, piece)| async move {
             let bytes = file.read_piece(&*app.records, &company_id, piece).await?;
             Ok::<_, StoreError>(bytes.map(|bytes: Bytes| (bytes, (app, company_id, file, piece + 1))))
         });
-    attachment.response(&head.headers, pieces)
+    attachment.response(&head.headers, hold_while_read(permit, pieces))
 }
 
 /// Handles `DELETE`.
@@ -270,7 +272,7 @@ pub(super) fn describe_get(_: &mut Schemas) -> Operation {
     Operation::new("getFile", TAG, "Returns the content of a file of the caller.")
         .conditional_read()
         .response(200, json!({"description": "The content.", "content": {"*/*": binary}}))
-        .problems(&[Code::NotFound])
+        .problems(&[Code::NotFound, Code::RateLimited])
 }
 
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {

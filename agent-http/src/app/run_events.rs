@@ -144,7 +144,7 @@ async fn attach(
     let service = &conversations.app.conversations;
     let is_queued = run.state == RunState::Queued;
     let key = RunKey { owner: conversations.owner.clone(), id: run.id };
-    let permit = conversations.app.bounds.log_readers.admit(&key.owner.company, framing == Framing::Json)?;
+    let permit = conversations.app.bounds.readers.admit_log(&key.owner.company, framing == Framing::Json)?;
     let reader = LogReader::open(service, &conversations.store, key, framing.first_read(from), waits);
     let reader = reader.ok_or_else(too_many_readers)?;
     let log = stream::unfold(Some((reader, access, permit)), move |attached| async move {

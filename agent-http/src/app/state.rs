@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use agent_core::ids::CompanyId;
 use agent_core::turn::Platform;
 use agent_platform::catalog::Catalog;
 use agent_platform::compaction::Compaction;
+use agent_platform::company_permits::CompanyPermit;
 use agent_platform::layers::DocumentsLayer;
 use agent_platform::own_tools::OwnToolRegistry;
 use agent_platform::records::Records;
@@ -17,6 +19,7 @@ use super::services::{
     ProviderService, RateLimits, RequestBounds, ResourceQuotas, SchedulerLink, UsageService,
 };
 use crate::auth::Authenticator;
+use crate::error::HttpError;
 use crate::state::{ServiceBase, ServiceState};
 use crate::stream::StreamLimits;
 
@@ -79,5 +82,9 @@ pub struct App {
 impl ServiceState for App {
     fn base(&self) -> &ServiceBase {
         &self.base
+    }
+
+    fn admit_body(&self, company_id: &CompanyId) -> Result<Option<CompanyPermit>, HttpError> {
+        self.bounds.admit_body(company_id).map(Some)
     }
 }

@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
 
 use super::App;
+use super::services::hold_while_read;
 use super::thread_docs::{TAG, object, thread_schema, words};
 use super::threads::{OwnConversations, private};
 use crate::body::BodyError;
@@ -35,15 +36,17 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
         ThreadExport::open(conversations.store.clone(), key, format, conversations.audience, now).await?;
     let export = export.ok_or_else(HttpError::not_found)?;
     conversations.check_agent(&export.thread().agent_id).await?;
+    let permit = conversations.app.bounds.readers.admit_download(&principal.company_id)?;
     let pieces = stream::try_unfold(export, |mut export| async move {
-        Ok(export.next().await?.map(|piece| (piece, export)))
+        Ok::<_, ConversationError>(export.next().await?.map(|piece| (piece, export)))
     });
-    private(Ok(download(pieces, media_type, file)))
+    private(Ok(download(hold_while_read(permit, pieces), media_type, file)))
 }
 
 /// Handles `GET /api/threads/export`.
 pub(super) async fn get_all(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let conversations = OwnConversations::open(context.state, &principal)?;
+    let permit = conversations.app.bounds.readers.admit_download(&principal.company_id)?;
     let now = conversations.app.conversations.now();
     let export = OwnerExport::new(
         conversations.store.clone(),
@@ -52,9 +55,9 @@ pub(super) async fn get_all(context: RequestContext<App>, principal: Principal) 
         now,
     );
     let pieces = stream::try_unfold(export, |mut export| async move {
-        Ok(export.next().await?.map(|piece| (piece, export)))
+        Ok::<_, ConversationError>(export.next().await?.map(|piece| (piece, export)))
     });
-    private(Ok(download(pieces, "application/x-ndjson", "threads.ndjson")))
+    private(Ok(download(hold_while_read(permit, pieces), "application/x-ndjson", "threads.ndjson")))
 }
 
 /// Creates a response whose body is made of pieces as the client reads it. An error cuts it.
@@ -86,7 +89,7 @@ pub(super) fn describe_get(_: &mut Schemas) -> Operation {
         .parameter("query", "format", "The format; `json` by default.", words(&["json", "markdown"]))
         .parameter("query", "owner", "A visitor of an agent that the caller owns.", string_schema())
         .response(200, answer)
-        .problems(&[Code::NotFound, Code::InvalidRequest])
+        .problems(&[Code::NotFound, Code::InvalidRequest, Code::RateLimited])
 }
 
 pub(super) fn describe_get_all(_: &mut Schemas) -> Operation {
@@ -94,4 +97,5 @@ pub(super) fn describe_get_all(_: &mut Schemas) -> Operation {
     let answer = json!({"description": "An object of `exportThread` a line.", "content": content});
     Operation::new("exportThreads", TAG, "Returns all threads of the caller with all that is stored of them.")
         .response(200, answer)
+        .problems(&[Code::RateLimited])
 }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use agent_core::ids::CompanyId;
 use http::request;
 use serde_json::{Value, json};
 
@@ -53,6 +54,15 @@ impl CredentialClass {
         }
     }
 
+    /// Returns true if the bodies of requests with the credential are counted for a company, so that they may be answered
+    /// with 429.
+    pub(super) fn counts_bodies(self) -> bool {
+        matches!(
+            self,
+            Self::Session | Self::SessionOrVisitor | Self::SessionOrWidgetOrProactive | Self::ApiToken
+        )
+    }
+
     /// Returns the OpenAPI security requirement: the schemes of which one is needed. An empty object allows requests
     /// without a credential.
     pub(super) fn security_requirement(self) -> Value {
@@ -92,6 +102,12 @@ pub(crate) trait Authenticate<S>: Copy + Send + Sync + 'static {
         state: &S,
         head: &request::Parts,
     ) -> impl Future<Output = Result<Self::Verified, HttpError>> + Send;
+
+    /// Returns the company that the request's body is counted for; `None` if it is not counted, or if the sender is known
+    /// only from the body.
+    fn company(_verified: &Self::Verified) -> Option<&CompanyId> {
+        None
+    }
 }
 
 /// Endpoint without a credential.

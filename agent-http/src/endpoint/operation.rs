@@ -174,6 +174,9 @@ impl Operation {
                 Code::StoreUnavailable,
             ]),
         };
+        if class.counts_bodies() && operation.0.get("requestBody").is_some() {
+            operation = operation.problems(&[Code::RateLimited]);
+        }
         let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
         let of_path = names.map(|name| {
             let name = name.trim_start_matches('*');

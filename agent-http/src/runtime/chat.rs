@@ -4,13 +4,16 @@ use agent_platform::history::{self, RuntimeRequest};
 use std::sync::Arc;
 
 use agent_client::models::{HostedSettings, TenantModel};
+use agent_client::outbound::COMPANY_HEADER;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{EventStream, RunIds};
+use agent_core::ids::UserId;
 use agent_core::message::Message;
 use agent_core::model::{Model, ModelRequest};
 use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
 use agent_core::tool::ToolChoice;
 use agent_core::tool_loop::ToolLoop;
+use http::HeaderMap;
 use serde_json::json;
 
 use super::state::{RuntimeState, TAG};
@@ -38,8 +41,16 @@ pub(super) async fn post(context: RequestContext<RuntimeState>, (): ()) -> Handl
     request.context.trace = Some(RequestTrace::of(&head).context());
     let model = model(runtime, &request)?;
     drop(bytes);
-    let events = start(runtime, model, request).await?;
+    let tenant = tenant(&head.headers, &request.context.user_id).to_owned();
+    let events = start(runtime, model, request, &tenant).await?;
     stream::run_response(framing, events, None, &runtime.stream).await
+}
+
+/// Returns the tenant whose share of the process a run uses: the company that the application names, or the user of a caller
+/// that names none.
+fn tenant<'r>(headers: &'r HeaderMap, user_id: &'r UserId) -> &'r str {
+    let company = headers.get(COMPANY_HEADER).and_then(|value| value.to_str().ok());
+    company.filter(|company| !company.is_empty()).unwrap_or(user_id.as_str())
 }
 
 fn model(runtime: &RuntimeState, request: &RuntimeRequest) -> Result<Arc<dyn Model>, HttpError> {
@@ -73,6 +84,7 @@ async fn start(
     runtime: &RuntimeState,
     model: Arc<dyn Model>,
     request: RuntimeRequest,
+    tenant: &str,
 ) -> Result<EventStream, HttpError> {
     let mut context = request.context;
     if context.thread_id.is_empty() {
@@ -84,10 +96,8 @@ async fn start(
     let run = RunIds { thread_id: context.thread_id.clone(), run_id: context.run_id.clone() };
     let mut specs: Vec<_> = request.tools.into_iter().map(Arc::new).collect();
     specs.sort_by(|a, b| a.name.cmp(&b.name));
-    // The request does not name the company.
-    let tenant = context.user_id.clone();
-    let model: Arc<dyn Model> = Arc::new(TenantModel::new(model, &tenant));
-    let caller = (tenant.as_str(), context.trace.clone());
+    let model: Arc<dyn Model> = Arc::new(TenantModel::new(model, tenant));
+    let caller = (tenant, context.trace.clone());
     let tools = tools::tool_registry(runtime, request.mcp_server_url.as_ref(), &specs, caller)?;
     let request = ModelRequest {
         prompt: Arc::new(prompt(request.system_prompt, request.messages)),
@@ -139,4 +149,24 @@ pub(super) fn describe(_: &mut Schemas) -> Operation {
         .run_responses()
         .body(body)
         .problems(&[Code::UnknownProvider])
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn users_of_a_company_are_one_tenant() {
+        let of = |company: Option<&'static str>, user: &str| {
+            let headers = company.map(|company| (COMPANY_HEADER, HeaderValue::from_static(company)));
+            tenant(&headers.into_iter().collect(), &user.into()).to_owned()
+        };
+        assert_eq!(of(Some("acme"), "ada"), of(Some("acme"), "bob"));
+        assert_ne!(of(Some("acme"), "ada"), of(Some("other"), "ada"));
+        for unnamed in [None, Some("")] {
+            assert_eq!(of(unnamed, "ada"), "ada");
+        }
+    }
 }

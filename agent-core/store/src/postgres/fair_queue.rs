@@ -1,6 +1,5 @@
 //! Fair distribution of the connections of a pool to companies, and of turns to owners.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::fault::{PostgresError, PostgresErrorKind};
+use crate::company_turns::{CompanyTurns, Waiting};
 
 /// Maximum number of operations of one company that wait for a connection.
 const MAX_WAITING_PER_COMPANY: usize = 1024;
@@ -20,23 +20,19 @@ pub(super) struct FairQueue {
 
 struct QueueState {
     free: usize,
-    /// Maximum number of permits of one company.
-    share: usize,
-    companies: HashMap<String, CompanyState>,
-    /// Companies with waiting operations, next one first.
-    turns: VecDeque<String>,
-}
-
-#[derive(Default)]
-struct CompanyState {
-    active: usize,
-    waiting: VecDeque<oneshot::Sender<Permit>>,
+    turns: CompanyTurns<oneshot::Sender<Permit>>,
 }
 
 /// A permit to use one connection, returned when dropped.
 pub(super) struct Permit {
     state: Arc<Mutex<QueueState>>,
-    company: String,
+    company: Arc<str>,
+}
+
+impl Waiting for oneshot::Sender<Permit> {
+    fn is_caller_waiting(&self) -> bool {
+        !self.is_closed()
+    }
 }
 
 impl FairQueue {
@@ -47,14 +43,14 @@ impl FairQueue {
 
     /// Creates a queue of `permits` permits, of which one company gets `share` at most. There is at least one of each.
     pub(super) fn with_share(permits: usize, share: usize) -> Self {
-        let (free, share) = (permits.max(1), share.max(1));
-        let state = QueueState { free, share, companies: HashMap::new(), turns: VecDeque::new() };
+        let state =
+            QueueState { free: permits.max(1), turns: CompanyTurns::new(share, MAX_WAITING_PER_COMPANY) };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
     /// Returns true if a company holds permits or waits for one.
     pub(super) fn is_used_by(&self, company: &str) -> bool {
-        lock(&self.state).companies.contains_key(company)
+        lock(&self.state).turns.is_used_by(company)
     }
 
     /// Waits for a permit for at most `limit`.
@@ -62,20 +58,15 @@ impl FairQueue {
         let busy = || PostgresError::from_kind(PostgresErrorKind::Busy);
         let granted = {
             let mut state = lock(&self.state);
-            let (free, share) = (state.free, state.share);
-            let entry = state.companies.entry(company.to_owned()).or_default();
-            if free > 0 && entry.active < share && entry.waiting.is_empty() {
-                entry.active += 1;
+            if state.free > 0
+                && let Some(company) = state.turns.start(company)
+            {
                 state.free -= 1;
-                return Ok(Permit { state: self.state.clone(), company: company.to_owned() });
-            }
-            if entry.waiting.len() >= MAX_WAITING_PER_COMPANY {
-                return Err(busy());
+                return Ok(Permit { state: self.state.clone(), company });
             }
             let (grant, granted) = oneshot::channel();
-            entry.waiting.push_back(grant);
-            if entry.waiting.len() == 1 {
-                state.turns.push_back(company.to_owned());
+            if !state.turns.push(company, grant) {
+                return Err(busy());
             }
             granted
         };
@@ -90,12 +81,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
         state.free += 1;
-        if let Some(entry) = state.companies.get_mut(&self.company) {
-            entry.active -= 1;
-            if entry.active == 0 && entry.waiting.is_empty() {
-                state.companies.remove(&self.company);
-            }
-        }
+        state.turns.finish(&self.company);
         let grants = state.grants(&self.state);
         drop(state);
         for (waiting, permit) in grants {
@@ -109,29 +95,11 @@ impl QueueState {
     /// Takes the waiting operations that can be granted a permit, in turn.
     fn grants(&mut self, shared: &Arc<Mutex<Self>>) -> Vec<(oneshot::Sender<Permit>, Permit)> {
         let mut grants = Vec::new();
-        let mut skipped = 0;
-        while self.free > 0 && skipped < self.turns.len() {
-            let Some(company) = self.turns.pop_front() else { break };
-            let Some(entry) = self.companies.get_mut(&company) else { continue };
-            if entry.active >= self.share {
-                self.turns.push_back(company);
-                skipped += 1;
-                continue;
-            }
-            skipped = 0;
-            let next = std::iter::from_fn(|| entry.waiting.pop_front()).find(|waiting| !waiting.is_closed());
-            let Some(next) = next else {
-                if entry.active == 0 {
-                    self.companies.remove(&company);
-                }
-                continue;
-            };
-            entry.active += 1;
+        while self.free > 0
+            && let Some((company, waiting)) = self.turns.take_next()
+        {
             self.free -= 1;
-            if !entry.waiting.is_empty() {
-                self.turns.push_back(company.clone());
-            }
-            grants.push((next, Permit { state: shared.clone(), company }));
+            grants.push((waiting, Permit { state: shared.clone(), company }));
         }
         grants
     }
@@ -170,9 +138,9 @@ mod tests {
         assert!((&mut second).now_or_never().is_none(), "all permits are taken");
         drop(held.pop());
         let turns = [(&mut waiting[0]).now_or_never().is_some(), (&mut second).now_or_never().is_some()];
-        assert_eq!(turns, [true, false], "the first in turn is the company that waited first");
+        assert_eq!(turns, [false, true], "a company that had its share is behind the others");
         drop(held.pop());
-        assert!((&mut second).now_or_never().is_some(), "the next one is another company");
+        assert!((&mut waiting[0]).now_or_never().is_some(), "companies take turns");
         drop((held, other, waiting, second));
         for _ in 0..3 {
             std::mem::forget(acquire(&queue, "large").await);
@@ -205,8 +173,7 @@ mod tests {
         drop(held);
         drop(next.now_or_never().expect("the permit goes to the caller that still waits"));
         drop(acquire(&queue, "a").await);
-        assert!(lock(&queue.state).companies.is_empty(), "idle companies are forgotten");
-        assert!(lock(&queue.state).turns.is_empty());
+        assert!(lock(&queue.state).turns.is_empty(), "idle companies are forgotten");
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,12 +15,12 @@ use tokio::task::AbortHandle;
 use super::fair_queue::{FairQueue, Permit};
 use super::fault::{OperationError, PostgresErrorKind};
 use super::lock_wait::LockQueues;
-use super::owner::{owner_of_collection, owner_of_keys};
 use super::records::{ChangeTracker, CommitQueue, Committer, Poller, rows};
 use super::schema;
 use super::session::{Session, SessionPool};
 use super::{PostgresOpenError, PostgresOptions};
 use crate::activity::{Activity, ActivityCounters};
+use crate::owner::{owner_of_collection, owner_of_keys};
 use crate::read_cache::{PageKey, ReadCache};
 
 /// [`Records`] in the schema `app` of a PostgreSQL database. See the [module documentation](super) for its guarantees.

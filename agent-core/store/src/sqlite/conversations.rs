@@ -15,43 +15,21 @@ use agent_platform::conversation::{
 use async_trait::async_trait;
 use jiff::Timestamp;
 
+use self::access::platform;
 use self::rows::{ConversationTables, TableError};
-use self::write::ConversationWrite;
 use super::SqliteStore;
-use crate::conversation_row::{FIRST_DUE, RowError, with_stored_events};
+use crate::conversation_row::{FIRST_DUE, with_stored_events};
 
+mod access;
 mod context_rows;
 pub(super) mod feedback_rows;
 pub(super) mod log_rows;
 pub(super) mod rows;
 mod run_rows;
 mod runs;
-mod write;
 
 /// Maximum number of runs that one commit interrupts.
 const REAP_BATCH_RUNS: usize = 10;
-
-impl SqliteStore {
-    async fn write_conversations<T: Send + 'static>(
-        &self,
-        bytes: usize,
-        work: impl Fn(&ConversationTables<'_>) -> Result<T, TableError> + Send + 'static,
-    ) -> Result<T, ConversationError> {
-        self.writers.commit(ConversationWrite { bytes, work }).await?
-    }
-
-    async fn read_conversations<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&ConversationTables<'_>) -> Result<T, TableError> + Send + 'static,
-    ) -> Result<T, ConversationError> {
-        let read = self.readers.read(move |rows| match work(&ConversationTables(rows.0)) {
-            Ok(found) => Ok(Ok(found)),
-            Err(RowError::Rejected(error)) => Ok(Err(error)),
-            Err(RowError::Failed(error)) => Err(error),
-        });
-        read.await?
-    }
-}
 
 /// Returns the approximate size of new nodes.
 fn node_bytes(nodes: &[NewNode]) -> usize {
@@ -86,8 +64,9 @@ impl SqliteStore {
         let mut processed = 0;
         while processed < ids.len() {
             let (owner, rest, filter) = (owner.clone(), ids[processed..].to_vec(), filter.clone());
-            let write =
-                self.write_conversations(0, move |tables| runs::delete_batch(tables, &owner, &rest, &filter));
+            let write = self.write_tables(owner.company.clone(), 0, move |tables| {
+                runs::delete_batch(tables, &owner, &rest, &filter)
+            });
             let batch = write.await?;
             processed += batch.0;
             deleted.add_batch(batch.1);
@@ -104,12 +83,15 @@ impl Conversations for SqliteStore {
 
     async fn thread(&self, key: &ThreadKey) -> Result<Option<Thread>, ConversationError> {
         let key = key.clone();
-        self.read_conversations(move |tables| Ok(tables.thread(&key)?.map(|(_, thread)| thread))).await
+        self.read_tables(key.company.clone(), move |tables| {
+            Ok(tables.thread(&key)?.map(|(_, thread)| thread))
+        })
+        .await
     }
 
     async fn links(&self, key: &ThreadKey) -> Result<Option<ThreadLinks>, ConversationError> {
         let key = key.clone();
-        let read = self.read_conversations(move |tables| {
+        let read = self.read_tables(key.company.clone(), move |tables| {
             let Some((n, thread)) = tables.thread(&key)? else { return Ok(None) };
             Ok(Some(ThreadLinks { thread, links: tables.links(n)? }))
         });
@@ -118,12 +100,12 @@ impl Conversations for SqliteStore {
 
     async fn path(&self, key: &ThreadKey) -> Result<Option<ThreadPath>, ConversationError> {
         let key = key.clone();
-        self.read_conversations(move |tables| tables.path(&key)).await
+        self.read_tables(key.company.clone(), move |tables| tables.path(&key)).await
     }
 
     async fn nodes(&self, key: &ThreadKey, query: &NodeQuery) -> Result<Option<NodePage>, ConversationError> {
         let (key, query) = (key.clone(), query.clone());
-        let read = self.read_conversations(move |tables| {
+        let read = self.read_tables(key.company.clone(), move |tables| {
             let Some((n, thread)) = tables.thread(&key)? else { return Ok(None) };
             let selected = select_nodes(&thread, &tables.links(n)?, &query)?;
             let nodes = tables.nodes(n, &selected.seqs)?;
@@ -134,7 +116,7 @@ impl Conversations for SqliteStore {
 
     async fn contents(&self, key: &ThreadKey, seqs: &[u32]) -> Result<Vec<NodeContent>, ConversationError> {
         let (key, seqs) = (key.clone(), seqs.to_vec());
-        let read = self.read_conversations(move |tables| match tables.thread_number(&key)? {
+        let read = self.read_tables(key.company.clone(), move |tables| match tables.thread_number(&key)? {
             Some(n) => tables.contents(n, &seqs),
             None => Ok(Vec::new()),
         });
@@ -148,7 +130,7 @@ impl Conversations for SqliteStore {
         turns: &[RunId],
     ) -> Result<Vec<TurnContext>, ConversationError> {
         let (key, turns) = (key.clone(), turns.to_vec());
-        let read = self.read_conversations(move |tables| match tables.thread_number(&key)? {
+        let read = self.read_tables(key.company.clone(), move |tables| match tables.thread_number(&key)? {
             Some(n) => tables.contexts(n, from, &turns),
             None => Ok(Vec::new()),
         });
@@ -165,14 +147,16 @@ impl Conversations for SqliteStore {
         let after = ThreadCursor::parse(cursor)?;
         let limit = limit.clamp(1, MAX_PAGE_THREADS);
         let (owner, filter) = (owner.clone(), filter.clone());
-        let read = self.read_conversations(move |tables| tables.threads(&owner, &filter, &after, limit + 1));
+        let read = self.read_tables(owner.company.clone(), move |tables| {
+            tables.threads(&owner, &filter, &after, limit + 1)
+        });
         Ok(ThreadPage::from_overfetch(read.await?, limit))
     }
 
     async fn create(&self, create: CreateThread) -> Result<Thread, ConversationError> {
         create.key.check()?;
         let bytes = node_bytes(&create.nodes);
-        let write = self.write_conversations(bytes, move |tables| {
+        let write = self.write_tables(create.key.company.clone(), bytes, move |tables| {
             Ok(insert_thread(tables, &create.key, |count| commit::create(create.clone(), count))?.1)
         });
         write.await
@@ -185,7 +169,7 @@ impl Conversations for SqliteStore {
         _now: Timestamp,
     ) -> Result<Thread, ConversationError> {
         let key = key.clone();
-        let write = self.write_conversations(0, move |tables| {
+        let write = self.write_tables(key.company.clone(), 0, move |tables| {
             let (n, thread) = tables.thread(&key)?.ok_or(ConversationError::ThreadNotFound)?;
             let links = match patch.head {
                 Some(_) => tables.links(n)?,
@@ -205,7 +189,7 @@ impl Conversations for SqliteStore {
         now: Timestamp,
     ) -> Result<AppendedNodes, ConversationError> {
         let key = key.clone();
-        let write = self.write_conversations(node_bytes(&nodes), move |tables| {
+        let write = self.write_tables(key.company.clone(), node_bytes(&nodes), move |tables| {
             let (n, thread) = tables.thread(&key)?.ok_or(ConversationError::ThreadNotFound)?;
             let known = tables.known(n, &nodes, None)?;
             let (thread, nodes) = commit::append(thread, known.clone(), nodes.clone(), now)?;
@@ -217,7 +201,7 @@ impl Conversations for SqliteStore {
     }
 
     async fn fork(&self, fork: ForkThread) -> Result<Thread, ConversationError> {
-        let write = self.write_conversations(0, move |tables| {
+        let write = self.write_tables(fork.key.company.clone(), 0, move |tables| {
             let (n, source) = tables.thread(&fork.key)?.ok_or(ConversationError::ThreadNotFound)?;
             let seqs = path_to_fork(&fork, &source, &tables.links(n)?)?;
             let path = tables.nodes(n, &seqs)?;
@@ -246,7 +230,7 @@ impl Conversations for SqliteStore {
     ) -> Result<DeletedThreads, ConversationError> {
         let (key, agent) = (owner.clone(), filter.agent.clone());
         let before = filter.before.map(Timestamp::as_millisecond);
-        let read = self.read_conversations(move |tables| {
+        let read = self.read_tables(owner.company.clone(), move |tables| {
             tables.thread_ids(&key, agent.as_deref(), before, MAX_DELETED_THREADS + 1)
         });
         let mut ids: Vec<ThreadId> = read.await?.into_iter().map(ThreadId::from).collect();
@@ -257,34 +241,36 @@ impl Conversations for SqliteStore {
 
     async fn scan_threads(&self, cursor: Option<&str>) -> Result<ThreadScan, ConversationError> {
         let after = cursor.map(parse_number_cursor).transpose()?.unwrap_or(i64::MIN);
-        let read = self.read_conversations(move |tables| tables.scan_threads(after, MAX_SCANNED_THREADS + 1));
+        let read =
+            self.read_tables(platform(), move |tables| tables.scan_threads(after, MAX_SCANNED_THREADS + 1));
         Ok(ThreadScan::from_overfetch(read.await?))
     }
 
     async fn erase_node(&self, key: &ThreadKey, node: &NodeId) -> Result<Thread, ConversationError> {
         let (key, node) = (key.clone(), node.clone());
-        self.write_conversations(0, move |tables| runs::erase_node(tables, &key, &node)).await
+        self.write_tables(key.company.clone(), 0, move |tables| runs::erase_node(tables, &key, &node)).await
     }
 
     async fn queue_run(&self, queue: QueueRun) -> Result<Option<Run>, ConversationError> {
-        self.write_conversations(0, move |tables| runs::queue_run(tables, &queue)).await
+        self.write_tables(queue.key.company.clone(), 0, move |tables| runs::queue_run(tables, &queue)).await
     }
 
     async fn begin_run(&self, begin: BeginRun) -> Result<BegunRun, ConversationError> {
         let bytes = node_bytes(&begin.nodes);
-        self.write_conversations(bytes, move |tables| runs::begin_run(tables, &begin)).await
+        self.write_tables(begin.key.company.clone(), bytes, move |tables| runs::begin_run(tables, &begin))
+            .await
     }
 
     async fn end_run(&self, end: EndRun) -> Result<EndedRun, ConversationError> {
         let log_bytes: usize = end.log.chunks.iter().map(|chunk| chunk.body.len()).sum();
         let context_bytes = end.context.as_ref().map_or(0, |sent| sent.text.len());
         let bytes = node_bytes(&end.nodes) + log_bytes + context_bytes;
-        self.write_conversations(bytes, move |tables| runs::end_run(tables, &end)).await
+        self.write_tables(end.owner.company.clone(), bytes, move |tables| runs::end_run(tables, &end)).await
     }
 
     async fn run(&self, owner: &ThreadOwner, id: &RunId) -> Result<Option<Run>, ConversationError> {
         let (owner, id) = (owner.clone(), id.clone());
-        self.read_conversations(move |tables| tables.run_for_client(&owner, &id)).await
+        self.read_tables(owner.company.clone(), move |tables| tables.run_for_client(&owner, &id)).await
     }
 
     async fn runs(
@@ -297,12 +283,17 @@ impl Conversations for SqliteStore {
         let before = cursor.map(parse_number_cursor).transpose()?.unwrap_or(i64::MAX);
         let limit = limit.clamp(1, MAX_PAGE_THREADS);
         let (owner, filter) = (owner.clone(), filter.clone());
-        let read = self.read_conversations(move |tables| tables.runs(&owner, &filter, before, limit + 1));
+        let read = self.read_tables(owner.company.clone(), move |tables| {
+            tables.runs(&owner, &filter, before, limit + 1)
+        });
         Ok(RunPage::from_overfetch(read.await?, limit))
     }
 
     async fn change_run(&self, change: ChangeRun) -> Result<ChangedRun, ConversationError> {
-        self.write_conversations(0, move |tables| runs::change_run(tables, &change)).await
+        self.write_tables(change.run.owner.company.clone(), 0, move |tables| {
+            runs::change_run(tables, &change)
+        })
+        .await
     }
 
     async fn waiting_runs(
@@ -312,19 +303,21 @@ impl Conversations for SqliteStore {
     ) -> Result<WaitingRuns, ConversationError> {
         let (company, before) = (company.clone(), WaitingRuns::position(cursor)?.unwrap_or(i64::MAX));
         let limit = MAX_PAGE_THREADS + 1;
-        let read = self.read_conversations(move |tables| tables.waiting_runs(&company, before, limit));
+        let read =
+            self.read_tables(company.clone(), move |tables| tables.waiting_runs(&company, before, limit));
         Ok(WaitingRuns::from_overfetch(read.await?))
     }
 
     async fn due_runs(&self, now: Timestamp, cursor: Option<&str>) -> Result<DueRuns, ConversationError> {
         let after = DueRuns::position(cursor)?.unwrap_or(FIRST_DUE);
-        let read = self.read_conversations(move |tables| tables.due_runs(now, after, MAX_REAPED_RUNS + 1));
+        let read =
+            self.read_tables(platform(), move |tables| tables.due_runs(now, after, MAX_REAPED_RUNS + 1));
         Ok(DueRuns::from_overfetch(read.await?))
     }
 
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError> {
         let lease = lease.clone();
-        self.write_conversations(0, move |tables| tables.put_lease(&lease, true)).await
+        self.write_tables(platform(), 0, move |tables| tables.put_lease(&lease, true)).await
     }
 
     async fn interrupt_expired(
@@ -334,9 +327,14 @@ impl Conversations for SqliteStore {
         clock: RunClock,
     ) -> Result<Option<Run>, ConversationError> {
         let (key, run) = (owner.clone(), id.clone());
-        if self.read_conversations(move |tables| runs::is_lost(tables, &key, &run, clock)).await? {
+        if self
+            .read_tables(owner.company.clone(), move |tables| runs::is_lost(tables, &key, &run, clock))
+            .await?
+        {
             let (key, run) = (owner.clone(), id.clone());
-            let write = self.write_conversations(0, move |tables| runs::interrupt(tables, &key, &run, clock));
+            let write = self.write_tables(owner.company.clone(), 0, move |tables| {
+                runs::interrupt(tables, &key, &run, clock)
+            });
             write.await?;
         }
         self.run(owner, id).await
@@ -344,11 +342,12 @@ impl Conversations for SqliteStore {
 
     async fn reap(&self, clock: RunClock) -> Result<usize, ConversationError> {
         let lost_runs =
-            self.read_conversations(move |tables| tables.lost_runs(clock.now, MAX_REAPED_RUNS)).await?;
+            self.read_tables(platform(), move |tables| tables.lost_runs(clock.now, MAX_REAPED_RUNS)).await?;
         let (mut processed, mut reaped, mut error) = (0, 0, None);
         while processed < lost_runs.len() {
             let runs: Vec<RunKey> = lost_runs[processed..].iter().take(REAP_BATCH_RUNS).cloned().collect();
-            let write = self.write_conversations(0, move |tables| runs::reap_batch(tables, &runs, clock));
+            let write =
+                self.write_tables(platform(), 0, move |tables| runs::reap_batch(tables, &runs, clock));
             let batch = write.await?;
             processed += batch.done;
             reaped += batch.reaped;
@@ -367,7 +366,8 @@ impl Conversations for SqliteStore {
         }
         let process = process.to_owned();
         let bytes = chunks.iter().map(|chunk| chunk.chunk.body.len()).sum();
-        self.write_conversations(bytes, move |tables| runs::append_events(tables, &process, &chunks)).await
+        self.write_tables(platform(), bytes, move |tables| runs::append_events(tables, &process, &chunks))
+            .await
     }
 
     async fn events(
@@ -377,7 +377,7 @@ impl Conversations for SqliteStore {
         from: u64,
     ) -> Result<Option<LogPage>, ConversationError> {
         let (owner, id) = (owner.clone(), id.clone());
-        let read = self.read_conversations(move |tables| {
+        let read = self.read_tables(owner.company.clone(), move |tables| {
             let Some((n, _, stored)) = tables.run(&owner, &id)? else { return Ok(None) };
             let run = with_stored_events(stored.run, tables.last_event(n)?);
             Ok(Some(LogPage { run, chunks: tables.log_page(n, from)? }))
@@ -391,7 +391,7 @@ impl Conversations for SqliteStore {
         id: &RunId,
     ) -> Result<Option<Vec<u8>>, ConversationError> {
         let (owner, id) = (owner.clone(), id.clone());
-        let read = self.read_conversations(move |tables| match tables.run(&owner, &id)? {
+        let read = self.read_tables(owner.company.clone(), move |tables| match tables.run(&owner, &id)? {
             Some((n, ..)) => tables.inputs(n),
             None => Ok(None),
         });
@@ -405,7 +405,10 @@ impl Conversations for SqliteStore {
         until: Timestamp,
     ) -> Result<Option<Run>, ConversationError> {
         let run = run.clone();
-        self.write_conversations(0, move |tables| runs::signal(tables, &run, signal, until)).await
+        self.write_tables(run.owner.company.clone(), 0, move |tables| {
+            runs::signal(tables, &run, signal, until)
+        })
+        .await
     }
 
     async fn take_signals(
@@ -414,7 +417,7 @@ impl Conversations for SqliteStore {
         now: Timestamp,
     ) -> Result<Vec<(RunKey, RunSignal)>, ConversationError> {
         let name = process.to_owned();
-        let found = self.read_conversations(move |tables| tables.signals(&name)).await?;
+        let found = self.read_tables(platform(), move |tables| tables.signals(&name)).await?;
         let is_kept = |signal: Option<RunSignal>| signal.is_some_and(|signal| !signal.is_delivered_once());
         let is_over = |until_ms: i64| until_ms <= now.as_millisecond();
         // Most calls find nothing to delete, and write nothing.
@@ -422,7 +425,7 @@ impl Conversations for SqliteStore {
             true => found,
             false => {
                 let process = process.to_owned();
-                let write = self.write_conversations(0, move |tables| {
+                let write = self.write_tables(platform(), 0, move |tables| {
                     let found = tables.signals(&process)?;
                     tables.delete_taken_signals(&process, now)?;
                     Ok(found)
@@ -436,11 +439,11 @@ impl Conversations for SqliteStore {
 
     async fn trim_logs(&self, now: Timestamp) -> Result<usize, ConversationError> {
         let oversized_logs =
-            self.read_conversations(move |tables| tables.runs_to_trim(now, MAX_TRIMMED_LOGS)).await?;
+            self.read_tables(platform(), move |tables| tables.runs_to_trim(now, MAX_TRIMMED_LOGS)).await?;
         let (mut processed, mut trimmed) = (0, 0);
         while processed < oversized_logs.len() {
             let runs = oversized_logs[processed..].to_vec();
-            let write = self.write_conversations(0, move |tables| runs::trim_batch(tables, &runs, now));
+            let write = self.write_tables(platform(), 0, move |tables| runs::trim_batch(tables, &runs, now));
             let batch = write.await?;
             processed += batch.0;
             trimmed += batch.1;
@@ -455,7 +458,7 @@ impl Conversations for SqliteStore {
         feedback: Option<Feedback>,
     ) -> Result<(), ConversationError> {
         let (key, node) = (key.clone(), node.clone());
-        let write = self.write_conversations(0, move |tables| {
+        let write = self.write_tables(key.company.clone(), 0, move |tables| {
             feedback_rows::set_feedback(tables, &key, &node, feedback.clone())
         });
         write.await
@@ -471,8 +474,9 @@ impl Conversations for SqliteStore {
         let after = FeedbackCursor::parse(cursor)?;
         let limit = limit.clamp(1, MAX_PAGE_THREADS);
         let (company, agent) = (company.clone(), agent.clone());
-        let read =
-            self.read_conversations(move |tables| tables.agent_feedback(&company, &agent, &after, limit + 1));
+        let read = self.read_tables(company.clone(), move |tables| {
+            tables.agent_feedback(&company, &agent, &after, limit + 1)
+        });
         let found = read.await?;
         Ok(FeedbackPage::from_overfetch(found, limit))
     }
@@ -487,8 +491,9 @@ impl Conversations for SqliteStore {
         let after = VisitorThreadCursor::parse(cursor)?;
         let limit = limit.clamp(1, MAX_PAGE_THREADS);
         let (company, agent) = (company.clone(), agent.clone());
-        let read = self
-            .read_conversations(move |tables| tables.visitor_threads(&company, &agent, &after, limit + 1));
+        let read = self.read_tables(company.clone(), move |tables| {
+            tables.visitor_threads(&company, &agent, &after, limit + 1)
+        });
         let found = read.await?;
         Ok(ThreadPage::of_visitors(found, limit))
     }

@@ -28,6 +28,8 @@ pub enum SqliteErrorKind {
     Damaged,
     /// The file is not a database.
     NotADatabase,
+    /// Too many operations of the company wait.
+    Busy,
     /// The store is closed, or one of its threads has ended.
     Closed,
     /// Any other error, given by the source.
@@ -43,6 +45,10 @@ impl SqliteError {
     pub(super) fn closed() -> Self {
         Self { kind: SqliteErrorKind::Closed, source: None }
     }
+
+    pub(super) fn busy() -> Self {
+        Self { kind: SqliteErrorKind::Busy, source: None }
+    }
 }
 
 impl fmt::Display for SqliteError {
@@ -53,6 +59,7 @@ impl fmt::Display for SqliteError {
             SqliteErrorKind::ReadOnly => "the database cannot be written",
             SqliteErrorKind::Damaged => "the database is corrupt",
             SqliteErrorKind::NotADatabase => "the file is not a database",
+            SqliteErrorKind::Busy => "too many operations of the company wait",
             SqliteErrorKind::Closed => "the store is closed, or one of its threads has ended",
             SqliteErrorKind::Failed => "the database reported an error",
         })

@@ -1,6 +1,6 @@
 //! Job store: each operation is one statement of a reader thread, or one operation of the writer thread.
 
-use agent_core::ids::JobId;
+use agent_core::ids::{CompanyId, JobId};
 use agent_jobs::job::{
     ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobOrder, JobPage, JobScope, JobStore,
     MAX_JOBS_PER_PAGE, Step, StepOutcome,
@@ -72,6 +72,12 @@ where
     }
 }
 
+/// Returns the company that takes turns with others for operations on jobs of a scope; none for those of the process that
+/// delivers jobs.
+fn owner_of_scope(scope: &JobScope) -> CompanyId {
+    scope.company.clone().unwrap_or_else(|| CompanyId::from(""))
+}
+
 impl SqliteStore {
     async fn commit_steps(
         &self,
@@ -80,13 +86,15 @@ impl SqliteStore {
         now: Timestamp,
     ) -> Result<Vec<StepOutcome>, StoreError> {
         let ids: Vec<JobId> = steps.iter().map(|(id, _)| id.clone()).collect();
+        let company = owner_of_scope(&scope);
         let work = move |rows: &JobTable<'_>| {
             if !steps.iter().all(|(_, step)| ends_delivery(step)) {
                 schema::check_not_newer(rows.connection)?;
             }
             steps.iter().map(|(id, step)| rows.step(&scope, id, step.clone(), now)).collect()
         };
-        let outcomes: Vec<_> = self.writers.commit(NotifyingJobWrite(JobWrite { bytes: 0, work })).await?;
+        let write = NotifyingJobWrite(JobWrite { bytes: 0, work });
+        let outcomes: Vec<_> = self.writers.commit(&company, write).await?;
         self.unreadable.record_outcomes(ids.iter().zip(&outcomes));
         Ok(outcomes)
     }
@@ -98,13 +106,15 @@ impl JobStore for SqliteStore {
         // Serialized here rather than on the writer thread, which all writers share.
         let jobs = jobs.into_iter().map(JobRow::new).collect::<Result<Vec<_>, _>>()?;
         let bytes = jobs.iter().map(|row| row.body.len()).sum();
+        let company = jobs.first().map(|row| row.job.payload.company_id.clone());
+        let company = company.unwrap_or_else(|| CompanyId::from(""));
         let work = move |rows: &JobTable<'_>| jobs.iter().map(|row| rows.insert(row)).collect();
-        self.writers.commit(NotifyingJobWrite(JobWrite { bytes, work })).await
+        self.writers.commit(&company, NotifyingJobWrite(JobWrite { bytes, work })).await
     }
 
     async fn insert_within_limit(&self, job: Job, max_open: u64) -> Result<InsertOutcome, StoreError> {
         let row = JobRow::new(job)?;
-        let bytes = row.body.len();
+        let (bytes, company) = (row.body.len(), row.job.payload.company_id.clone());
         let work = move |rows: &JobTable<'_>| {
             if let Some(existing) = rows.find_existing(&row)? {
                 return Ok(existing);
@@ -115,7 +125,7 @@ impl JobStore for SqliteStore {
             }
             rows.insert_new(&row)
         };
-        self.writers.commit(NotifyingJobWrite(JobWrite { bytes, work })).await
+        self.writers.commit(&company, NotifyingJobWrite(JobWrite { bytes, work })).await
     }
 
     async fn check_writable(&self) -> Result<(), StoreError> {
@@ -123,8 +133,8 @@ impl JobStore for SqliteStore {
     }
 
     async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
-        let (scope, id) = (scope.clone(), id.to_owned());
-        let found = self.readers.read(move |rows| JobTable::new(rows.0).get(&scope, &id)).await;
+        let (company, scope, id) = (owner_of_scope(scope), scope.clone(), id.to_owned());
+        let found = self.readers.read(&company, move |rows| JobTable::new(rows.0).get(&scope, &id)).await;
         found.inspect_err(|error| self.unreadable.record_error(error))
     }
 
@@ -135,20 +145,20 @@ impl JobStore for SqliteStore {
         after: Option<&JobId>,
         limit: usize,
     ) -> Result<JobPage, StoreError> {
-        let (filter, after) = (filter.clone(), after.cloned());
+        let (company, filter, after) = (owner_of_scope(&filter.scope), filter.clone(), after.cloned());
         let limit = limit.clamp(1, MAX_JOBS_PER_PAGE);
         let read = move |connection: &Connection| {
             JobQuery::from_filter(&filter).list(connection, order, after.as_deref(), limit + 1)
         };
-        let found = self.readers.read(move |rows| read(rows.0)).await?;
+        let found = self.readers.read(&company, move |rows| read(rows.0)).await?;
         let page = job_page(found.into_iter(), limit);
         page.unreadable.iter().for_each(|id| self.unreadable.record(id));
         Ok(page)
     }
 
     async fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
-        let filter = filter.clone();
-        self.readers.read(move |rows| JobQuery::from_filter(&filter).count(rows.0)).await
+        let (company, filter) = (owner_of_scope(&filter.scope), filter.clone());
+        self.readers.read(&company, move |rows| JobQuery::from_filter(&filter).count(rows.0)).await
     }
 
     async fn apply_step(
@@ -173,24 +183,25 @@ impl JobStore for SqliteStore {
 
     async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {
         let work = move |rows: &JobTable<'_>| rows.claim(claim.clone());
-        let claimed = self.writers.commit(JobWrite { bytes: 0, work }).await?;
+        let claimed = self.writers.commit("", JobWrite { bytes: 0, work }).await?;
         claimed.unreadable.iter().for_each(|id| self.unreadable.record(id));
         Ok(claimed.jobs)
     }
 
     async fn next_run_at(&self) -> Result<Option<Timestamp>, StoreError> {
-        let earliest = self.readers.read(|rows| JobTable::new(rows.0).earliest()).await?;
+        let earliest = self.readers.read("", |rows| JobTable::new(rows.0).earliest()).await?;
         Ok(earliest.map(from_millis))
     }
 
     async fn count_by_state(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
-        let counts = self.readers.read(move |rows| JobTable::new(rows.0).counts(floor_millis(now))).await?;
+        let counts =
+            self.readers.read("", move |rows| JobTable::new(rows.0).counts(floor_millis(now))).await?;
         Ok(JobCounts { unreadable: self.unreadable.count(), ..counts })
     }
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let work = move |rows: &JobTable<'_>| rows.purge(ceil_millis(ended_before), limit);
-        self.writers.commit(JobWrite { bytes: 0, work }).await
+        self.writers.commit("", JobWrite { bytes: 0, work }).await
     }
 
     fn notifications(&self) -> BoxStream<'static, ()> {

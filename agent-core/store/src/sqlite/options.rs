@@ -14,11 +14,8 @@ use super::SpinOptions;
 pub struct SqliteOptions {
     /// Approximate size of the read cache in bytes; 0 disables it. Default: 32 MiB.
     pub cache_bytes: usize,
-    /// Number of reader threads, at least one. Default: 4.
+    /// Number of reader threads, at least one. One company's reads use three quarters of them at most. Default: 4.
     pub readers: usize,
-    /// Capacity of the commit queue and of the read queue, at least one. Callers wait while a queue is full.
-    /// Default: 1,024.
-    pub queue: usize,
     /// Timeout of waiting for another process's lock. Default: 5 seconds.
     pub busy_timeout: Duration,
     /// Maximum size of one value as JSON text, in bytes. Default: [`MAX_VALUE_BYTES`].
@@ -37,7 +34,6 @@ impl Default for SqliteOptions {
         Self {
             cache_bytes: 32 << 20,
             readers: 4,
-            queue: 1024,
             busy_timeout: Duration::from_secs(5),
             max_value_bytes: MAX_VALUE_BYTES,
             max_file_bytes: None,
@@ -52,7 +48,6 @@ impl fmt::Debug for SqliteOptions {
         f.debug_struct("SqliteOptions")
             .field("cache_bytes", &self.cache_bytes)
             .field("readers", &self.readers)
-            .field("queue", &self.queue)
             .field("busy_timeout", &self.busy_timeout)
             .field("max_value_bytes", &self.max_value_bytes)
             .field("max_file_bytes", &self.max_file_bytes)

@@ -7,8 +7,10 @@ use std::pin::Pin;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use async_channel::Receiver;
 use futures_channel::oneshot;
+
+use super::turn_queue::TurnReceiver;
+use crate::company_turns::Waiting;
 
 /// Number of times a reader thread polls the empty queue, yielding in between, before it blocks: some tens of
 /// microseconds. Reads often follow one another, such as of a role and then of its documents.
@@ -44,7 +46,7 @@ impl Default for SpinOptions {
 
 impl SpinOptions {
     /// Creates the receiving end of a reader thread's queue.
-    pub(super) fn receiver<T>(self, queue: Receiver<T>) -> SpinReceiver<T> {
+    pub(super) fn receiver<T>(self, queue: TurnReceiver<T>) -> SpinReceiver<T> {
         SpinReceiver { queue, polls: self.readers, last_wait: Duration::MAX }
     }
 
@@ -70,30 +72,30 @@ impl SpinOptions {
 
 /// Receiving end of a reader thread's queue.
 pub(super) struct SpinReceiver<T> {
-    queue: Receiver<T>,
+    queue: TurnReceiver<T>,
     /// True if the thread may poll.
     polls: bool,
     /// Duration of the last wait.
     last_wait: Duration,
 }
 
-impl<T> SpinReceiver<T> {
-    /// Returns the next item; `None` once the queue is closed and empty.
+impl<T: Waiting> SpinReceiver<T> {
+    /// Returns the next item; `None` once the queue is closed and no item can be taken.
     pub(super) fn receive(&mut self) -> Option<T> {
-        if let Ok(item) = self.queue.try_recv() {
+        if let Some(item) = self.queue.try_receive() {
             self.last_wait = Duration::ZERO;
             return Some(item);
         }
         let wait_started = Instant::now();
         let found = if self.polls && self.last_wait <= READER_SPIN_TIME { self.spin() } else { None };
-        let found = found.or_else(|| self.queue.recv_blocking().ok());
+        let found = found.or_else(|| self.queue.receive());
         self.last_wait = wait_started.elapsed();
         found
     }
 
-    fn spin(&self) -> Option<T> {
+    fn spin(&mut self) -> Option<T> {
         (0..READER_ITERATIONS).find_map(|_| {
-            let item = self.queue.try_recv().ok();
+            let item = self.queue.poll();
             if item.is_none() {
                 thread::yield_now();
             }
@@ -105,6 +107,16 @@ impl<T> SpinReceiver<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sqlite::turn_queue::TurnQueue;
+
+    #[derive(Debug, PartialEq, Eq)]
+    struct Item(u32);
+
+    impl Waiting for Item {
+        fn is_caller_waiting(&self) -> bool {
+            true
+        }
+    }
 
     const OPTIONS: [SpinOptions; 2] = [
         SpinOptions { readers: true, tasks: true, writer: true },
@@ -114,13 +126,13 @@ mod tests {
     #[test]
     fn a_queue_is_emptied_before_its_end_is_reported() {
         for options in OPTIONS {
-            let (sender, queue) = async_channel::unbounded();
-            let mut receiver = options.receiver(queue);
+            let queue = TurnQueue::new(usize::MAX);
+            let mut receiver = options.receiver(queue.receiver());
             for number in 0..3 {
-                sender.try_send(number).expect("room");
-                assert_eq!(receiver.receive(), Some(number), "{options:?}");
+                queue.send("company", Item(number)).expect("it has room");
+                assert_eq!(receiver.receive(), Some(Item(number)), "{options:?}");
             }
-            sender.close();
+            queue.close();
             assert_eq!(receiver.receive(), None, "{options:?}");
         }
     }

@@ -166,7 +166,7 @@ impl UsageStore for SqliteStore {
             let row = CallRow::new(&entry)?;
             Ok((entry, row))
         });
-        self.writers.commit(BookUsage(rows.collect::<Result<_, StoreError>>()?)).await
+        self.writers.commit("", BookUsage(rows.collect::<Result<_, StoreError>>()?)).await
     }
 
     async fn usage(&self, company: &CompanyId, query: &UsageQuery) -> Result<UsagePage, StoreError> {
@@ -175,7 +175,7 @@ impl UsageStore for SqliteStore {
         let SumQuery { sql, values } =
             SumQuery::new(company, query, parameter, number, |column| format!("sum({column})"));
         let groups = query.group_by.len();
-        let read = self.readers.read(move |rows| {
+        let read = self.readers.read(company, move |rows| {
             let mut statement = rows.0.prepare_cached(&sql)?;
             let found = statement.query_map(params_from_iter(values), |row| {
                 let group = (0..groups).map(|column| row.get(column)).collect::<Result<_, _>>()?;
@@ -192,17 +192,17 @@ impl UsageStore for SqliteStore {
         run: &RunId,
         owner: Option<&RunOwner>,
     ) -> Result<RunEntries, StoreError> {
-        let (company, run, owner) = (company.clone(), run.clone(), owner.cloned());
+        let (id, run, owner) = (company.clone(), run.clone(), owner.cloned());
         let read = self
             .readers
-            .read(move |rows| read_run_entries(rows.0, (company.as_str(), run.as_str()), owner.as_ref()));
+            .read(company, move |rows| read_run_entries(rows.0, (id.as_str(), run.as_str()), owner.as_ref()));
         let entries: Result<Vec<_>, StoreError> = read.await?.iter().map(|body| parse_entry(body)).collect();
         Ok(RunEntries::from_overfetch(entries?))
     }
 
     async fn run_scopes(&self, company: &CompanyId, run: &RunId) -> Result<Vec<RunScope>, StoreError> {
-        let (company, run) = (company.clone(), run.clone());
-        let bodies = self.readers.read(move |rows| read_run_scopes(rows.0, &company, &run)).await?;
+        let (id, run) = (company.clone(), run.clone());
+        let bodies = self.readers.read(company, move |rows| read_run_scopes(rows.0, &id, &run)).await?;
         bodies.iter().map(|body| parse_entry(body).map(|entry| entry.scope)).collect()
     }
 
@@ -211,12 +211,12 @@ impl UsageStore for SqliteStore {
         company: &CompanyId,
         ids: &[String],
     ) -> Result<Vec<UsageEntry>, StoreError> {
-        let (company, ids) = (company.clone(), serde_json::to_string(ids).map_err(StoreError::unavailable)?);
-        let bodies = self.readers.read(move |rows| read_entries_by_id(rows.0, &company, &ids)).await?;
+        let (id, ids) = (company.clone(), serde_json::to_string(ids).map_err(StoreError::unavailable)?);
+        let bodies = self.readers.read(company, move |rows| read_entries_by_id(rows.0, &id, &ids)).await?;
         bodies.iter().map(|body| parse_entry(body)).collect()
     }
 
     async fn trim_usage(&self, before: Timestamp) -> Result<usize, StoreError> {
-        self.writers.commit(TrimUsage(before.as_millisecond())).await
+        self.writers.commit("", TrimUsage(before.as_millisecond())).await
     }
 }

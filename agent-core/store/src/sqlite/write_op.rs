@@ -7,6 +7,7 @@ use rusqlite::Connection;
 use super::claimed::ClaimedJobs;
 use super::fault::WriteError;
 use super::rows::RecordTable;
+use crate::company_turns::Waiting;
 use crate::slots::SlotTable;
 
 /// A write operation, applied within a transaction as a whole or not at all.
@@ -90,10 +91,7 @@ impl WriteOp for Vec<Write> {
 }
 
 /// A queued write operation and its caller, independent of the result type.
-pub(super) trait QueuedWrite: Send {
-    /// Returns true if the caller still waits for the result.
-    fn is_caller_waiting(&self) -> bool;
-
+pub(super) trait QueuedWrite: Waiting + Send {
     fn bytes(&self) -> usize;
 
     fn apply(&mut self, batch: &mut WriteBatch<'_>) -> Result<(), WriteError>;
@@ -119,11 +117,13 @@ impl<A: WriteOp> PendingWrite<A> {
     }
 }
 
-impl<A: WriteOp> QueuedWrite for PendingWrite<A> {
+impl<A: WriteOp> Waiting for PendingWrite<A> {
     fn is_caller_waiting(&self) -> bool {
         !self.answer.is_canceled()
     }
+}
 
+impl<A: WriteOp> QueuedWrite for PendingWrite<A> {
     fn bytes(&self) -> usize {
         self.op.bytes()
     }

@@ -9,7 +9,6 @@ use std::thread::{self, JoinHandle};
 use agent_core::clock::Clock;
 use agent_jobs::job::WakeSignal;
 use agent_platform::records::StoreError;
-use async_channel::{Receiver, Sender};
 use futures_channel::oneshot;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
@@ -17,9 +16,11 @@ use super::claimed::ClaimedJobs;
 use super::fault::{SqliteError, SqliteErrorKind, WriteError};
 use super::freshness::ChangeTracker;
 use super::rows::to_millis;
+use super::turn_queue::{TurnQueue, TurnReceiver};
 use super::write_op::{Changes, PendingWrite, QueuedWrite, WriteBatch, WriteOp};
 use super::{SqliteOptions, schema};
 use crate::activity::ActivityCounters;
+use crate::company_turns::Waiting;
 
 /// Maximum number of commits per transaction.
 const MAX_GROUP_COMMITS: usize = 256;
@@ -29,10 +30,10 @@ const MAX_GROUP_BYTES: usize = 8 << 20;
 /// Minimum size of a group after which the writer polls for more commits.
 const MIN_POLLED_GROUP: usize = 4;
 
-/// Bounded queue of commits, and the thread that processes it. Dropping it waits until the queue is empty and
-/// the file is closed.
+/// Queue of commits, and the thread that processes it. A transaction takes commits of all companies in turn. Dropping it
+/// waits until the queue is empty and the file is closed.
 pub(super) struct WriterHandle {
-    queue: Sender<Box<dyn QueuedWrite>>,
+    queue: TurnQueue<Box<dyn QueuedWrite>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -44,14 +45,15 @@ impl WriterHandle {
         counts: Arc<ActivityCounters>,
         signal: WakeSignal,
     ) -> io::Result<Self> {
-        let (queue, commits) = async_channel::bounded(options.queue.max(1));
+        let queue = TurnQueue::new(usize::MAX);
+        let mut commits = queue.receiver();
         let clock = Arc::clone(&options.clock);
         let (claimed, spin_iterations) = (ClaimedJobs::default(), options.spin.writer_iterations());
         let mut writer = Writer { connection, clock, freshness, claimed, counts, signal };
         let thread = thread::Builder::new().name("store-writer".to_owned()).spawn(move || {
             let mut usual = 1;
-            while let Ok(first) = commits.recv_blocking() {
-                let group = collect_group(first, &commits, usual, spin_iterations);
+            while let Some(first) = commits.receive() {
+                let group = collect_group(first, &mut commits, usual, spin_iterations);
                 usual = group.len();
                 writer.commit_or_recover(group);
             }
@@ -59,11 +61,12 @@ impl WriterHandle {
         Ok(Self { queue, thread: Some(thread) })
     }
 
-    /// Queues an operation and returns its result once it is on disk.
-    pub(super) async fn commit<A: WriteOp>(&self, op: A) -> Result<A::Output, StoreError> {
+    /// Queues an operation of a company, whose name is empty for the process itself, and returns its result once it is on
+    /// disk.
+    pub(super) async fn commit<A: WriteOp>(&self, company: &str, op: A) -> Result<A::Output, StoreError> {
         let (write, receiver) = PendingWrite::new(op);
+        self.queue.send(company, write).map_err(StoreError::unavailable)?;
         let closed = || StoreError::unavailable(SqliteError::closed());
-        self.queue.send(write).await.map_err(|_| closed())?;
         receiver.await.unwrap_or_else(|oneshot::Canceled| Err(closed()))
     }
 }
@@ -83,7 +86,7 @@ impl Drop for WriterHandle {
 /// unless the previous one was small: then polling would cost more than it saves.
 fn collect_group(
     first: Box<dyn QueuedWrite>,
-    commits: &Receiver<Box<dyn QueuedWrite>>,
+    commits: &mut TurnReceiver<Box<dyn QueuedWrite>>,
     usual: usize,
     spin_iterations: usize,
 ) -> Vec<Box<dyn QueuedWrite>> {
@@ -91,7 +94,7 @@ fn collect_group(
     let mut group = vec![first];
     let mut remaining_polls = spin_iterations;
     while group.len() < MAX_GROUP_COMMITS && bytes < MAX_GROUP_BYTES {
-        if let Ok(next) = commits.try_recv() {
+        if let Some(next) = commits.poll() {
             bytes += next.bytes();
             group.push(next);
         } else if group.len() < usual && usual >= MIN_POLLED_GROUP && remaining_polls > 0 {

@@ -1,5 +1,6 @@
-use agent_platform::records::{Precondition, Records, StoreError};
+use agent_platform::records::{Key, Precondition, Records, StoreError, Write};
 use agent_store::sqlite::{Activity, SqliteErrorKind, SqliteOptions};
+use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 
 use super::{TempStore, fault, json, key, other, put, uncached};
@@ -34,6 +35,34 @@ async fn commits_that_wait_share_a_transaction() {
     assert_eq!(commits, 25);
     // The writer may take the first one before the others are queued.
     assert!((1..=2).contains(&transactions), "{transactions} transactions");
+}
+
+#[tokio::test]
+async fn a_commit_does_not_wait_for_all_those_of_another_company() {
+    const LARGE_COMPANY_COMMITS: u64 = 1_000;
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions::default());
+    let lock = other(&temp_store.file());
+    lock.execute_batch("BEGIN IMMEDIATE").expect("a lock");
+    let queue = |writes: Vec<Write>| {
+        let mut commit = store.commit(writes);
+        assert!((&mut commit).now_or_never().is_none(), "the writer waits for the lock");
+        commit
+    };
+    let waiting: Vec<_> = (0..LARGE_COMPANY_COMMITS)
+        .map(|n| queue(vec![put(&n.to_string(), "1", Precondition::Absent)]))
+        .collect();
+    let key = Key::new("small", "things", "1").expect("a key");
+    let small = queue(vec![Write::Put { key, value: json("1"), precondition: Precondition::Absent }]);
+    lock.execute_batch("ROLLBACK").expect("released");
+    let version = small.await.expect("stored")[0].expect("a version");
+    let last = join_all(waiting).await.pop().expect("a result").expect("stored")[0].expect("a version");
+    // The first transaction may have been formed before the commit was queued, and has at most 256 commits.
+    assert!(version <= 258, "{version} of {}", LARGE_COMPANY_COMMITS + 1);
+    assert_eq!(last, LARGE_COMPANY_COMMITS + 1);
+    let Activity { commits, transactions, .. } = store.activity();
+    assert_eq!(commits, LARGE_COMPANY_COMMITS + 1);
+    assert!(transactions <= 5, "{transactions} transactions: commits of several companies share them");
 }
 
 #[tokio::test]

@@ -35,7 +35,7 @@ use crate::secret::is_within;
 pub struct AgentServerBackend {
     /// The guarded HTTP client.
     pub outbound: OutboundClient,
-    /// The operator's own runtime and its shared secret, which is sent only to that URL and below it.
+    /// The operator's own runtime and its shared secret, which is sent only to that URL and below it, as is the company's id.
     pub own_runtime: Option<(Url, Option<Secret>)>,
     /// The application's public base URL, which the tool server's URL is derived from.
     pub public_url: Url,
@@ -121,9 +121,13 @@ impl AgentServerBackend {
         };
         let (url, body) = (join_path(&base, &["chat"])?, payload.into_bytes());
         let request = self.outbound.post_json(&url, trust, secret, "application/x-ndjson", body)?;
-        let response =
-            for_tenant(&turn.context.company_id, request.continue_trace(turn.context.trace.as_ref()).send())
-                .await?;
+        let company = &turn.context.company_id;
+        let request = match trust {
+            UrlTrust::Operator => request.company(company),
+            UrlTrust::Supplied => request,
+        };
+        let request = request.continue_trace(turn.context.trace.as_ref());
+        let response = for_tenant(company, request.send()).await?;
         if !response.status.is_success() {
             return Err(response_error(response).await);
         }

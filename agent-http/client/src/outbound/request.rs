@@ -15,6 +15,7 @@ use super::body::{OutboundBody, Segments};
 use super::failure;
 use super::response::OutboundResponse;
 use super::target::Target;
+use super::tenant::COMPANY_HEADER;
 use super::timeout::timeout;
 
 /// A request that has passed the address policy, to be completed and sent.
@@ -68,6 +69,15 @@ impl OutboundRequest {
             .ok_or_else(|| AgentError::new(AgentErrorKind::InvalidRequest, "the header name is invalid"))?;
         let value = secret_value(value)?;
         Ok(self.header(name, value))
+    }
+
+    /// Names the company on whose behalf the request is sent, for a service of the operator; see [`COMPANY_HEADER`].
+    pub fn company(self, company_id: &str) -> Self {
+        let encoded: String = url::form_urlencoded::byte_serialize(company_id.as_bytes()).collect();
+        match HeaderValue::try_from(encoded) {
+            Ok(value) => self.header(COMPANY_HEADER, value),
+            Err(_) => self,
+        }
     }
 
     /// Sets the headers of a request that continues a trace (W3C Trace Context), or that begins one if there is none.

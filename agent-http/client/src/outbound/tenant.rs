@@ -3,6 +3,12 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use http::header::HeaderName;
+
+/// Header in which an application names to the operator's own runtime the company on whose behalf it sends a request. The
+/// value is percent-encoded as in a form; the runtime only compares it.
+pub const COMPANY_HEADER: HeaderName = HeaderName::from_static("x-company-id");
+
 tokio::task_local! {
     /// Tenant of the requests that the current task sends.
     static TENANT: Arc<str>;

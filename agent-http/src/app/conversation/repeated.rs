@@ -225,7 +225,7 @@ impl StoredTurn {
         };
         // The log may begin with the results of these calls.
         let calls = continued.into_iter().flat_map(|run| run.approvals).map(|approval| approval.tool_call_id);
-        let permit = app.bounds.log_readers.admit(&owner.company, is_collected)?;
+        let permit = app.bounds.readers.admit_log(&owner.company, is_collected)?;
         let key = RunKey { owner, id: run.id.clone() };
         let reader = LogReader::open(service, &self.store, key, 0, true).ok_or_else(too_many_readers)?;
         let source = stream::unfold(Some((reader, permit)), |attached| async move {

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agent_jobs::job::{Job, JobFilter, JobOrder, Phase, Step};
+use agent_jobs::job::{Job, Phase, Step};
 use agent_jobs::schedule::{Schedule, ScheduleSpec};
-use agent_platform::local_pulse::is_local_job;
 use agent_platform::pulse::{JobControl, JobRequest, Pulse, PulseError};
 use agent_platform::records::StoreError;
 use agent_platform::workspace::is_assignment_job;
@@ -29,17 +28,14 @@ const MAX_RESUMED_RUNS: usize = 8;
 /// A job that is being run is left for the next pass. If its process has ended, this one runs it first, also if it was paused
 /// meanwhile: under the scheduler's key, its effect could happen twice.
 ///
-/// Jobs with other ids are left alone. They are those of a scheduler whose `DATABASE_URL` names the application's SQLite file:
+/// Jobs with other ids are not read. They are those of a scheduler whose `DATABASE_URL` names the application's SQLite file:
 /// moved, they would be in the same store again, with new ids and new intervals, at each pass.
 pub(super) async fn hand_over_local_jobs(app: &Arc<App>) -> Result<(), PulseError> {
     let Some(pulse) = app.pulse.remote.as_deref() else { return Ok(()) };
-    let store = app.pulse.local.jobs();
-    let open = JobFilter { open: true, ..JobFilter::default() };
     let (began, mut resumed, mut after) = (Instant::now(), 0, None);
     while began.elapsed() < MAX_PASS_TIME {
-        let page = store.list(&open, JobOrder::OldestFirst, after.as_ref(), PAGE_SIZE).await;
-        let page = page.map_err(unavailable)?;
-        for job in page.jobs.into_iter().filter(|job| is_local_job(&job.id)) {
+        let page = app.pulse.local.open_local_jobs(after.as_ref(), PAGE_SIZE).await.map_err(unavailable)?;
+        for job in page.jobs {
             if !job.is_delivering() {
                 hand_over(app, pulse, job).await?;
             } else if resumed < MAX_RESUMED_RUNS && is_lost(app, &job) {

@@ -103,9 +103,11 @@ impl Worker {
     }
 }
 
+/// Returns the result of a delivery that this process aborts because it stops. The receiver may still be busy with it, so it
+/// is delivered again without using up an attempt, as after an answer that says so.
 fn aborted_result() -> DeliveryResult {
     let error = "the scheduler stopped before the receiver responded".to_owned();
-    DeliveryResult { outcome: AttemptOutcome::Failed { error, retry_after: None }, status: None }
+    DeliveryResult { outcome: AttemptOutcome::Deferred { error, retry_after: None }, status: None }
 }
 
 /// Guard that frees a delivery slot when dropped, unless the outcome was queued for the store.

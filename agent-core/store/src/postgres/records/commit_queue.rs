@@ -16,10 +16,10 @@ use tokio::time::{Instant, timeout};
 
 use super::batch::WrittenVersions;
 use super::commit::{CommitOutcome, Committer, LockPolicy};
+use crate::owner::owner_of_keys;
 use crate::postgres::fair_queue::FairQueue;
 use crate::postgres::fault::{PostgresError, PostgresErrorKind};
 use crate::postgres::lock_wait::{MAX_LOCK_WAIT, MAX_LOCK_WAIT_BESIDE_HELD};
-use crate::postgres::owner::owner_of_keys;
 
 /// Maximum number of transactions of one company at a time while no other company commits and many commits wait.
 const MAX_TRANSACTIONS_ALONE: usize = 2;

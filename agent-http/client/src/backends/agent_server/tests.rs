@@ -267,6 +267,25 @@ async fn the_secret_is_sent_to_the_operators_runtime_only() {
 }
 
 #[tokio::test]
+async fn the_company_is_named_to_the_operators_runtime_only() {
+    let operator_server = LoopbackServer::respond_with(whole(), AfterResponse::Close).await;
+    let other = LoopbackServer::respond_with(whole(), AfterResponse::Close).await;
+    let backend = backend(Some((&operator_server.url, None)), "127.0.0.1");
+    let mut companies = Vec::new();
+    for server in [&operator_server, &other] {
+        let turn = Arc::into_inner(turn(at(server.url.as_str()))).expect("the turn is not shared");
+        let context = ExecutionContext { company_id: "Müller & Co".into(), ..turn.context.clone() };
+        let prepared = prepare_turn(&backend, Arc::new(Turn { context, ..turn })).expect("prepared");
+        let events: Vec<Event> = start_turn(&backend, prepared).await.expect("a run").collect().await;
+        assert!(matches!(events.last(), Some(Event::RunFinished { .. })), "{events:?}");
+        let request = server.requests().pop().expect("a request");
+        let company = request.lines().find_map(|line| line.strip_prefix("x-company-id: "));
+        companies.push(company.map(str::to_owned));
+    }
+    assert_eq!(companies, [Some("M%C3%BCller+%26+Co".to_owned()), None]);
+}
+
+#[tokio::test]
 async fn the_address_policy_does_not_apply_to_the_operators_runtime() {
     let (operator_server, other) = (
         LoopbackServer::respond_with(whole(), AfterResponse::Close).await,

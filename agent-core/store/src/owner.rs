@@ -4,14 +4,14 @@ use agent_platform::records::{Collection, Key};
 
 /// Returns the company that an operation on records is counted for; the platform, whose name is empty, if the records are no
 /// company's.
-pub(super) fn owner_of_keys<'k>(keys: impl IntoIterator<Item = &'k Key>) -> String {
+pub(crate) fn owner_of_keys<'k>(keys: impl IntoIterator<Item = &'k Key>) -> String {
     let mut owners = keys.into_iter().map(|key| owner_of_collection(key.collection()));
     owners.find(|owner| !owner.is_empty()).unwrap_or_default()
 }
 
 /// Returns the company that an operation on a collection is counted for. The platform's own collections have one for each
 /// company, such as `budgetMeters/<company>`: its records are the platform's, and work of the company.
-pub(super) fn owner_of_collection(collection: &Collection) -> String {
+pub(crate) fn owner_of_collection(collection: &Collection) -> String {
     match collection.company() {
         "" => collection.parts().nth(1).unwrap_or_default(),
         company => company.to_owned(),

@@ -1,9 +1,11 @@
-//! Bounds on the readers of runs' logs.
+//! Bounds on the readers of responses that last as long as their clients read them: logs of runs, and downloads.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::ids::CompanyId;
 use agent_platform::company_permits::{CompanyPermit, CompanyPermits};
+use futures_util::{Stream, StreamExt};
 
 use crate::error::{Code, HttpError};
 
@@ -17,24 +19,28 @@ const FREE_SHARE: u32 = 4;
 const MAX_COLLECTED: usize = 256;
 const MAX_COMPANY_COLLECTED: usize = MAX_COLLECTED / 4;
 
-/// Counts the clients that read logs of runs, of all companies and of each.
+/// `Retry-After` of a download that is refused because of others.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// Counts the clients that read logs of runs and downloads, of all companies and of each.
 ///
 /// A reader of a live run holds its connection as long as the run lasts, and a run may have many of them. One that gets a
-/// single object has the run's output in memory as well.
+/// single object has the run's output in memory as well. A download holds its connection, and a piece of it in memory, as
+/// long as its client likes.
 #[derive(Debug)]
-pub(in crate::app) struct LogReaders {
+pub(in crate::app) struct ResponseReaders {
     readers: Arc<CompanyPermits>,
     collected: Arc<CompanyPermits>,
 }
 
-/// Permit of a reader, released on drop.
+/// Permit of a log's reader, released on drop.
 #[derive(Debug)]
 pub(in crate::app) struct LogReaderPermit {
     _reader: CompanyPermit,
     _collected: Option<CompanyPermit>,
 }
 
-impl LogReaders {
+impl ResponseReaders {
     /// Creates the bounds of a server with at most `connections` connections.
     pub(super) fn new(connections: u32) -> Self {
         let total = (connections - connections / FREE_SHARE).max(1) as usize;
@@ -49,7 +55,7 @@ impl LogReaders {
     ///
     /// # Errors
     /// 429 if the company, or all companies together, have as many readers as they may have.
-    pub(in crate::app) fn admit(
+    pub(in crate::app) fn admit_log(
         &self,
         company_id: &CompanyId,
         is_collected: bool,
@@ -61,6 +67,28 @@ impl LogReaders {
             _collected: is_collected.then(|| acquire(&self.collected)).transpose()?,
         })
     }
+
+    /// Returns the permit of a download; see [`hold_while_read`].
+    ///
+    /// # Errors
+    /// 429 if the company, or all companies together, have as many readers as they may have.
+    pub(in crate::app) fn admit_download(&self, company_id: &CompanyId) -> Result<CompanyPermit, HttpError> {
+        self.readers.try_acquire(company_id).ok_or_else(|| {
+            let error = HttpError::rate_limited(Some(RETRY_AFTER));
+            error.with_detail("too many downloads and logs of runs are being read, of the company or in all")
+        })
+    }
+}
+
+/// Returns the pieces of a download, which hold its permit until they are dropped.
+pub(in crate::app) fn hold_while_read<S: Stream>(
+    permit: CompanyPermit,
+    pieces: S,
+) -> impl Stream<Item = S::Item> {
+    pieces.map(move |piece| {
+        let _held = &permit;
+        piece
+    })
 }
 
 fn too_many_readers() -> HttpError {
@@ -73,8 +101,8 @@ mod tests {
 
     #[test]
     fn a_company_has_half_of_the_connections_and_all_together_leave_a_quarter() {
-        let readers = LogReaders::new(16);
-        let admit = |company: &str| readers.admit(&company.into(), false);
+        let readers = ResponseReaders::new(16);
+        let admit = |company: &str| readers.admit_log(&company.into(), false);
         let mut permits: Vec<_> = std::iter::from_fn(|| admit("one").ok()).collect();
         assert_eq!(permits.len(), 8);
         permits.extend(std::iter::from_fn(|| admit("two").ok()));
@@ -82,17 +110,33 @@ mod tests {
         assert_eq!(admit("three").expect_err("all are taken").code(), Code::RateLimited);
         permits.truncate(7);
         assert!(admit("one").is_ok() && admit("three").is_ok());
-        assert!(LogReaders::new(1).admit(&"one".into(), true).is_ok());
+        assert!(ResponseReaders::new(1).admit_log(&"one".into(), true).is_ok());
     }
 
     #[test]
     fn a_company_collects_few_logs_and_reads_others_meanwhile() {
-        let readers = LogReaders::new(10_000);
-        let admit = |company: &str, is_collected| readers.admit(&company.into(), is_collected).ok();
+        let readers = ResponseReaders::new(10_000);
+        let admit = |company: &str, is_collected| readers.admit_log(&company.into(), is_collected).ok();
         let permits: Vec<_> = std::iter::from_fn(|| admit("one", true)).collect();
         assert_eq!(permits.len(), MAX_COMPANY_COLLECTED);
         assert!(admit("one", false).is_some() && admit("two", true).is_some());
         drop(permits);
         assert!(admit("one", true).is_some());
+    }
+
+    #[tokio::test]
+    async fn downloads_and_logs_share_the_connections_of_a_company() {
+        let readers = ResponseReaders::new(16);
+        let logs: Vec<_> =
+            (0..7).map(|_| readers.admit_log(&"one".into(), false).expect("a permit")).collect();
+        let permit = readers.admit_download(&"one".into()).expect("a permit");
+        let mut pieces = Box::pin(hold_while_read(permit, futures_util::stream::iter([1, 2])));
+        assert_eq!(pieces.next().await, Some(1));
+        let refused = readers.admit_download(&"one".into()).expect_err("it is being read");
+        assert_eq!(refused.code(), Code::RateLimited);
+        assert!(readers.admit_download(&"two".into()).is_ok());
+        drop(pieces);
+        assert!(readers.admit_download(&"one".into()).is_ok());
+        drop(logs);
     }
 }

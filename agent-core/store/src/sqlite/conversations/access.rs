@@ -1,0 +1,70 @@
+//! Reads of conversations, and write operations on them.
+
+use agent_core::ids::CompanyId;
+use agent_platform::conversation::ConversationError;
+
+use super::rows::{ConversationTables, TableError};
+use crate::conversation_row::RowError;
+use crate::sqlite::SqliteStore;
+use crate::sqlite::fault::WriteError;
+use crate::sqlite::write_op::{WriteBatch, WriteOp};
+
+/// Returns the name under which operations of the process, for all companies, take turns with those of companies.
+pub(super) fn platform() -> CompanyId {
+    CompanyId::from("")
+}
+
+impl SqliteStore {
+    /// Runs a write operation of a company that stores about `bytes` bytes.
+    pub(super) async fn write_tables<T: Send + 'static>(
+        &self,
+        company: CompanyId,
+        bytes: usize,
+        work: impl Fn(&ConversationTables<'_>) -> Result<T, TableError> + Send + 'static,
+    ) -> Result<T, ConversationError> {
+        self.writers.commit(&company, ConversationWrite { bytes, work }).await?
+    }
+
+    /// Runs a read of a company.
+    pub(super) async fn read_tables<T: Send + 'static>(
+        &self,
+        company: CompanyId,
+        work: impl FnOnce(&ConversationTables<'_>) -> Result<T, TableError> + Send + 'static,
+    ) -> Result<T, ConversationError> {
+        let read = self.readers.read(&company, move |rows| match work(&ConversationTables(rows.0)) {
+            Ok(found) => Ok(Ok(found)),
+            Err(RowError::Rejected(error)) => Ok(Err(error)),
+            Err(RowError::Failed(error)) => Err(error),
+        });
+        read.await?
+    }
+}
+
+/// A write operation on conversations that stores about `bytes` bytes. It reads, decides, and then writes, so that a
+/// rejected one has written nothing.
+struct ConversationWrite<F> {
+    bytes: usize,
+    work: F,
+}
+
+impl<T: Send, F> WriteOp for ConversationWrite<F>
+where
+    F: Fn(&ConversationTables<'_>) -> Result<T, TableError> + Send + 'static,
+{
+    type Output = Result<T, ConversationError>;
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn apply(&self, batch: &mut WriteBatch<'_>) -> Result<Self::Output, WriteError> {
+        match (self.work)(&ConversationTables(batch.connection)) {
+            Ok(done) => {
+                batch.changes.has_changes = true;
+                Ok(Ok(done))
+            }
+            Err(RowError::Rejected(error)) => Ok(Err(error)),
+            Err(RowError::Failed(error)) => Err(error),
+        }
+    }
+}

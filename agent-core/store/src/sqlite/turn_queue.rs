@@ -1,0 +1,226 @@
+//! Queue of operations from tasks to threads, in which companies take turns.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::fault::SqliteError;
+use crate::company_turns::{CompanyTurns, Waiting};
+
+/// Maximum number of operations of one company that wait. Each has a caller of its own, such as a run, so that only a process
+/// with more connections than can be served reaches it.
+const MAX_WAITING_PER_COMPANY: usize = 65_536;
+
+/// Sending end of the queue.
+pub(super) struct TurnQueue<T>(Arc<SharedTurns<T>>);
+
+/// Receiving end of the queue, for one thread.
+pub(super) struct TurnReceiver<T> {
+    shared: Arc<SharedTurns<T>>,
+    /// Company of the operation that this end has received last.
+    current: Option<Arc<str>>,
+}
+
+struct SharedTurns<T> {
+    state: Mutex<TurnState<T>>,
+    /// True while an operation can be taken, for threads that poll.
+    has_next: AtomicBool,
+    wake: Condvar,
+}
+
+struct TurnState<T> {
+    turns: CompanyTurns<T>,
+    /// Number of threads that wait for an operation.
+    sleeping: usize,
+    is_closed: bool,
+}
+
+impl<T: Waiting> TurnQueue<T> {
+    /// Creates a queue of whose operations at most `share` of one company are in progress.
+    pub(super) fn new(share: usize) -> Self {
+        let turns = CompanyTurns::new(share, MAX_WAITING_PER_COMPANY);
+        let state = Mutex::new(TurnState { turns, sleeping: 0, is_closed: false });
+        Self(Arc::new(SharedTurns { state, has_next: AtomicBool::new(false), wake: Condvar::new() }))
+    }
+
+    /// Creates a receiving end.
+    pub(super) fn receiver(&self) -> TurnReceiver<T> {
+        TurnReceiver { shared: Arc::clone(&self.0), current: None }
+    }
+
+    /// Adds an operation.
+    ///
+    /// # Errors
+    /// The queue is closed, or too many operations of the company wait. The operation is dropped.
+    pub(super) fn send(&self, company: &str, operation: T) -> Result<(), SqliteError> {
+        let mut state = self.0.lock();
+        if state.is_closed {
+            return Err(SqliteError::closed());
+        }
+        let is_queued = state.turns.push(company, operation);
+        self.0.wake_next(state);
+        if is_queued { Ok(()) } else { Err(SqliteError::busy()) }
+    }
+
+    /// Closes the queue. Threads receive the operations in it before they learn of its end.
+    pub(super) fn close(&self) {
+        self.0.lock().is_closed = true;
+        self.0.wake.notify_all();
+    }
+}
+
+impl<T: Waiting> TurnReceiver<T> {
+    /// Waits for the next operation; `None` once the queue is closed and no operation can be taken. The last one counts as
+    /// ended.
+    pub(super) fn receive(&mut self) -> Option<T> {
+        let mut state = self.shared.lock();
+        loop {
+            let next = take_next(&mut state, &mut self.current);
+            if next.is_some() || state.is_closed {
+                self.shared.wake_next(state);
+                return next;
+            }
+            // Nothing can be taken, and no other thread needs to know.
+            self.shared.has_next.store(false, Ordering::Release);
+            state.sleeping += 1;
+            state = self.shared.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.sleeping -= 1;
+        }
+    }
+
+    /// Returns the next operation if there is one. The last one counts as ended.
+    pub(super) fn try_receive(&mut self) -> Option<T> {
+        let mut state = self.shared.lock();
+        let next = take_next(&mut state, &mut self.current);
+        self.shared.wake_next(state);
+        next
+    }
+
+    /// Returns the next operation if there is one. Takes no lock if there is none; the last one then still counts as in
+    /// progress.
+    pub(super) fn poll(&mut self) -> Option<T> {
+        if self.shared.has_next.load(Ordering::Acquire) { self.try_receive() } else { None }
+    }
+}
+
+/// Takes the next operation after that of `current`, and replaces `current` by its company.
+fn take_next<T: Waiting>(state: &mut TurnState<T>, current: &mut Option<Arc<str>>) -> Option<T> {
+    if let Some(company) = current.take() {
+        state.turns.finish(&company);
+    }
+    let (company, operation) = state.turns.take_next()?;
+    *current = Some(company);
+    Some(operation)
+}
+
+impl<T: Waiting> SharedTurns<T> {
+    /// Locks the state. No code panics while it holds the lock.
+    fn lock(&self) -> MutexGuard<'_, TurnState<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a change of the state: wakes a thread that waits, if there is an operation for it.
+    fn wake_next(&self, state: MutexGuard<'_, TurnState<T>>) {
+        let has_next = state.turns.has_next();
+        self.has_next.store(has_next, Ordering::Release);
+        let is_awaited = has_next && state.sleeping > 0;
+        drop(state);
+        if is_awaited {
+            self.wake.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::sqlite::SqliteErrorKind;
+
+    #[derive(Debug, PartialEq, Eq)]
+    struct Operation(u32);
+
+    impl Waiting for Operation {
+        fn is_caller_waiting(&self) -> bool {
+            true
+        }
+    }
+
+    fn send(queue: &TurnQueue<Operation>, company: &str, numbers: impl IntoIterator<Item = u32>) {
+        for number in numbers {
+            queue.send(company, Operation(number)).expect("it has room");
+        }
+    }
+
+    #[test]
+    fn companies_take_turns_and_the_rest_of_a_closed_queue_is_received() {
+        let queue = TurnQueue::new(usize::MAX);
+        let mut receiver = queue.receiver();
+        assert_eq!(receiver.poll(), None);
+        send(&queue, "large", 0..4);
+        send(&queue, "small", [10]);
+        assert_eq!(receiver.receive(), Some(Operation(0)));
+        queue.close();
+        let refused = queue.send("small", Operation(11)).expect_err("it is closed");
+        assert_eq!(refused.kind(), SqliteErrorKind::Closed);
+        let rest: Vec<u32> = std::iter::from_fn(|| receiver.receive()).map(|operation| operation.0).collect();
+        assert_eq!(rest, [10, 1, 2, 3]);
+        assert_eq!((receiver.poll(), receiver.receive()), (None, None));
+    }
+
+    #[test]
+    fn a_company_has_a_limit_of_its_own() {
+        let queue = TurnQueue::new(1);
+        for number in 0..u32::try_from(MAX_WAITING_PER_COMPANY).expect("it fits") {
+            queue.send("large", Operation(number)).expect("it has room");
+        }
+        let refused = queue.send("large", Operation(0)).expect_err("it is full");
+        assert_eq!(refused.kind(), SqliteErrorKind::Busy);
+        queue.send("small", Operation(0)).expect("it has room");
+    }
+
+    #[test]
+    fn a_thread_is_kept_for_other_companies() {
+        let queue = TurnQueue::new(1);
+        let (mut first, mut second) = (queue.receiver(), queue.receiver());
+        send(&queue, "large", 0..3);
+        assert_eq!(first.receive(), Some(Operation(0)));
+        assert_eq!(second.try_receive(), None, "the company has its share");
+        send(&queue, "small", [10]);
+        assert_eq!(second.poll(), Some(Operation(10)));
+        assert_eq!(second.try_receive(), None, "its end makes no room for the other company");
+        assert_eq!(first.receive(), Some(Operation(1)));
+        queue.close();
+        assert_eq!(second.receive(), None, "the thread that has the company's share takes the rest");
+        assert_eq!((first.receive(), first.receive()), (Some(Operation(2)), None));
+    }
+
+    #[test]
+    fn threads_that_wait_receive_what_is_sent_or_freed() {
+        let queue = TurnQueue::new(1);
+        let (received, operations) = mpsc::channel();
+        thread::scope(|scope| {
+            let (go_on, gates): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel::<()>()).unzip();
+            for gate in gates {
+                let (mut receiver, received) = (queue.receiver(), received.clone());
+                scope.spawn(move || {
+                    while let Some(operation) = receiver.receive() {
+                        received.send(operation.0).expect("it is counted");
+                        gate.recv().expect("the thread may go on");
+                    }
+                });
+            }
+            send(&queue, "large", [0, 1]);
+            send(&queue, "small", [10]);
+            let mut first = [operations.recv(), operations.recv()].map(|number| number.expect("a number"));
+            first.sort_unstable();
+            assert_eq!(first, [0, 10], "both threads work, for one company each");
+            go_on.iter().for_each(|gate| gate.send(()).expect("it waits"));
+            assert_eq!(operations.recv(), Ok(1));
+            go_on.iter().for_each(|gate| gate.send(()).expect("it is kept"));
+            queue.close();
+        });
+        assert!(operations.try_recv().is_err(), "nothing is received twice");
+    }
+}

@@ -1,0 +1,48 @@
+//! Bodies of authenticated requests that do not arrive.
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::server::{self, Server, session_token};
+use crate::support::vendor::Vendor;
+use crate::support::{TEST_TIMEOUT, expect_problem, poll_until, workspace};
+
+/// Sends the head of a request, and waits until the server asks for the body.
+async fn begin_body(app: &Server, bearer: &str, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(app.address).await.expect("the application listens");
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {bearer}\r\ncontent-type: application/json\r\n\
+         content-length: 100\r\nexpect: 100-continue\r\n\r\n",
+        app.address
+    );
+    stream.write_all(head.as_bytes()).await.expect("it reads");
+    let expected = b"HTTP/1.1 100 Continue\r\n\r\n";
+    let mut answer = vec![0; expected.len()];
+    let read = tokio::time::timeout(TEST_TIMEOUT, stream.read_exact(&mut answer)).await;
+    read.expect("an answer").expect("the connection stands");
+    assert_eq!(answer.escape_ascii().to_string(), expected.escape_ascii().to_string());
+    stream
+}
+
+#[tokio::test]
+async fn slow_bodies_of_a_company_leave_connections_to_others() {
+    let vendor = Vendor::start().await;
+    let settings = [("MAX_CONNECTIONS", "16"), ("BODY_IDLE_MS", "600000"), ("BODY_TOTAL_MS", "600000")];
+    let app = server::app(&workspace(&vendor.base_url(), "m"), &settings).await;
+    let (own, other) = (session_token("u1", "c1"), session_token("u9", "c2"));
+    let mut bodies = Vec::new();
+    for path in ["/api/agent/chat", "/api/svcchat/previewPrompt"] {
+        for _ in 0..2 {
+            bodies.push(begin_body(&app, &own, path).await);
+        }
+    }
+    let message = json!({"agentId": "a1", "message": "Hello"});
+    let problem = expect_problem(app.chat(&message).await, 429, "RATE_LIMITED").await;
+    assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("bodies")), "{problem}");
+    let agents = app.request("GET", "/api/agents").bearer_auth(&own).send().await.expect("an answer");
+    assert_eq!(agents.status(), 200, "a request without a body");
+    expect_problem(app.chat_as(&other, "", &message).await, 404, "NOT_FOUND").await;
+    drop(bodies.pop());
+    poll_until(async || app.chat(&message).await.status().as_u16(), |status| *status == 200).await;
+}
