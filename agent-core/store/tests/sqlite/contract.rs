@@ -38,7 +38,7 @@ async fn records_hold_their_contract_with_a_cache() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn conversations_hold_their_contract() {
-    let least = SqliteOptions { cache_bytes: 1, readers: 0, queue: 0, ..SqliteOptions::default() };
+    let least = SqliteOptions { cache_bytes: 1, readers: 0, ..SqliteOptions::default() };
     for options in [SqliteOptions::default(), least] {
         let maker = StoreFactory::new(options);
         agent_platform::conformance::conversations(async || maker.make() as _).await;
@@ -47,7 +47,7 @@ async fn conversations_hold_their_contract() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn usage_holds_its_contract() {
-    let least = SqliteOptions { cache_bytes: 1, readers: 0, queue: 0, ..SqliteOptions::default() };
+    let least = SqliteOptions { cache_bytes: 1, readers: 0, ..SqliteOptions::default() };
     for options in [SqliteOptions::default(), least] {
         let maker = StoreFactory::new(options);
         agent_platform::conformance::usage(async || maker.make() as _).await;
@@ -89,8 +89,7 @@ async fn records_hold_their_contract_without_a_cache() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn records_hold_their_contract_with_the_least_of_everything() {
-    let maker =
-        StoreFactory::new(SqliteOptions { cache_bytes: 1, readers: 0, queue: 0, ..SqliteOptions::default() });
+    let maker = StoreFactory::new(SqliteOptions { cache_bytes: 1, readers: 0, ..SqliteOptions::default() });
     agent_platform::conformance::records(async || maker.make() as _).await;
 }
 
@@ -122,7 +121,7 @@ async fn providers_and_approval_floors_hold_their_contracts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn jobs_hold_their_contract() {
-    let least = SqliteOptions { readers: 0, queue: 0, ..uncached() };
+    let least = SqliteOptions { readers: 0, ..uncached() };
     for options in [SqliteOptions::default(), least] {
         let maker = StoreFactory::new(options);
         conformance::jobs(async || maker.make() as _).await;
