@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agent_core::event::{EventStream, RunIds};
+use agent_core::event::RunIds;
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::{ConversationSettings, OnBusy};
@@ -245,7 +245,7 @@ impl StoredTurn {
                     }
                     attempts += 1;
                 }
-                begun => return begun.map(|(events, recorder)| (events.into(), recorder)),
+                begun => return begun,
             }
         }
     }
@@ -260,7 +260,7 @@ impl StoredTurn {
         principal: &Principal,
         turn: &TurnRequest,
         accepted: Instant,
-    ) -> Result<(EventStream, StoredRunRecorder), BeginError> {
+    ) -> Result<(RunSource, StoredRunRecorder), BeginError> {
         let error = match self.plan(app, principal, turn, BeginOrder::AfterQueue, None).await {
             Ok(plan) => match plan.begin(app, principal, turn, self, accepted).await {
                 Err(error @ BeginError::Store(_)) => error,
