@@ -1,7 +1,7 @@
 //! Error that prevents a run from beginning.
 
 use agent_core::turn::TurnError;
-use agent_platform::conversation::{ConversationError, Decision, NewNode, Run};
+use agent_platform::conversation::{ConversationError, Decision, NewNode, NodeId, Run};
 
 use super::error::events_path;
 use crate::error::HttpError;
@@ -22,6 +22,10 @@ pub(super) enum BeginError {
     Repeated {
         run: Box<Run>,
     },
+    /// The results of the request are stored already, and their answer below this node was not completed.
+    Unanswered {
+        below: NodeId,
+    },
 }
 
 impl From<ConversationError> for BeginError {
@@ -40,6 +44,7 @@ impl From<BeginError> for HttpError {
             BeginError::Repeated { run } => {
                 HttpError::conflict("the results were sent before").with_location(&events_path(&run.id))
             }
+            BeginError::Unanswered { .. } => HttpError::conflict("the results were sent before"),
         }
     }
 }

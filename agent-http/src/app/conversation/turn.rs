@@ -250,7 +250,8 @@ impl StoredTurn {
         }
     }
 
-    /// Plans the run and begins it.
+    /// Plans the run and begins it: below results that the thread has, if the request brings them again and their answer was not
+    /// completed.
     ///
     /// # Errors
     /// [`BeginError::Repeated`] if it cannot begin since the thread has its results.
@@ -268,7 +269,15 @@ impl StoredTurn {
             },
             Err(error) => error,
         };
-        Err(self.or_repeated(app, principal, turn, error).await)
+        match self.or_repeated(app, principal, turn, error).await {
+            BeginError::Unanswered { below } => {
+                let fields = ThreadFields { parent: ParentChoice::Node(below), ..self.fields.clone() };
+                let anew = Self { fields, ..self.clone() };
+                let plan = anew.plan(app, principal, turn, BeginOrder::AfterQueue, None).await?;
+                plan.begin(app, principal, turn, &anew, accepted).await
+            }
+            error => Err(error),
+        }
     }
 
     /// Returns the messages of the run's prompt; `None` if the run cannot begin now.
