@@ -9,9 +9,9 @@ use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_platform::conversation::commit::{check_child_count, check_node_count};
 use agent_platform::conversation::{
-    BeginOrder, ConversationError, LoadedThread, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, NodeLink,
-    Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey, ThreadOrigin, ThreadStatus,
-    append_queued, continue_head, merge,
+    BeginOrder, ConversationError, LoadedThread, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, NodeId,
+    NodeLink, Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey, ThreadOrigin,
+    ThreadStatus, append_queued, continue_head, merge,
 };
 use agent_platform::history::{HistorySource, expects_answer, is_missing_result, repair_shared};
 
@@ -55,6 +55,7 @@ impl StoredTurn {
             None => self.place(turn, &loaded, open_run.as_ref(), &key)?,
         };
         check_capacity(links, &merged)?;
+        let answer_capacity = if is_waiting { Ok(()) } else { check_answer_capacity(links, &merged) };
         let version = thread.map_or(0, |thread| thread.version);
         let sent_context = ContextSlot::new(&merged, links);
         let continues = open_run.filter(|_| is_waiting || merged.trigger == RunTriggerKind::Tools);
@@ -67,9 +68,8 @@ impl StoredTurn {
         if !is_waiting && !expects_answer(&messages) {
             return Err(BeginError::Request(self.nothing_to_answer()));
         }
+        answer_capacity?;
         let trigger = self.trigger(principal, turn, merged.trigger);
-        let disconnect = DisconnectPolicy::of(&self.fields);
-        let context = run_context(turn, continues.as_ref());
         let retention = app.conversations.retention(&key.thread_owner(), &self.settings);
         Ok(RunPlan {
             key,
@@ -80,10 +80,10 @@ impl StoredTurn {
             order: if is_waiting { order.continuing() } else { order },
             queued_ms: None,
             version,
+            context: run_context(turn, continues.as_ref()),
             continues,
             decisions,
-            context,
-            disconnect,
+            disconnect: DisconnectPolicy::of(&self.fields),
             trigger,
             sent_context,
         })
@@ -248,8 +248,23 @@ fn merge_error(error: ConversationError) -> BeginError {
 fn check_capacity(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationError> {
     let Some(first) = merged.nodes.first() else { return Ok(()) };
     check_node_count(links.len(), merged.nodes.len())?;
+    check_children(links, first.parent_id.as_ref())
+}
+
+/// Returns an error if an answer that is made anew exceeds the limits of the thread. Without this, their number would have no
+/// limit: what a run has said is stored whatever the thread has.
+fn check_answer_capacity(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationError> {
+    if !merged.nodes.is_empty() {
+        return Ok(());
+    }
+    check_node_count(links.len(), 1)?;
+    check_children(links, merged.parent_id.as_ref())
+}
+
+/// Returns an error if a node, or the thread for `None`, has as many children as it may have.
+fn check_children(links: &[NodeLink], parent_id: Option<&NodeId>) -> Result<(), ConversationError> {
     // Children come after their parent, and most parents are the newest nodes.
-    let (parent, later) = match &first.parent_id {
+    let (parent, later) = match parent_id {
         None => (None, links),
         Some(id) => match links.iter().rposition(|link| link.id == *id) {
             Some(at) => (Some(links[at].seq), &links[at + 1..]),
