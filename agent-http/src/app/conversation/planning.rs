@@ -111,20 +111,20 @@ impl StoredTurn {
         let pending_calls = open_run.map(Run::pending_calls).unwrap_or_default();
         let messages = self.messages_to_merge(turn, pending_calls);
         let waiting = open_run.filter(|run| run.state == RunState::Waiting);
+        let input = MergeInput {
+            links,
+            known_path,
+            ids: Some(loaded.ids()),
+            head,
+            messages,
+            envelope: self.fields.envelope.clone(),
+            parent: self.fields.parent.clone(),
+            pending_calls: pending_calls.iter().map(|id| id.to_string()).collect(),
+            is_visitor: key.thread_owner().is_visitor(),
+        };
         let merged = match waiting.and_then(|run| Some((run, run.node_ids.last()?))) {
-            Some((run, last)) => continue_head(links, known_path, last, new_messages(run, &messages))?,
-            None => merge(MergeInput {
-                links,
-                known_path,
-                ids: Some(loaded.ids()),
-                head,
-                messages,
-                envelope: self.fields.envelope.clone(),
-                parent: self.fields.parent.clone(),
-                pending_calls: pending_calls.iter().map(|id| id.to_string()).collect(),
-                is_visitor: key.thread_owner().is_visitor(),
-            })
-            .map_err(merge_error)?,
+            Some((run, last)) => continue_head(links, known_path, last, new_messages(run, last, input)?)?,
+            None => merge(input).map_err(merge_error)?,
         };
         Ok(merged)
     }
