@@ -59,3 +59,24 @@ async fn a_queued_message_that_the_limits_refuse_is_not_added() {
     assert_eq!(test.path("t").await, dialogue(&["Hello", "Partly and wholly."]));
     assert_eq!(test.vendor.received_bodies("m").len(), 1);
 }
+
+#[tokio::test]
+async fn a_queued_message_takes_the_place_of_the_run_before() {
+    let test = ConversationApp::start_with(&[("CONCURRENT_RUNS_COMPANY", "1")]).await;
+    let (steps, gate) = gated();
+    test.vendor.on("m", [steps, answer(&["Second."]), answer(&["Third."])]);
+    let mut first = test.app.chat(&json!({"agentId": "a1", "threadId": "t", "message": "Hello"})).await;
+    read_until(&mut first, "Partly").await;
+    let mut queued = Vec::new();
+    for message in ["Two", "Three"] {
+        let body = json!({"agentId": "a1", "threadId": "t", "message": message, "onBusy": "queue"});
+        queued.push(test.app.chat(&body).await);
+    }
+    gate.send_replace(true);
+    first.text().await.expect("a whole body");
+    for (response, expected) in queued.into_iter().zip(["Second.", "Third."]) {
+        assert_eq!(text_of(&parse_run(&response.text().await.expect("a whole body"))), expected);
+    }
+    let expected = ["Hello", "Partly and wholly.", "Two", "Second.", "Three", "Third."];
+    assert_eq!(test.path("t").await, dialogue(&expected));
+}

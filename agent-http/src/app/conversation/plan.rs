@@ -173,7 +173,7 @@ impl RunPlan {
             }
             match app.usage.recorder.admit_run(&context).await {
                 Ok(admitted) => Ok(Some(admitted)),
-                Err(error) => Err(BeginError::Request(HttpError::from_turn(error.into(), caller))),
+                Err(error) => Err(BeginError::NotAdmitted(HttpError::from_turn(error.into(), caller))),
             }
         }
     }
