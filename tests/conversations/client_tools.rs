@@ -241,6 +241,29 @@ async fn results_that_are_answered_anew_are_then_answered_by_that_run() {
 }
 
 #[tokio::test]
+async fn results_after_a_history_without_their_calls_are_placed_like_others() {
+    for asked in [user("m1", "Paint"), json!({"role": "user", "content": "Paint"})] {
+        let test = ConversationApp::start().await;
+        test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), answer(&["It is red."])]);
+        test.chat(input("r1", json!([user("m1", "Paint")]))).await;
+        let body = |content: &str| {
+            let result = json!({"role": "tool", "toolCallId": "call-1", "content": content});
+            json!({"agentId": "a1", "threadId": "t", "messages": [asked.clone(), result]})
+        };
+        let answered = test.app.chat(&body("painted")).await.text().await.expect("a whole body");
+        assert!(answered.contains("It is red."), "{asked}: {answered}");
+        let roles: Vec<Value> = prompt(&test).iter().map(|message| message["role"].clone()).collect();
+        assert_eq!(roles, ["user", "assistant", "tool"], "{asked}");
+        // What precedes the results is no new message when they are sent again.
+        let again = test.app.chat(&body("painted")).await.text().await.expect("a whole body");
+        assert_eq!(again, answered, "{asked}");
+        expect_problem(test.app.chat(&body("painted blue")).await, 409, "CONFLICT").await;
+        assert_eq!(test.get("/api/threads/t").await["messageCount"], 4, "{asked}");
+        assert_eq!(test.vendor.received_bodies("m").len(), 2, "{asked}");
+    }
+}
+
+#[tokio::test]
 async fn results_whose_answer_was_not_completed_are_answered_anew() {
     for reason in ["disconnected", "requested"] {
         let test = ConversationApp::start().await;

@@ -10,8 +10,8 @@ use agent_core::tool::Caller;
 use agent_platform::conversation::commit::{check_child_count, check_node_count};
 use agent_platform::conversation::{
     BeginOrder, ConversationError, LoadedThread, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, NodeId,
-    NodeLink, Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey, ThreadOrigin,
-    ThreadStatus, append_queued, continue_head, merge,
+    NodeLink, NodeOrigin, NodeRole, ParentChoice, Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread,
+    ThreadKey, ThreadOrigin, ThreadStatus, append_queued, continue_head, merge,
 };
 use agent_platform::history::{HistorySource, expects_answer, is_missing_result, repair_shared};
 
@@ -111,6 +111,9 @@ impl StoredTurn {
         let pending_calls = open_run.map(Run::pending_calls).unwrap_or_default();
         let messages = self.messages_to_merge(turn, pending_calls);
         let waiting = open_run.filter(|run| run.state == RunState::Waiting);
+        if waiting.is_none() && self.may_repeat_results(links, pending_calls) {
+            return Err(BeginError::Request(self.nothing_to_answer()));
+        }
         let input = MergeInput {
             links,
             known_path,
@@ -179,14 +182,26 @@ impl StoredTurn {
         }
     }
 
-    /// Returns the request's messages with those results of pending calls that it has sent alone.
+    /// Returns the request's messages with those results of pending calls that it has sent without the calls.
     fn messages_to_merge(&self, turn: &TurnRequest, pending: &[Id]) -> Vec<Arc<Message>> {
-        let is_pending = |message: &&Message| {
-            message.tool_call_id.as_deref().is_some_and(|call| pending.iter().any(|id| **id == *call))
-        };
-        let results = self.fields.results.iter().filter(is_pending).cloned().map(Arc::new);
-        let sent = turn.messages.iter().filter(|message| !is_missing_result(message));
-        results.chain(sent.cloned()).collect()
+        let results = self.fields.results.iter().filter(|result| is_result_of(result, pending));
+        let results = results.cloned().map(Arc::new);
+        let sent = turn.messages.iter().filter(|message| !is_missing_result(message)).cloned();
+        match self.fields.ends_with_results {
+            true => sent.chain(results).collect(),
+            false => results.chain(sent).collect(),
+        }
+    }
+
+    /// Returns true if the request ends with results without their calls, of which none is pending, in a thread that has results of
+    /// its client. They may be these ones, and what precedes them is no new message then.
+    fn may_repeat_results(&self, links: &[NodeLink], pending: &[Id]) -> bool {
+        let is_client_result =
+            |link: &NodeLink| (link.role, link.origin) == (NodeRole::Tool, NodeOrigin::Client);
+        self.fields.ends_with_results
+            && self.fields.parent == ParentChoice::Unspecified
+            && !self.fields.results.iter().any(|result| is_result_of(result, pending))
+            && links.iter().any(is_client_result)
     }
 
     /// Returns the run whose calls wait for decisions, or for the client's results at the thread's head.
@@ -234,6 +249,11 @@ impl StoredTurn {
         }
         Ok(threads.load(&*self.store, key).await?)
     }
+}
+
+/// Returns true for a result of one of these calls.
+fn is_result_of(message: &Message, calls: &[Id]) -> bool {
+    message.tool_call_id.as_deref().is_some_and(|call| calls.iter().any(|id| **id == *call))
 }
 
 /// Names the field of a parent that the thread does not have.

@@ -2,6 +2,7 @@
 //! the first time: by the log of the run that has them. If that run has not completed, its answer is made anew.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, EventStream, RunIds, SourceEvent};
@@ -9,9 +10,9 @@ use agent_core::message::{Message, Role};
 use agent_core::request::{Principal, TurnRequest};
 use agent_platform::conversation::{
     ContentHash, ConversationError, MAX_PAGE_NODES, NodeContent, NodeId, NodeLink, NodeOrigin, NodeRole,
-    NodeStatus, Run, RunFilter, RunKey, RunState, ThreadKey, ThreadOwner,
+    NodeStatus, ParentChoice, Run, RunFilter, RunKey, RunState, ThreadKey, ThreadOwner,
 };
-use agent_platform::history::is_missing_result;
+use agent_platform::history::{HistorySource, ThreadFields, is_missing_result};
 use futures_util::{StreamExt, stream};
 
 use super::super::App;
@@ -97,13 +98,28 @@ impl StoredTurn {
         }
     }
 
+    /// Returns the request for another answer below a node, whose results the request brings again. Its messages before results
+    /// without their calls are history, as the first time.
+    pub(super) fn for_answer_below(&self, node: NodeId, turn: &TurnRequest) -> (Self, TurnRequest) {
+        let mut fields = ThreadFields { parent: ParentChoice::Node(node), ..self.fields.clone() };
+        let mut turn = turn.clone();
+        if fields.ends_with_results {
+            fields.history = HistorySource::Server;
+            let is_instruction =
+                |message: &Arc<Message>| matches!(message.role, Role::System | Role::Developer);
+            Arc::make_mut(&mut turn.messages).retain(is_instruction);
+        }
+        (Self { fields, ..self.clone() }, turn)
+    }
+
     /// Returns the results that a request consists of, the first one of each call; none if it has a decision, or a message
     /// after them.
     fn sent_results<'t>(&'t self, turn: &'t TurnRequest) -> Vec<&'t Message> {
         let spoken = turn.messages.iter().map(|message| &**message);
         let spoken: Vec<&Message> =
             spoken.filter(|message| !matches!(message.role, Role::System | Role::Developer)).collect();
-        let is_message = spoken.last().is_some_and(|last| last.role == Role::User);
+        let is_message =
+            spoken.last().is_some_and(|last| last.role == Role::User) && !self.fields.ends_with_results;
         if is_message || !self.fields.resume.is_empty() {
             return Vec::new();
         }

@@ -271,10 +271,9 @@ impl StoredTurn {
         };
         match self.or_repeated(app, principal, turn, error).await {
             BeginError::Unanswered { below } => {
-                let fields = ThreadFields { parent: ParentChoice::Node(below), ..self.fields.clone() };
-                let anew = Self { fields, ..self.clone() };
-                let plan = anew.plan(app, principal, turn, BeginOrder::AfterQueue, None).await?;
-                plan.begin(app, principal, turn, &anew, accepted).await
+                let (anew, turn) = self.for_answer_below(below, turn);
+                let plan = anew.plan(app, principal, &turn, BeginOrder::AfterQueue, None).await?;
+                plan.begin(app, principal, &turn, &anew, accepted).await
             }
             error => Err(error),
         }
