@@ -222,6 +222,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn the_error_of_a_start_ends_a_run_that_is_not_queued() {
+        let start = std::future::ready(Err(HttpError::new(Code::BackendFailed, "the backend is away")));
+        let source = RunSource::starting(ids(), start.boxed());
+        assert!(!source.is_queued() && queued().is_queued());
+        let response = run_response(Framing::Ndjson, source, None, &limits()).await.expect("it has begun");
+        let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+        let text = String::from_utf8(bytes.to_vec()).expect("text");
+        assert!(text.contains("RUN_STARTED") && text.contains("\"code\":\"BACKEND_FAILED\""), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_refusal_is_an_event_or_the_response() {
         let refused = || {
             let refusal = HttpError::new(Code::InterruptsOpen, "the thread waits");
