@@ -16,6 +16,7 @@ mod hostile;
 mod identity;
 mod jobs;
 mod kill;
+mod limits;
 mod lists;
 mod logs;
 mod merging;

@@ -176,6 +176,46 @@ async fn denials_edits_and_withdrawals_reach_the_model() {
 }
 
 #[tokio::test]
+async fn a_history_without_ids_beside_a_decision_says_nothing_again() {
+    let text = |role: &str, text: &str| json!({"role": role, "content": text});
+    let history = [text("user", "Hi"), text("assistant", "Hello."), text("user", "Buy milk")];
+    for more in [&[][..], &[text("user", "And bread")]] {
+        let test = start(json!({})).await;
+        test.vendor.on("m", [answer(&["Hello."]), call("c1", "Milk"), answer(&["It is on the list."])]);
+        test.say("t", "Hi").await;
+        let resume = resume_entry(&test.ask("t").await, json!({"approved": true}));
+        let messages = [&history[..], more].concat();
+        test.continue_turn(json!({"threadId": "t", "messages": messages, "resume": resume})).await;
+        let said: Vec<String> = test
+            .path("t")
+            .await
+            .into_iter()
+            .filter_map(|(role, text)| (role == "user").then_some(text))
+            .collect();
+        let expected = ["Hi", "Buy milk", "And bread"];
+        assert_eq!(said, expected[..2 + more.len()]);
+        assert_eq!(test.titles().await, ["Water the basil", "Milk"]);
+    }
+    // AG-UI's list is the whole conversation, even if it has one message.
+    let test = start(json!({})).await;
+    test.vendor.on("m", [call("c1", "Milk"), answer(&["It is on the list."])]);
+    let resume = resume_entry(&test.ask("t").await, json!({"approved": true}));
+    let body = json!({"threadId": "t", "runId": "r2", "tools": [], "context": [], "state": {},
+        "forwardedProps": {}, "messages": [{"id": "new", "role": "user", "content": "Buy milk"}],
+        "resume": resume});
+    test.continue_turn(body).await;
+    let roles: Vec<String> = test.path("t").await.into_iter().map(|(role, _)| role).collect();
+    assert_eq!(roles, ["user", "assistant", "tool", "assistant"]);
+    // A message alone is a new one.
+    let test = start(json!({})).await;
+    test.vendor.on("m", [call("c1", "Milk"), answer(&["It is on the list."])]);
+    let resume = resume_entry(&test.ask("t").await, json!({"approved": true}));
+    test.continue_turn(json!({"threadId": "t", "message": "Buy milk", "resume": resume})).await;
+    let roles: Vec<String> = test.path("t").await.into_iter().map(|(role, _)| role).collect();
+    assert_eq!(roles, ["user", "assistant", "user", "tool", "assistant"]);
+}
+
+#[tokio::test]
 async fn a_thread_that_waits_takes_no_message_without_a_decision() {
     let test = start(json!({"editable": false})).await;
     test.vendor.on("m", [call("c1", "Milk"), answer(&["Hello."])]);

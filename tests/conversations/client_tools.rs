@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{ConversationApp, Turn, call_as, gated};
 use crate::support::server::session_token;
-use crate::support::vendor::{Step, answer, tool_calls};
-use crate::support::{expect_problem, poll_until};
+use crate::support::vendor::{Step, answer, delta, stream_head, tool_calls};
+use crate::support::{expect_problem, poll_until, read_until};
 
 pub(super) fn client_tools() -> Value {
     let parameters = json!({"type": "object", "properties": {"color": {"type": "string"}}});
@@ -238,6 +238,103 @@ async fn results_that_are_answered_anew_are_then_answered_by_that_run() {
     }
     assert_eq!(send("r2").await.text().await.expect("a whole body"), cancelled);
     assert_eq!(test.vendor.received_bodies("m").len(), 3);
+}
+
+#[tokio::test]
+async fn results_after_a_history_without_their_calls_are_placed_like_others() {
+    for asked in [user("m1", "Paint"), json!({"role": "user", "content": "Paint"})] {
+        let test = ConversationApp::start().await;
+        test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), answer(&["It is red."])]);
+        test.chat(input("r1", json!([user("m1", "Paint")]))).await;
+        let body = |content: &str| {
+            let result = json!({"role": "tool", "toolCallId": "call-1", "content": content});
+            json!({"agentId": "a1", "threadId": "t", "messages": [asked.clone(), result]})
+        };
+        let answered = test.app.chat(&body("painted")).await.text().await.expect("a whole body");
+        assert!(answered.contains("It is red."), "{asked}: {answered}");
+        let roles: Vec<Value> = prompt(&test).iter().map(|message| message["role"].clone()).collect();
+        assert_eq!(roles, ["user", "assistant", "tool"], "{asked}");
+        // What precedes the results is no new message when they are sent again.
+        let again = test.app.chat(&body("painted")).await.text().await.expect("a whole body");
+        assert_eq!(again, answered, "{asked}");
+        expect_problem(test.app.chat(&body("painted blue")).await, 409, "CONFLICT").await;
+        assert_eq!(test.get("/api/threads/t").await["messageCount"], 4, "{asked}");
+        assert_eq!(test.vendor.received_bodies("m").len(), 2, "{asked}");
+    }
+}
+
+#[tokio::test]
+async fn results_whose_answer_was_not_completed_are_answered_anew() {
+    for reason in ["disconnected", "requested"] {
+        let test = ConversationApp::start().await;
+        let partly = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
+        test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), partly, answer(&["It is red."])]);
+        let first = test.chat(input("r1", json!([user("m1", "Paint")]))).await;
+        let send =
+            async |run: &str, content: &str| test.app.chat(&input_with_result(&first, run, content)).await;
+        let mut running = send("r2", "painted").await;
+        read_until(&mut running, "Partly").await;
+        if reason == "requested" {
+            assert_eq!(test.call("POST", "/api/runs/r2/cancel", None).await.0, 200);
+        } else {
+            drop(running);
+        }
+        assert_eq!(test.ended_run("r2").await["reason"], reason);
+        let answered = send("r3", "painted").await.text().await.expect("a whole body");
+        assert!(answered.contains("It is red."), "{reason}: {answered}");
+        let roles: Vec<Value> = prompt(&test).iter().map(|message| message["role"].clone()).collect();
+        assert_eq!(roles, ["user", "assistant", "tool"], "{reason}: without the answer so far");
+        let thread = test.get("/api/threads/t").await;
+        assert_eq!((&thread["status"], &thread["messageCount"]), (&json!("idle"), &json!(5)));
+        let shown = thread["nodes"][3].clone();
+        assert_eq!((&shown["runId"], &shown["siblings"]), (&json!("r3"), &json!({"index": 1, "count": 2})));
+        // The completed run answers them from now on.
+        let again = send("r4", "painted").await.text().await.expect("a whole body");
+        assert_eq!(again, answered, "{reason}");
+        let first_answer = send("r2", "painted").await.text().await.expect("a whole body");
+        assert!(first_answer.contains("Partly") && first_answer.contains("cancelled"), "{first_answer}");
+        expect_problem(send("r5", "painted blue").await, 409, "CONFLICT").await;
+        assert_eq!(test.vendor.received_bodies("m").len(), 3, "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn results_that_are_sent_alone_are_answered_anew_as_well() {
+    let test = ConversationApp::start().await;
+    test.vendor
+        .on("m", [tool_calls(&[("call-1", "paint", "{}")]), vec![Step::Stall], answer(&["It is red."])]);
+    test.chat(input("r1", json!([user("m1", "Paint")]))).await;
+    let results = json!([{"role": "tool", "toolCallId": "call-1", "content": "painted"}]);
+    let body =
+        |run: &str| json!({"agentId": "a1", "threadId": "t", "runId": run, "messages": results.clone()});
+    let (request_body, again) = (body("r2"), body("r3"));
+    tokio::select! {
+        response = test.app.chat(&request_body) => panic!("no head yet: {}", response.status()),
+        () = test.vendor.wait_for_requests("m", 2) => {}
+    }
+    assert_eq!(test.ended_run("r2").await["reason"], "disconnected");
+    let answered = test.app.chat(&again).await.text().await.expect("a whole body");
+    assert!(answered.contains("It is red."), "{answered}");
+    assert_eq!(test.get("/api/threads/t").await["messageCount"], 4, "the results are there once");
+}
+
+#[tokio::test]
+async fn results_after_which_the_thread_has_gone_on_are_not_answered_anew() {
+    let test = ConversationApp::start().await;
+    let partly = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
+    test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), partly, answer(&["You are welcome."])]);
+    let first = test.chat(input("r1", json!([user("m1", "Paint")]))).await;
+    let mut running = test.app.chat(&input_with_result(&first, "r2", "painted")).await;
+    read_until(&mut running, "Partly").await;
+    drop(running);
+    assert_eq!(test.ended_run("r2").await["state"], "cancelled");
+    test.say("t", "Thank you").await;
+    let again = test.app.chat(&input_with_result(&first, "r3", "painted")).await;
+    let again = again.text().await.expect("a whole body");
+    assert!(again.contains("Partly") && again.contains("cancelled"), "{again}");
+    let thread = test.get("/api/threads/t").await;
+    let last = &thread["nodes"].as_array().expect("nodes").last().expect("an answer")["message"]["content"];
+    assert_eq!((&thread["messageCount"], last), (&json!(6), &json!("You are welcome.")));
 }
 
 #[tokio::test]

@@ -56,6 +56,29 @@ async fn a_deletion_ends_the_run_in_another_process() {
 }
 
 #[tokio::test]
+async fn a_deletion_of_several_threads_ends_their_runs_in_another_process() {
+    let test = ConversationApp::start().await;
+    let other = test.another_process().await;
+    let stalled = || vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
+    test.vendor.on("m", [stalled(), stalled()]);
+    let mut kept = test.app.chat(&json!({"agentId": "a2", "threadId": "kept", "message": "Hello"})).await;
+    read_until(&mut kept, "Partly").await;
+    let mut first = test.app.chat(&body("r1")).await;
+    let mut received_text = read_until(&mut first, "Partly").await;
+    let queued = test.app.chat(&body("r2")).await;
+    let session = session_token("u1", "c1");
+    let (status, deleted) = call_as(&other, &session, "DELETE", "/api/threads?agentId=a1", None).await;
+    assert_eq!((status, deleted), (200, json!({"deleted": 1, "more": false})));
+    // Neither has another event by which its process would learn of the deletion.
+    received_text.push_str(&end_of(first).await);
+    assert_cancelled(&received_text);
+    assert_cancelled(&end_of(queued).await);
+    test.vendor.wait_for_disconnects(1).await;
+    assert_eq!(test.call("GET", "/api/runs/r1", None).await.0, 404);
+    assert_eq!(test.get("/api/threads/kept").await["status"], "running", "that of another agent goes on");
+}
+
+#[tokio::test]
 async fn a_run_whose_thread_is_gone_ends_as_cancelled() {
     let test = ConversationApp::start().await;
     let (steps, gate) = gated();

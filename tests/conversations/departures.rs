@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use super::logs::read_until;
 use super::{ConversationApp, dialogue};
 use crate::support::server::session_token;
-use crate::support::vendor::{Step, answer, delta, stream_head};
+use crate::support::vendor::{Step, answer, delta, json_response, stream_head};
 use crate::support::{parse_run, poll_until, text_of};
 
 /// Returns an answer whose head comes when the gate is opened.
@@ -76,18 +76,59 @@ async fn a_run_has_its_grace_from_the_beginning() {
 #[tokio::test]
 async fn a_run_that_needs_no_client_outlives_an_early_departure() {
     let test = ConversationApp::start().await;
-    let background = json!({"background": true, "onDisconnect": "cancel", "graceMs": 0});
-    for (at, fields) in
-        [json!({"onDisconnect": "continue"}), json!({"background": true}), background].into_iter().enumerate()
-    {
-        let (run, (steps, gate)) = (format!("r{at}"), gated("Done."));
+    let (steps, gate) = gated("Done.");
+    test.vendor.on("m", [steps]);
+    test.leave_before_head(&body("r1", json!({"onDisconnect": "continue"})), 1).await;
+    test.wait_for_attached("r1", 0).await;
+    gate.send_replace(true);
+    assert_eq!(test.ended_run("r1").await["state"], "completed");
+    assert_eq!(test.path("t").await, dialogue(&["Hello", "Done."]));
+}
+
+#[tokio::test]
+async fn a_run_in_the_background_is_accepted_before_its_backend_answers() {
+    let test = ConversationApp::start().await;
+    let with_settings = json!({"background": true, "onDisconnect": "cancel", "graceMs": 0});
+    for (run, fields) in [("r1", json!({"background": true})), ("r2", with_settings)] {
+        let (steps, gate) = gated("Done.");
         test.vendor.on("m", [steps]);
-        test.leave_before_head(&body(&run, fields), at + 1).await;
-        test.wait_for_attached(&run, 0).await;
+        let accepted = test.app.chat(&body(run, fields)).await;
+        assert_eq!(accepted.status(), 202);
+        let accepted: Value = accepted.json().await.expect("JSON");
+        assert_eq!(accepted, json!({"threadId": "t", "runId": run, "state": "running"}));
+        let attached = test.attach(run).await;
         gate.send_replace(true);
-        assert_eq!(test.ended_run(&run).await["state"], "completed", "{run}");
+        let log = parse_run(&attached.text().await.expect("a whole body"));
+        assert_eq!(text_of(&log), "Done.");
+        assert_eq!(test.ended_run(run).await["state"], "completed");
     }
-    assert_eq!(test.path("t").await, dialogue(&["Hello", "Done."].repeat(3)));
+    assert_eq!(test.path("t").await, dialogue(&["Hello", "Done."].repeat(2)));
+}
+
+#[tokio::test]
+async fn a_run_in_the_background_ends_with_the_error_of_its_backend() {
+    let test = ConversationApp::start().await;
+    let (mut steps, gate) = gated("");
+    steps.truncate(1);
+    steps.extend(json_response("500 Internal Server Error", "", r#"{"error":{"message":"broken"}}"#));
+    test.vendor.on("m", [steps, vec![Step::Stall]]);
+    assert_eq!(test.app.chat(&body("r1", json!({"background": true}))).await.status(), 202);
+    let attached = test.attach("r1").await;
+    gate.send_replace(true);
+    let log = parse_run(&attached.text().await.expect("a whole body"));
+    let types: Vec<_> = log.iter().map(|event| event["type"].clone()).collect();
+    assert_eq!(types, ["RUN_STARTED", "RUN_ERROR"]);
+    let run = test.ended_run("r1").await;
+    assert_eq!((&run["state"], &run["error"]["code"]), (&json!("failed"), &json!("BACKEND_FAILED")));
+    assert_eq!(log[1]["code"], "BACKEND_FAILED");
+
+    // It can be cancelled before the backend has answered.
+    assert_eq!(test.app.chat(&body("r2", json!({"background": true}))).await.status(), 202);
+    test.vendor.wait_for_requests("m", 2).await;
+    assert_eq!(test.call("POST", "/api/runs/r2/cancel", None).await.0, 200);
+    assert_eq!(test.ended_run("r2").await["reason"], "requested");
+    test.vendor.wait_for_disconnects(1).await;
+    assert_eq!(test.get("/api/threads/t").await["status"], "idle");
 }
 
 #[tokio::test]

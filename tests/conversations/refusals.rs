@@ -150,6 +150,8 @@ async fn a_thread_has_ten_thousand_messages_at_most() {
         json!({"agentId": "a1", "threadId": "t", "message": "One more"}),
         json!({"agentId": "a1", "threadId": "t", "message": "One more", "parentId": null}),
         json!({"agentId": "a1", "threadId": "t", "message": "One more", "onBusy": "queue"}),
+        json!({"agentId": "a1", "threadId": "t", "trigger": "regenerate-message"}),
+        request_body.clone(),
     ] {
         expect_problem(test.app.chat(&body).await, 409, "THREAD_FULL").await;
     }
@@ -194,4 +196,30 @@ async fn a_message_has_a_hundred_alternatives_at_most() {
     let body = json!({"agentId": "a1", "threadId": "t", "message": "One more", "parentId": null});
     expect_problem(test.app.chat(&body).await, 409, "THREAD_FULL").await;
     assert_eq!(test.get("/api/threads/t?messages=none").await["status"], "idle");
+}
+
+#[tokio::test]
+async fn a_message_has_a_hundred_answers_at_most() {
+    let test = ConversationApp::start().await;
+    let create =
+        json!({"id": "t", "agentId": "a1", "messages": [{"id": "m", "role": "user", "content": "Hello"}]});
+    assert_eq!(test.call("POST", "/api/threads", Some(create)).await.0, 201);
+    let asked = test.get("/api/threads/t").await["nodes"][0]["id"].clone();
+    for number in 0..99 {
+        let answer = json!({"role": "assistant", "content": format!("{number}")});
+        let body = json!({"messages": [answer], "parentId": asked});
+        assert_eq!(test.call("POST", "/api/threads/t/messages", Some(body)).await.0, 201);
+    }
+    let body = json!({"agentId": "a1", "threadId": "t", "parentId": asked});
+    let turn = whole_run(&test.app, &body).await;
+    assert_eq!(turn.last()["type"], "RUN_FINISHED");
+    let request_count = test.vendor.received_bodies("m").len();
+    let regenerate = json!({"agentId": "a1", "threadId": "t", "trigger": "regenerate-message"});
+    for body in [body, regenerate] {
+        expect_problem(test.app.chat(&body).await, 409, "THREAD_FULL").await;
+    }
+    assert_eq!(test.vendor.received_bodies("m").len(), request_count, "no backend is asked");
+    // The conversation goes on.
+    test.say("t", "Thank you").await;
+    assert_eq!(test.get("/api/threads/t?messages=none").await["messageCount"], 103);
 }

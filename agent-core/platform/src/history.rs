@@ -234,6 +234,7 @@ fn read_chat(
         },
     };
     thread_fields.results = conversation.results;
+    thread_fields.ends_with_results = conversation.ends_with_results;
     let turn = TurnRequest {
         agent_id: sources.id("agentId")?.unwrap_or_default().into(),
         messages: Arc::new(conversation.messages),

@@ -3,6 +3,7 @@
 //! [`MeteredModels`], [`MeteredServers`] and [`MeteredBackend`] report each call's end to the [`UsageRecorder`], also if the
 //! call failed or its client has left. The recorder writes the entries to a [`UsageStore`] in batches, off the path of the tokens.
 
+mod admission;
 mod backend;
 mod budget;
 mod call;
@@ -22,6 +23,7 @@ mod sums;
 mod tests;
 mod tools;
 
+pub use admission::AdmittedRun;
 pub use backend::{Booking, MeteredBackend};
 pub use budget::{
     Budget, BudgetExceededError, BudgetKind, BudgetLimit, BudgetOptions, BudgetStatus, BudgetTimeZone,

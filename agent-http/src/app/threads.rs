@@ -374,6 +374,8 @@ pub(super) async fn delete_many(context: RequestContext<App>, principal: Princip
     if filter == DeleteFilter::default() {
         return Err(HttpError::invalid("agentId", "or before is required"));
     }
+    let OwnConversations { app, owner, store, .. } = &conversations;
+    app.conversations.end_before_deletions(&**store, owner, &filter).await?;
     let deleted = conversations.store.delete_many(&conversations.owner, &filter).await;
     conversations.app.conversations.threads.remove_owner(&conversations.owner);
     let deleted = deleted?;

@@ -1,4 +1,4 @@
-//! Events of a run that has begun, or of one that is queued.
+//! Events of a run that has begun, of one that starts, or of one that is queued.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,26 +15,41 @@ use super::encode::KEEP_ALIVE_INTERVAL;
 use super::timer::StreamTimer;
 use crate::error::HttpError;
 
-/// Events of a run that has begun, or of one that is queued.
+/// Events of a run that has begun, of one that starts, or of one that is queued.
 pub(crate) struct RunSource {
-    /// The events; for a queued run its start alone.
+    /// The events; for a run that has not begun its start alone.
     events: EventStream,
-    queued: Option<Box<QueuedRun>>,
+    pending: Option<Box<PendingRun>>,
     whole_delivery: Option<WholeDelivery>,
     is_replay: bool,
 }
 
-struct QueuedRun {
+/// A run that is queued, or whose backend starts.
+struct PendingRun {
     begin: BoxFuture<'static, Result<EventStream, HttpError>>,
+    is_queued: bool,
     queue_error: QueueErrorSlot,
 }
 
 impl RunSource {
     /// Creates the source of a queued run. `begin` waits for its turn and begins it.
     pub(crate) fn queued(run: RunIds, begin: BoxFuture<'static, Result<EventStream, HttpError>>) -> Self {
-        let queued = QueuedRun { begin, queue_error: QueueErrorSlot::default() };
+        Self::pending(run, begin, true)
+    }
+
+    /// Creates the source of a run that is stored, whose backend `start` starts. An error of the start ends the run.
+    pub(crate) fn starting(run: RunIds, start: BoxFuture<'static, Result<EventStream, HttpError>>) -> Self {
+        Self::pending(run, start, false)
+    }
+
+    fn pending(
+        run: RunIds,
+        begin: BoxFuture<'static, Result<EventStream, HttpError>>,
+        is_queued: bool,
+    ) -> Self {
+        let pending = PendingRun { begin, is_queued, queue_error: QueueErrorSlot::default() };
         let events = EventStream::new(run, stream::pending());
-        Self { queued: Some(Box::new(queued)), ..Self::from(events) }
+        Self { pending: Some(Box::new(pending)), ..Self::from(events) }
     }
 
     /// Creates the source of the events of a run's log. Output and silence are limited where the run is, and not here.
@@ -56,7 +71,7 @@ impl RunSource {
 
     /// Returns true if the run is queued.
     pub(crate) fn is_queued(&self) -> bool {
-        self.queued.is_some()
+        self.pending.as_ref().is_some_and(|pending| pending.is_queued)
     }
 
     /// Returns true if the events are those of a run's log.
@@ -66,16 +81,16 @@ impl RunSource {
 
     /// Returns the slot for the error of a queued run that cannot begin.
     pub(super) fn queue_error(&self) -> QueueErrorSlot {
-        self.queued.as_ref().map(|queued| queued.queue_error.clone()).unwrap_or_default()
+        self.pending.as_ref().map(|pending| pending.queue_error.clone()).unwrap_or_default()
     }
 
-    /// Returns the events, the delivery of the answer and, for a queued run, the wait before them.
+    /// Returns the events, the delivery of the answer and, for a run that has not begun, the wait before them.
     pub(super) fn into_parts(
         self,
         limits: &StreamLimits,
     ) -> (EventStream, Option<WholeDelivery>, Option<Box<QueueWait>>) {
-        let wait = self.queued.map(|queued| {
-            let QueuedRun { begin, queue_error } = *queued;
+        let wait = self.pending.map(|pending| {
+            let PendingRun { begin, queue_error, .. } = *pending;
             let keep_alive = Box::pin(tokio::time::sleep(KEEP_ALIVE_INTERVAL));
             Box::new(QueueWait { begin, queue_error, keep_alive, limits: limits.clone() })
         });
@@ -85,7 +100,7 @@ impl RunSource {
 
 impl From<EventStream> for RunSource {
     fn from(events: EventStream) -> Self {
-        Self { events, queued: None, whole_delivery: None, is_replay: false }
+        Self { events, pending: None, whole_delivery: None, is_replay: false }
     }
 }
 
@@ -204,6 +219,17 @@ mod tests {
                 assert!(remaining_frames.contains("RUN_FINISHED"), "{remaining_frames}");
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_error_of_a_start_ends_a_run_that_is_not_queued() {
+        let start = std::future::ready(Err(HttpError::new(Code::BackendFailed, "the backend is away")));
+        let source = RunSource::starting(ids(), start.boxed());
+        assert!(!source.is_queued() && queued().is_queued());
+        let response = run_response(Framing::Ndjson, source, None, &limits()).await.expect("it has begun");
+        let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+        let text = String::from_utf8(bytes.to_vec()).expect("text");
+        assert!(text.contains("RUN_STARTED") && text.contains("\"code\":\"BACKEND_FAILED\""), "{text}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -73,6 +73,7 @@ pub fn read_completion(
         store,
         metadata: if may_be_kept { thread_fields::metadata(&sources)? } else { Map::new() },
         results: conversation.results,
+        ends_with_results: conversation.ends_with_results,
         ..ThreadFields::default()
     };
     let turn = TurnRequest {

@@ -27,6 +27,8 @@ pub(super) struct RepairedConversation {
     pub(super) first_instruction_path: Option<String>,
     /// Results of calls that the conversation does not have.
     pub(super) results: Vec<Message>,
+    /// True if the conversation ends with one of these results, instructions aside.
+    pub(super) ends_with_results: bool,
 }
 
 impl Conversation {
@@ -65,6 +67,9 @@ impl Conversation {
         let messages: Vec<_> = messages.into_iter().map(Arc::new).collect();
         let called_for = expects_answer(&messages);
         let results = results_without_calls(&messages);
+        let last = last_spoken(&messages).and_then(|last| last.tool_call_id.as_deref());
+        let is_last = |result: &Message| result.tool_call_id.as_deref() == last;
+        let ends_with_results = last.is_some() && results.iter().any(is_last);
         let messages = repair(messages);
         if to_answer && !(called_for && expects_answer(&messages)) {
             return Err(match empty_last_path {
@@ -72,7 +77,7 @@ impl Conversation {
                 None => FieldError::new("messages", "must end with a user message or a tool result"),
             });
         }
-        Ok(RepairedConversation { messages, first_instruction_path, results })
+        Ok(RepairedConversation { messages, first_instruction_path, results, ends_with_results })
     }
 }
 
@@ -89,7 +94,10 @@ fn results_without_calls(messages: &[Arc<Message>]) -> Vec<Message> {
 
 /// Returns true if the last message, instructions aside, is a user message or a tool result.
 pub fn expects_answer(messages: &[Arc<Message>]) -> bool {
-    let mut latest = messages.iter().rev().map(|message| message.role);
-    let spoken = latest.find(|role| !matches!(role, Role::System | Role::Developer));
-    matches!(spoken, Some(Role::User | Role::Tool))
+    matches!(last_spoken(messages).map(|last| last.role), Some(Role::User | Role::Tool))
+}
+
+/// Returns the last message that is no instruction.
+fn last_spoken(messages: &[Arc<Message>]) -> Option<&Arc<Message>> {
+    messages.iter().rev().find(|message| !matches!(message.role, Role::System | Role::Developer))
 }

@@ -35,6 +35,8 @@ pub struct ThreadFields {
     pub on_busy: Option<OnBusy>,
     /// Results of tool calls that the request's messages do not have: a client may send them alone.
     pub results: Vec<Message>,
+    /// True if the request's messages end with such a result.
+    pub ends_with_results: bool,
     /// Field `resume`, or the answers to approvals in the AI SDK's last message.
     pub resume: Vec<ResumeEntry>,
     /// Field `background`: the request is answered at once, and the run continues without a client.
@@ -94,6 +96,7 @@ pub(super) fn read(sources: &FieldSources<'_>) -> Result<ThreadFields, FieldErro
             Some(_) => return Err(FieldError::new("onBusy", "must be reject, interrupt or queue")),
         },
         results: Vec::new(),
+        ends_with_results: false,
         resume: resume::read(sources)?,
         is_background: flag(sources, "background")?.unwrap_or_default(),
     })

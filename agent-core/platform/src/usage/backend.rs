@@ -95,10 +95,7 @@ impl<B: Backend> Backend for MeteredBackend<B> {
         prepared: PreparedRequest,
     ) -> Result<EventStream, AgentError> {
         let scope = RunScope::from(&prepared.turn.context);
-        let RunAdmission { hold, deadline } = match self.recorder.budgets() {
-            Some(budgets) => budgets.admit_run(&scope).await?,
-            None => RunAdmission::default(),
-        };
+        let RunAdmission { hold, deadline } = self.recorder.take_admission(&prepared.turn.context).await?;
         let call = match self.booking {
             Booking::PerCall => None,
             Booking::PerRun(names) => {

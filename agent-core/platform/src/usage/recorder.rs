@@ -4,17 +4,21 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use agent_core::clock::Clock;
+use agent_core::error::AgentError;
 use agent_core::ids::{CompanyId, TraceContext};
 use agent_core::select::BackendKind;
+use agent_core::tool::ExecutionContext;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 
+use super::admission::RunAdmissions;
+use super::budget::RunAdmission;
 use super::prices::CallBilling;
 use super::sums::caller_name;
 use super::{
-    Budgets, Hold, ModelPrice, NanoUsd, PriceTable, RunScope, RunSummary, TokenCounts, UsageEntry,
-    UsageObserver, UsageOperation, UsageStore,
+    AdmittedRun, Budgets, Hold, ModelPrice, NanoUsd, PriceTable, RunScope, RunSummary, TokenCounts,
+    UsageEntry, UsageObserver, UsageOperation, UsageStore,
 };
 use crate::spawner::Spawner;
 
@@ -49,13 +53,39 @@ impl UsageRecorder {
         observer: Option<Arc<dyn UsageObserver>>,
         budgets: Option<Budgets>,
     ) -> Self {
-        let queue = Mutex::default();
-        Self { shared: Arc::new(RecorderState { store, clock, spawner, prices, observer, budgets, queue }) }
+        let (admissions, queue) = (RunAdmissions::default(), Mutex::default());
+        let state = RecorderState { store, clock, spawner, prices, observer, budgets, admissions, queue };
+        Self { shared: Arc::new(state) }
     }
 
     /// Returns the budgets that limit the calls, if there are any.
     pub fn budgets(&self) -> Option<&Budgets> {
         self.shared.budgets.as_ref()
+    }
+
+    /// Admits a run before its backend starts, which takes the admission by the run's ids.
+    ///
+    /// # Errors
+    /// A budget is spent, as many runs as permitted are in progress, or the store failed.
+    pub async fn admit_run(&self, context: &ExecutionContext) -> Result<AdmittedRun, AgentError> {
+        let Some(budgets) = self.budgets() else { return Ok(AdmittedRun::default()) };
+        let admission = budgets.admit_run(&RunScope::from(context)).await?;
+        Ok(self.shared.admissions.add(context, admission))
+    }
+
+    /// Takes the admission of a run whose backend starts, or admits the run now.
+    ///
+    /// # Errors
+    /// As [`admit_run`](Self::admit_run).
+    pub(super) async fn take_admission(
+        &self,
+        context: &ExecutionContext,
+    ) -> Result<RunAdmission, AgentError> {
+        match (self.shared.admissions.take(context), self.budgets()) {
+            (Some(admission), _) => Ok(admission),
+            (None, Some(budgets)) => budgets.admit_run(&RunScope::from(context)).await,
+            (None, None) => Ok(RunAdmission::default()),
+        }
     }
 
     /// Returns the store.

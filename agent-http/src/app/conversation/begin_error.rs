@@ -1,7 +1,7 @@
 //! Error that prevents a run from beginning.
 
 use agent_core::turn::TurnError;
-use agent_platform::conversation::{ConversationError, Decision, NewNode, Run};
+use agent_platform::conversation::{ConversationError, Decision, NewNode, NodeId, Run};
 
 use super::error::events_path;
 use crate::error::HttpError;
@@ -11,6 +11,8 @@ pub(super) enum BeginError {
     Store(ConversationError),
     Turn(TurnError),
     Request(HttpError),
+    /// A limit on runs refuses the run, of which nothing is stored but its place in a queue.
+    NotAdmitted(HttpError),
     /// A run waits for further decisions: the caller has decided about all own calls and others about theirs not yet, or has sent
     /// results of the client's calls alone. Decisions and results are those that are not stored.
     StillWaiting {
@@ -21,6 +23,10 @@ pub(super) enum BeginError {
     /// The results of the request are stored already, and this run answers them.
     Repeated {
         run: Box<Run>,
+    },
+    /// The results of the request are stored already, and their answer below this node was not completed.
+    Unanswered {
+        below: NodeId,
     },
 }
 
@@ -35,11 +41,12 @@ impl From<BeginError> for HttpError {
         match error {
             BeginError::Store(error) => error.into(),
             BeginError::Turn(error) => error.into(),
-            BeginError::Request(error) => error,
+            BeginError::Request(error) | BeginError::NotAdmitted(error) => error,
             BeginError::StillWaiting { run, .. } => ConversationError::InterruptsOpen { run }.into(),
             BeginError::Repeated { run } => {
                 HttpError::conflict("the results were sent before").with_location(&events_path(&run.id))
             }
+            BeginError::Unanswered { .. } => HttpError::conflict("the results were sent before"),
         }
     }
 }

@@ -6,16 +6,19 @@ use std::time::Instant;
 use agent_core::event::{EventStream, RunIds};
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
-use agent_core::tool::Caller;
+use agent_core::tool::{Caller, ExecutionContext};
 use agent_platform::conversation::{
     BeginOrder, BeginRun, ConversationError, Conversations, Decision, DecisionRoute, Merged, NewThread,
     NodeRole, OnDisconnect, Run, RunContext, RunState, RunTrigger, ThreadKey, ThreadOwner,
 };
 use agent_platform::history::ThreadFields;
 use agent_platform::run_observer::RunObserver;
-use futures_util::{TryFutureExt, stream, try_join};
+use agent_platform::usage::AdmittedRun;
+use futures_util::future::ready;
+use futures_util::{FutureExt, TryFutureExt, stream, try_join};
 use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
+use tracing::Instrument;
 
 use super::super::App;
 use super::begin_error::BeginError;
@@ -25,6 +28,7 @@ use super::queued_begin::QueuedBegin;
 use super::stored_run_recorder::StoredRunRecorder;
 use super::stored_turn::StoredTurn;
 use crate::error::HttpError;
+use crate::stream::RunSource;
 
 /// Treatment of a run whose client disconnects.
 pub(super) struct DisconnectPolicy {
@@ -82,8 +86,9 @@ pub(super) struct RunPlan {
 }
 
 impl RunPlan {
-    /// Commits the beginning of the run while the backend starts. A run that is stopped meanwhile has no events but its
-    /// start, and its recorder has its end.
+    /// Commits the beginning of the run while the backend starts, or before it starts if the run is in the background. A run that
+    /// is stopped meanwhile has no events but its start, and its recorder has its end. A run that the limits on runs refuse
+    /// leaves nothing, so that the client can send the request again.
     pub(super) async fn begin(
         self,
         app: &Arc<App>,
@@ -91,11 +96,21 @@ impl RunPlan {
         turn: &TurnRequest,
         stored_turn: &StoredTurn,
         accepted: Instant,
-    ) -> Result<(EventStream, StoredRunRecorder), BeginError> {
+    ) -> Result<(RunSource, StoredRunRecorder), BeginError> {
+        let admitted = self.admission(app, principal, turn).await?;
         let (slot, store) = (self.sent_context.clone(), stored_turn.store.clone());
         let (begin, start) = self.into_begin(app, principal, turn, store.clone());
         let mut recorder = StoredRunRecorder::begin(&app.conversations, store, begin, slot, accepted);
         let observer = recorder.observer().clone();
+        let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
+        if stored_turn.is_background() {
+            recorder.wait_until_stored().await?;
+            let events = async move {
+                let _admitted = admitted;
+                start.start_stored(&observer).await
+            };
+            return Ok((RunSource::starting(ids, events.in_current_span().boxed()), recorder));
+        }
         let stopped = recorder.stopped_at_start(&stored_turn.client);
         let begin_stored = async { recorder.wait_until_stored().await.map(drop) };
         let started = tokio::select! {
@@ -104,11 +119,8 @@ impl RunPlan {
             started = start.start(begin_stored, &observer) => Some(started),
         };
         match started {
-            Some(Ok(events)) => Ok((events, recorder)),
-            None => {
-                let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
-                Ok((EventStream::new(ids, stream::pending()), recorder))
-            }
+            Some(Ok(events)) => Ok((events.into(), recorder)),
+            None => Ok((EventStream::new(ids, stream::pending()).into(), recorder)),
             Some(Err(BeginError::Turn(error))) => {
                 let error = HttpError::from_turn(error, principal.caller);
                 recorder.fail(error.code().as_str(), error.detail()).await;
@@ -126,6 +138,7 @@ impl RunPlan {
         turn: &TurnRequest,
         queued: &QueuedBegin,
     ) -> Result<EventStream, BeginError> {
+        let _admitted = self.admission(app, principal, turn).await?;
         let slot = self.sent_context.clone();
         let (begin, start) = self.into_begin(app, principal, turn, queued.store.clone());
         match start.start(queued.begin(begin, slot), &queued.observer).await {
@@ -133,6 +146,35 @@ impl RunPlan {
                 Err(BeginError::Request(HttpError::from_turn(error, principal.caller)))
             }
             begun => begun,
+        }
+    }
+
+    /// Admits the run by the limits on runs. A run that makes decided calls first is admitted when it asks its backend.
+    fn admission(
+        &self,
+        app: &Arc<App>,
+        principal: &Principal,
+        turn: &TurnRequest,
+    ) -> impl Future<Output = Result<Option<AdmittedRun>, BeginError>> + Send + use<> {
+        let makes_calls = self.continues.as_ref().is_some_and(|run| run.state == RunState::Waiting);
+        let (app, caller) = (app.clone(), principal.caller);
+        let context = ExecutionContext {
+            company_id: principal.company_id.clone(),
+            user_id: principal.user_id.clone(),
+            agent_id: turn.agent_id.clone(),
+            run_id: turn.run_id.clone(),
+            caller,
+            token_id: principal.token_id.clone(),
+            ..ExecutionContext::default()
+        };
+        async move {
+            if makes_calls {
+                return Ok(None);
+            }
+            match app.usage.recorder.admit_run(&context).await {
+                Ok(admitted) => Ok(Some(admitted)),
+                Err(error) => Err(BeginError::NotAdmitted(HttpError::from_turn(error.into(), caller))),
+            }
         }
     }
 
@@ -224,6 +266,18 @@ struct RunStart {
 }
 
 impl RunStart {
+    /// Starts the backend of a run whose beginning is stored.
+    ///
+    /// # Errors
+    /// Those of the turn and of the store, as a chat request has them.
+    async fn start_stored(self, observer: &Arc<RunObserver>) -> Result<EventStream, HttpError> {
+        let caller = self.principal.caller;
+        self.start(ready(Ok(())), observer).await.map_err(|error| match error {
+            BeginError::Turn(error) => HttpError::from_turn(error, caller),
+            error => error.into(),
+        })
+    }
+
     /// Starts the backend while `begun` commits the beginning. A run that waits for the results of its decided calls starts it
     /// after them.
     async fn start(

@@ -9,9 +9,9 @@ use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_platform::conversation::commit::{check_child_count, check_node_count};
 use agent_platform::conversation::{
-    BeginOrder, ConversationError, LoadedThread, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, NodeLink,
-    Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey, ThreadOrigin, ThreadStatus,
-    append_queued, continue_head, merge,
+    BeginOrder, ConversationError, LoadedThread, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, NodeId,
+    NodeLink, NodeOrigin, NodeRole, ParentChoice, Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread,
+    ThreadKey, ThreadOrigin, ThreadStatus, append_queued, continue_head, merge,
 };
 use agent_platform::history::{HistorySource, expects_answer, is_missing_result, repair_shared};
 
@@ -55,6 +55,7 @@ impl StoredTurn {
             None => self.place(turn, &loaded, open_run.as_ref(), &key)?,
         };
         check_capacity(links, &merged)?;
+        let answer_capacity = if is_waiting { Ok(()) } else { check_answer_capacity(links, &merged) };
         let version = thread.map_or(0, |thread| thread.version);
         let sent_context = ContextSlot::new(&merged, links);
         let continues = open_run.filter(|_| is_waiting || merged.trigger == RunTriggerKind::Tools);
@@ -67,9 +68,8 @@ impl StoredTurn {
         if !is_waiting && !expects_answer(&messages) {
             return Err(BeginError::Request(self.nothing_to_answer()));
         }
+        answer_capacity?;
         let trigger = self.trigger(principal, turn, merged.trigger);
-        let disconnect = DisconnectPolicy::of(&self.fields);
-        let context = run_context(turn, continues.as_ref());
         let retention = app.conversations.retention(&key.thread_owner(), &self.settings);
         Ok(RunPlan {
             key,
@@ -80,10 +80,10 @@ impl StoredTurn {
             order: if is_waiting { order.continuing() } else { order },
             queued_ms: None,
             version,
+            context: run_context(turn, continues.as_ref()),
             continues,
             decisions,
-            context,
-            disconnect,
+            disconnect: DisconnectPolicy::of(&self.fields),
             trigger,
             sent_context,
         })
@@ -111,20 +111,23 @@ impl StoredTurn {
         let pending_calls = open_run.map(Run::pending_calls).unwrap_or_default();
         let messages = self.messages_to_merge(turn, pending_calls);
         let waiting = open_run.filter(|run| run.state == RunState::Waiting);
+        if waiting.is_none() && self.may_repeat_results(links, pending_calls) {
+            return Err(BeginError::Request(self.nothing_to_answer()));
+        }
+        let input = MergeInput {
+            links,
+            known_path,
+            ids: Some(loaded.ids()),
+            head,
+            messages,
+            envelope: self.fields.envelope.clone(),
+            parent: self.fields.parent.clone(),
+            pending_calls: pending_calls.iter().map(|id| id.to_string()).collect(),
+            is_visitor: key.thread_owner().is_visitor(),
+        };
         let merged = match waiting.and_then(|run| Some((run, run.node_ids.last()?))) {
-            Some((run, last)) => continue_head(links, known_path, last, new_messages(run, &messages))?,
-            None => merge(MergeInput {
-                links,
-                known_path,
-                ids: Some(loaded.ids()),
-                head,
-                messages,
-                envelope: self.fields.envelope.clone(),
-                parent: self.fields.parent.clone(),
-                pending_calls: pending_calls.iter().map(|id| id.to_string()).collect(),
-                is_visitor: key.thread_owner().is_visitor(),
-            })
-            .map_err(merge_error)?,
+            Some((run, last)) => continue_head(links, known_path, last, new_messages(run, last, input)?)?,
+            None => merge(input).map_err(merge_error)?,
         };
         Ok(merged)
     }
@@ -179,14 +182,26 @@ impl StoredTurn {
         }
     }
 
-    /// Returns the request's messages with those results of pending calls that it has sent alone.
+    /// Returns the request's messages with those results of pending calls that it has sent without the calls.
     fn messages_to_merge(&self, turn: &TurnRequest, pending: &[Id]) -> Vec<Arc<Message>> {
-        let is_pending = |message: &&Message| {
-            message.tool_call_id.as_deref().is_some_and(|call| pending.iter().any(|id| **id == *call))
-        };
-        let results = self.fields.results.iter().filter(is_pending).cloned().map(Arc::new);
-        let sent = turn.messages.iter().filter(|message| !is_missing_result(message));
-        results.chain(sent.cloned()).collect()
+        let results = self.fields.results.iter().filter(|result| is_result_of(result, pending));
+        let results = results.cloned().map(Arc::new);
+        let sent = turn.messages.iter().filter(|message| !is_missing_result(message)).cloned();
+        match self.fields.ends_with_results {
+            true => sent.chain(results).collect(),
+            false => results.chain(sent).collect(),
+        }
+    }
+
+    /// Returns true if the request ends with results without their calls, of which none is pending, in a thread that has results of
+    /// its client. They may be these ones, and what precedes them is no new message then.
+    fn may_repeat_results(&self, links: &[NodeLink], pending: &[Id]) -> bool {
+        let is_client_result =
+            |link: &NodeLink| (link.role, link.origin) == (NodeRole::Tool, NodeOrigin::Client);
+        self.fields.ends_with_results
+            && self.fields.parent == ParentChoice::Unspecified
+            && !self.fields.results.iter().any(|result| is_result_of(result, pending))
+            && links.iter().any(is_client_result)
     }
 
     /// Returns the run whose calls wait for decisions, or for the client's results at the thread's head.
@@ -236,6 +251,11 @@ impl StoredTurn {
     }
 }
 
+/// Returns true for a result of one of these calls.
+fn is_result_of(message: &Message, calls: &[Id]) -> bool {
+    message.tool_call_id.as_deref().is_some_and(|call| calls.iter().any(|id| **id == *call))
+}
+
 /// Names the field of a parent that the thread does not have.
 fn merge_error(error: ConversationError) -> BeginError {
     match error {
@@ -248,8 +268,23 @@ fn merge_error(error: ConversationError) -> BeginError {
 fn check_capacity(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationError> {
     let Some(first) = merged.nodes.first() else { return Ok(()) };
     check_node_count(links.len(), merged.nodes.len())?;
+    check_children(links, first.parent_id.as_ref())
+}
+
+/// Returns an error if an answer that is made anew exceeds the limits of the thread. Without this, their number would have no
+/// limit: what a run has said is stored whatever the thread has.
+fn check_answer_capacity(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationError> {
+    if !merged.nodes.is_empty() {
+        return Ok(());
+    }
+    check_node_count(links.len(), 1)?;
+    check_children(links, merged.parent_id.as_ref())
+}
+
+/// Returns an error if a node, or the thread for `None`, has as many children as it may have.
+fn check_children(links: &[NodeLink], parent_id: Option<&NodeId>) -> Result<(), ConversationError> {
     // Children come after their parent, and most parents are the newest nodes.
-    let (parent, later) = match &first.parent_id {
+    let (parent, later) = match parent_id {
         None => (None, links),
         Some(id) => match links.iter().rposition(|link| link.id == *id) {
             Some(at) => (Some(links[at].seq), &links[at + 1..]),

@@ -24,7 +24,7 @@ use super::queued_begin::QueuedBegin;
 use super::stored_run_recorder::StoredRunRecorder;
 use super::stored_turn::{StoredTurn, thread_key};
 use crate::app::services::live::RunStop;
-use crate::error::HttpError;
+use crate::error::{Code, HttpError};
 use crate::shutdown::{ShutdownStage, shutting_down};
 use crate::stream::RunSource;
 
@@ -32,6 +32,9 @@ use crate::stream::RunSource;
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum number of attempts to begin a queued run in a thread that is changed meanwhile.
 const MAX_CONFLICTS: usize = 100;
+/// Maximum number of times that a limit on runs may refuse a queued run which then waits again: the run before counts for a
+/// moment after its end, which has woken this one.
+const MAX_REFUSALS: usize = 1;
 
 /// Position of a run in the queue of its thread.
 enum QueuePosition {
@@ -180,7 +183,7 @@ impl WaitingTurn {
 
     async fn begin_when_free(&self) -> Result<EventStream, HttpError> {
         let key = thread_key(&self.principal, &self.turn);
-        let mut conflicts = 0;
+        let (mut conflicts, mut refusals) = (0, 0);
         loop {
             let mut wake = pin!(self.queued.run.wait_for_wake());
             wake.as_mut().enable();
@@ -192,6 +195,11 @@ impl WaitingTurn {
                     {
                         conflicts += 1;
                         continue;
+                    }
+                    Err(BeginError::NotAdmitted(error))
+                        if error.code() == Code::RateLimited && refusals < MAX_REFUSALS =>
+                    {
+                        refusals += 1;
                     }
                     // The next poll returns the reason.
                     Err(BeginError::Store(

@@ -1,7 +1,8 @@
 //! Results of the client's calls that are sent again, since the response to the first request was lost. They are answered as
-//! the first time: by the log of the run that has them.
+//! the first time: by the log of the run that has them. If that run has not completed, its answer is made anew.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, EventStream, RunIds, SourceEvent};
@@ -9,9 +10,9 @@ use agent_core::message::{Message, Role};
 use agent_core::request::{Principal, TurnRequest};
 use agent_platform::conversation::{
     ContentHash, ConversationError, MAX_PAGE_NODES, NodeContent, NodeId, NodeLink, NodeOrigin, NodeRole,
-    NodeStatus, Run, RunFilter, RunKey, RunState, ThreadKey, ThreadOwner,
+    NodeStatus, ParentChoice, Run, RunFilter, RunKey, RunState, ThreadKey, ThreadOwner,
 };
-use agent_platform::history::is_missing_result;
+use agent_platform::history::{HistorySource, ThreadFields, is_missing_result};
 use futures_util::{StreamExt, stream};
 
 use super::super::App;
@@ -39,13 +40,26 @@ struct SameResults {
     run: Run,
     /// True if they are results of the run's own calls, which it got while it waited for decisions.
     is_own: bool,
-    /// The latest run that has made the answer anew, since `run` has ended without a message.
+    /// The latest run that has made the answer anew, since `run` has not completed.
     anew: Option<Run>,
+    /// True if the thread shows the answer of one of these runs.
+    is_shown: bool,
+}
+
+impl SameResults {
+    /// Returns the node below which the answer is to be made anew; `None` if the latest run that answers the results has
+    /// completed or goes on, or if the thread has gone on without it.
+    fn unanswered_node(&self) -> Option<&NodeId> {
+        let state = self.anew.as_ref().unwrap_or(&self.run).state;
+        let is_unanswered = state.is_final() && state != RunState::Completed;
+        self.run.parent_id.as_ref().filter(|_| is_unanswered && self.is_shown && !self.is_own)
+    }
 }
 
 impl StoredTurn {
     /// Returns the error of a request that was refused for `error`; if its results are stored already,
-    /// [`BeginError::Repeated`] with the run that answers them, or 409 if one of them differs.
+    /// [`BeginError::Repeated`] with the run that answers them, [`BeginError::Unanswered`] if that has not completed, or 409 if one
+    /// of them differs.
     pub(super) async fn or_repeated(
         &self,
         app: &App,
@@ -84,13 +98,28 @@ impl StoredTurn {
         }
     }
 
+    /// Returns the request for another answer below a node, whose results the request brings again. Its messages before results
+    /// without their calls are history, as the first time.
+    pub(super) fn for_answer_below(&self, node: NodeId, turn: &TurnRequest) -> (Self, TurnRequest) {
+        let mut fields = ThreadFields { parent: ParentChoice::Node(node), ..self.fields.clone() };
+        let mut turn = turn.clone();
+        if fields.ends_with_results {
+            fields.history = HistorySource::Server;
+            let is_instruction =
+                |message: &Arc<Message>| matches!(message.role, Role::System | Role::Developer);
+            Arc::make_mut(&mut turn.messages).retain(is_instruction);
+        }
+        (Self { fields, ..self.clone() }, turn)
+    }
+
     /// Returns the results that a request consists of, the first one of each call; none if it has a decision, or a message
     /// after them.
     fn sent_results<'t>(&'t self, turn: &'t TurnRequest) -> Vec<&'t Message> {
         let spoken = turn.messages.iter().map(|message| &**message);
         let spoken: Vec<&Message> =
             spoken.filter(|message| !matches!(message.role, Role::System | Role::Developer)).collect();
-        let is_message = spoken.last().is_some_and(|last| last.role == Role::User);
+        let is_message =
+            spoken.last().is_some_and(|last| last.role == Role::User) && !self.fields.ends_with_results;
         if is_message || !self.fields.resume.is_empty() {
             return Vec::new();
         }
@@ -111,7 +140,8 @@ impl StoredTurn {
     ) -> Result<Option<EarlierResults>, ConversationError> {
         let threads = &app.conversations.threads;
         let loaded = threads.load(&*self.store, key).await?;
-        let found = self.find_results(key, loaded.links(), sent).await;
+        let head = loaded.thread().and_then(|thread| thread.head.as_ref());
+        let found = self.find_results(key, (loaded.links(), head), sent).await;
         threads.keep(key, loaded);
         found
     }
@@ -119,7 +149,7 @@ impl StoredTurn {
     async fn find_results(
         &self,
         key: &ThreadKey,
-        links: &[NodeLink],
+        (links, head): (&[NodeLink], Option<&NodeId>),
         sent: &[&Message],
     ) -> Result<Option<EarlierResults>, ConversationError> {
         let filter = RunFilter { thread: Some(key.id.clone()), ..RunFilter::default() };
@@ -142,10 +172,14 @@ impl StoredTurn {
                 is_own |= answer.is_some_and(|answer| answer < stored.seq);
             }
             if has_results {
-                let is_below =
-                    |later: &&Run| later.parent_id.as_ref().is_some_and(|id| run.node_ids.contains(id));
-                let anew = runs[..at].iter().find(is_below).filter(|_| answer.is_none()).cloned();
-                let same = SameResults { run: run.clone(), is_own, anew };
+                // Runs that answer the results, the latest first.
+                let answering: Vec<&Run> =
+                    runs[..=at].iter().filter(|later| later.parent_id == run.parent_id).collect();
+                let is_shown =
+                    head.is_some_and(|head| answering.iter().any(|run| run.node_ids.contains(head)));
+                let anew = answering.first().filter(|latest| latest.id != run.id && !is_own);
+                let anew = anew.map(|latest| (*latest).clone());
+                let same = SameResults { run: run.clone(), is_own, anew, is_shown };
                 return Ok(Some(EarlierResults::Same(Box::new(same))));
             }
         }
@@ -170,9 +204,9 @@ impl StoredTurn {
         Ok(results)
     }
 
-    /// Returns what answers the results: the log of the run that they began, or for results of its own calls the log of the run
-    /// that continues it, or its open questions. `None` if the request was refused for the id of another run, or if nothing
-    /// answers them.
+    /// Returns what answers the results: the log of the run that they began, or another answer if that has not completed and the
+    /// thread is free; for results of a run's own calls the log of the run that continues it, or its open questions. `None` if the
+    /// request was refused for the id of another run, or if nothing answers them.
     async fn answering_run(
         &self,
         app: &App,
@@ -180,13 +214,18 @@ impl StoredTurn {
         same: SameResults,
         error: &BeginError,
     ) -> Result<Option<BeginError>, ConversationError> {
-        let SameResults { run, is_own, anew } = same;
+        let unanswered = same.unanswered_node().cloned();
+        let SameResults { run, is_own, anew, .. } = same;
         if let BeginError::Store(ConversationError::RunIdUsed { run: used }) = error {
             let is_same = match is_own {
                 true => used.continues.as_ref() == Some(&run.id),
-                false => used.id == run.id || anew.is_some_and(|anew| anew.id == used.id),
+                // Also an earlier one of those that have made the answer anew.
+                false => used.thread_id == run.thread_id && used.parent_id == run.parent_id,
             };
             return Ok(is_same.then(|| BeginError::Repeated { run: used.clone() }));
+        }
+        if let Some(below) = unanswered.filter(|_| matches!(error, BeginError::Request(_))) {
+            return Ok(Some(BeginError::Unanswered { below }));
         }
         if !is_own {
             return Ok(Some(BeginError::Repeated { run: Box::new(anew.unwrap_or(run)) }));

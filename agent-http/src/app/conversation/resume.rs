@@ -6,7 +6,8 @@ use std::sync::Arc;
 use agent_core::message::{Message, Role};
 use agent_core::request::{Principal, TurnRequest};
 use agent_platform::conversation::{
-    ApprovalState, ConversationError, Decision, DecisionRoute, LoadedThread, NewNode, NodeRole, Run,
+    ApprovalState, ConversationError, Decision, DecisionRoute, LoadedThread, MergeInput, NewNode, NodeId,
+    NodeRole, ParentChoice, Run, RunTriggerKind, merge,
 };
 
 use super::super::App;
@@ -77,9 +78,17 @@ impl StoredTurn {
     }
 }
 
-/// Returns the messages of a request that are new after the calls of `run`: results of the client's calls, and what the
-/// owner says besides.
-pub(super) fn new_messages(run: &Run, messages: &[Arc<Message>]) -> Vec<Arc<Message>> {
+/// Returns the messages of a request that are new after the calls of `run`, whose last node is `last`: results of the client's
+/// calls, and what the owner says besides. `input` is the request with the thread's tree.
+///
+/// # Errors
+/// Those of [`merge`].
+pub(super) fn new_messages(
+    run: &Run,
+    last: &NodeId,
+    input: MergeInput<'_>,
+) -> Result<Vec<Arc<Message>>, ConversationError> {
+    let messages = input.messages.clone();
     let pending = run.pending_calls();
     let is_result = |message: &&Arc<Message>| {
         let call = message.tool_call_id.as_deref().filter(|_| message.role == Role::Tool);
@@ -91,7 +100,21 @@ pub(super) fn new_messages(run: &Run, messages: &[Arc<Message>]) -> Vec<Arc<Mess
             results.push(Arc::clone(result));
         }
     }
-    let user_count = messages.iter().rev().take_while(|message| message.role == Role::User).count();
-    results.extend_from_slice(&messages[messages.len() - user_count..]);
-    results
+    let count = count_new_user_messages(last, input)?;
+    results.extend_from_slice(&messages[messages.len() - count..]);
+    Ok(results)
+}
+
+/// Returns the number of user messages at the end of a request that are new below `last`. A client that resends its history
+/// without ids, and without the calls that wait, ends it with the message that the run has answered.
+fn count_new_user_messages(last: &NodeId, input: MergeInput<'_>) -> Result<usize, ConversationError> {
+    let count = input.messages.iter().rev().take_while(|message| message.role == Role::User).count();
+    if count == 0 {
+        return Ok(0);
+    }
+    let merged = merge(MergeInput { head: Some(last.clone()), parent: ParentChoice::Unspecified, ..input })?;
+    // A list of which nothing is known would be a new root.
+    let is_placed = !merged.path.is_empty() && merged.trigger != RunTriggerKind::Edit;
+    let new_count = merged.nodes.iter().filter(|node| node.message.role() == NodeRole::User).count();
+    Ok(if is_placed { count.min(new_count) } else { count })
 }

@@ -1,12 +1,14 @@
 //! Cancellation of runs, in this process or another.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use agent_core::ids::RunId;
 use agent_platform::conversation::{
-    CancelReason, ChangeRun, ConversationError, Conversations, Run, RunChange, RunKey, RunSignal, RunState,
-    Thread, ThreadKey, ThreadOwner,
+    CancelReason, ChangeRun, ConversationError, Conversations, DeleteFilter, Run, RunChange, RunFilter,
+    RunKey, RunSignal, RunState, Thread, ThreadKey, ThreadOwner,
 };
+use futures_util::future::try_join_all;
 
 use crate::app::services::ConversationService;
 use crate::app::services::live::RunStop;
@@ -26,6 +28,9 @@ const QUEUE_END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum time for which a deletion waits for the end of the thread's runs.
 const DELETION_END_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum number of running runs, and of queued ones, that are cancelled before a deletion of several threads. The others learn
+/// of it when they store events.
+const MAX_CANCELLED_RUNS: usize = 100;
 
 impl ConversationService {
     /// Cancels a run, and returns its state at that time, which may be before its end; `None` if it does not exist. A run
@@ -151,6 +156,30 @@ impl ConversationService {
         };
         // The thread is deleted even after a timeout.
         tokio::time::timeout(DELETION_END_TIMEOUT, all_ended).await.unwrap_or(Ok(()))
+    }
+
+    /// Cancels the runs of an owner's threads that are to be deleted, as [`end_before_deletion`](Self::end_before_deletion) does
+    /// those of one. With a time in the filter it cancels none: the end of a run is an activity, after which the thread would stay.
+    pub(in super::super) async fn end_before_deletions(
+        &self,
+        store: &dyn Conversations,
+        owner: &ThreadOwner,
+        filter: &DeleteFilter,
+    ) -> Result<(), ConversationError> {
+        if filter.before.is_some() {
+            return Ok(());
+        }
+        let mut threads = HashSet::new();
+        for state in [RunState::Queued, RunState::Running] {
+            let live = RunFilter { agent: filter.agent.clone(), state: Some(state), ..RunFilter::default() };
+            let page = store.runs(owner, &live, None, MAX_CANCELLED_RUNS).await?;
+            threads.extend(page.runs.into_iter().map(|run| run.thread_id));
+        }
+        let ends = threads.into_iter().map(|id| async move {
+            let key = owner.thread(id);
+            self.end_before_deletion(store, &key).await
+        });
+        try_join_all(ends).await.map(drop)
     }
 
     /// Stops runs of this process whose threads were deleted. Other processes learn of it when they store events.

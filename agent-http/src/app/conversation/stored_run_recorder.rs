@@ -267,6 +267,7 @@ impl StoredRunRecorder {
                 // Outside of the event path, since inputs can be large.
                 let log = LogEnd { inputs: observer.inputs(), ..end.log };
                 let end = EndRun { log, ..end };
+                ending_service.take_last_signals(&*store, &end).await;
                 let end_result = store_end(&*store, end).await;
                 if let Ok(ended) = &end_result {
                     apply_end(&ending_service, &*store, &run, ended).await;
@@ -620,6 +621,18 @@ mod tests {
         }
     }
 
+    /// Returns the end of a run that asks a question.
+    fn asked() -> Event {
+        let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
+        Event::RunFinished {
+            thread_id: "t".into(),
+            run_id: "r".into(),
+            result: None,
+            outcome: Some(RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() }),
+            usage: Vec::new(),
+        }
+    }
+
     /// Begins the run `r`, whose client disconnects at once.
     async fn begin_and_leave(
         service: &Arc<ConversationService>,
@@ -717,14 +730,7 @@ mod tests {
             let (service, store) = service(&Shutdown::default());
             let mut recorder = begin(&service, &store, "r");
             recorder.wait_until_stored().await.expect("it begins");
-            let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
-            let asked = Event::RunFinished {
-                thread_id: "t".into(),
-                run_id: "r".into(),
-                result: None,
-                outcome: Some(RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() }),
-                usage: Vec::new(),
-            };
+            let asked = asked();
             recorder.record(&asked);
             let end = recorder.finish(asked);
             let stopped = service.cancel(&*store, &key(), reason).await.expect("it reads");
@@ -733,6 +739,24 @@ mod tests {
             drained(&service).await;
             assert_eq!(run(&store, "r").await.expect("it has begun").state, expected, "{reason:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_run_that_another_process_stops_before_its_question_is_stored_does_not_wait() {
+        let store = Arc::new(MemoryConversations::default());
+        let (clock, shutdown) = (Arc::new(ManualClock::new()), Shutdown::default());
+        let own_service = service_over(&store, clock.clone(), &shutdown);
+        let other = service_over(&store, clock, &shutdown);
+        let mut recorder = begin(&own_service, &store, "r");
+        recorder.wait_until_stored().await.expect("it begins");
+        let stopped = other.cancel(&*store, &key(), CancelReason::Requested).await.expect("it reads");
+        assert_eq!(stopped.expect("a run").state, RunState::Running);
+        let asked = asked();
+        recorder.record(&asked);
+        recorder.finish(asked).await;
+        drained(&own_service).await;
+        let ended = run(&store, "r").await.expect("it has begun");
+        assert_eq!((ended.state, ended.reason), (RunState::Cancelled, Some(CancelReason::Requested)));
     }
 
     #[tokio::test]

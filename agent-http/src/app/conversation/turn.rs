@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agent_core::event::{EventStream, RunIds};
+use agent_core::event::RunIds;
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::{ConversationSettings, OnBusy};
@@ -245,12 +245,13 @@ impl StoredTurn {
                     }
                     attempts += 1;
                 }
-                begun => return begun.map(|(events, recorder)| (events.into(), recorder)),
+                begun => return begun,
             }
         }
     }
 
-    /// Plans the run and begins it.
+    /// Plans the run and begins it: below results that the thread has, if the request brings them again and their answer was not
+    /// completed.
     ///
     /// # Errors
     /// [`BeginError::Repeated`] if it cannot begin since the thread has its results.
@@ -260,7 +261,7 @@ impl StoredTurn {
         principal: &Principal,
         turn: &TurnRequest,
         accepted: Instant,
-    ) -> Result<(EventStream, StoredRunRecorder), BeginError> {
+    ) -> Result<(RunSource, StoredRunRecorder), BeginError> {
         let error = match self.plan(app, principal, turn, BeginOrder::AfterQueue, None).await {
             Ok(plan) => match plan.begin(app, principal, turn, self, accepted).await {
                 Err(error @ BeginError::Store(_)) => error,
@@ -268,7 +269,14 @@ impl StoredTurn {
             },
             Err(error) => error,
         };
-        Err(self.or_repeated(app, principal, turn, error).await)
+        match self.or_repeated(app, principal, turn, error).await {
+            BeginError::Unanswered { below } => {
+                let (anew, turn) = self.for_answer_below(below, turn);
+                let plan = anew.plan(app, principal, &turn, BeginOrder::AfterQueue, None).await?;
+                plan.begin(app, principal, &turn, &anew, accepted).await
+            }
+            error => Err(error),
+        }
     }
 
     /// Returns the messages of the run's prompt; `None` if the run cannot begin now.

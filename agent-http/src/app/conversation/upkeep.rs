@@ -3,9 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use agent_core::event::RunOutcome;
 use agent_platform::conversation::{
-    AppendedEvents, CancelReason, ConversationError, Conversations, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, Run,
-    RunChunk, RunKey, RunSignal,
+    AppendedEvents, CancelReason, ConversationError, Conversations, EndRun, MAX_REAPED_RUNS,
+    MAX_TRIMMED_LOGS, Run, RunChunk, RunEndKind, RunKey, RunSignal,
 };
 
 use crate::app::services::ConversationService;
@@ -122,6 +123,17 @@ impl ConversationService {
             }
         }
         Ok(())
+    }
+
+    /// Takes the signals before a run ends with questions: its end deletes those for it, and it must not wait for decisions if
+    /// another process has accepted a request to cancel it.
+    pub(super) async fn take_last_signals(&self, store: &dyn Conversations, end: &EndRun) {
+        if !matches!(end.ending.kind, RunEndKind::Suspended(RunOutcome::Interrupt { .. })) {
+            return;
+        }
+        if let Err(error) = self.take_signals(store).await {
+            tracing::warn!(run_id = %end.run_id, %error, "failed to read requests to cancel a run that ends with questions");
+        }
     }
 
     async fn take_signals(&self, store: &dyn Conversations) -> Result<(), ConversationError> {

@@ -291,6 +291,9 @@ impl<'l> Walk<'l> {
         if let Some(call) = message.tool_call_id.as_deref().filter(|_| message.role == Role::Tool)
             && pending.remove(call)
         {
+            if !cursor.is_known {
+                cursor.new.clear();
+            }
             cursor.is_known = true;
             return cursor.add(Arc::clone(message), self.answer_end(self.head), RunTriggerKind::Tools);
         }

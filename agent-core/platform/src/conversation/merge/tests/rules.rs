@@ -214,6 +214,11 @@ fn results_of_pending_calls_are_new_and_others_are_not() {
     let merged = tree.merge(pending(&["u1", "assistant", "t first", "t second"]));
     assert_eq!(tree.prompt(&merged)[2..], texts(&["t first"]), "the first result counts");
     assert_eq!(merged.trigger, RunTriggerKind::Tools);
+    for words in [&["u1", "t first"][..], &["u9", "t first"]] {
+        let merged = tree.merge(pending(words));
+        assert_eq!(tree.prompt(&merged)[2..], texts(&["t first"]), "the call is not in the list: {words:?}");
+        assert_eq!((merged.nodes.len(), merged.trigger), (1, RunTriggerKind::Tools));
+    }
     let merged = tree.merge(ag_ui(&["u1", "assistant", "t first", "u2"]));
     assert_eq!(tree.prompt(&merged)[2..], texts(&["u2"]), "a call that is not pending has no result");
 }
