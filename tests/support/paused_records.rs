@@ -38,7 +38,7 @@ impl PausedRecords {
         pause.wait_for(|pause| *pause == Pause::Holding).await.expect("the store is there");
     }
 
-    /// Lets the read go on.
+    /// Lets the read continue.
     pub fn release(&self) {
         self.pause.send_replace(Pause::Off);
     }

@@ -245,7 +245,7 @@ impl Reply {
         Self { steps: [stream_head()].into_iter().chain(events).chain([last_chunk()]).collect(), items }
     }
 
-    /// Returns a response of these steps. The run is not expected to go on.
+    /// Returns a response of these steps. The run is not expected to continue.
     pub fn steps(steps: impl Into<Vec<Step>>) -> Self {
         Self { steps: steps.into(), items: Vec::new() }
     }

@@ -52,7 +52,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let indexed = document_index_status(&*documents.app.records, company_id, id, version).await?;
     let mut response =
         get_response(&head.headers, &Versioned { version, value: IndexedDocument { document, indexed } })?;
-    // A browser would ask with the document's entity tag and go on showing the state of the index of its first answer.
+    // A browser would ask with the document's entity tag and continue showing the state of the index of its first answer.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     Ok(response)
 }

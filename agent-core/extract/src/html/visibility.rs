@@ -22,7 +22,7 @@ const OFF_PAGE_PIXELS: f32 = -900.0;
 const MAX_HIDDEN_BOX_PIXELS: f32 = 1.0;
 /// Negative margin in pixels from which an element may lie over the one before it.
 const OVERLAP_PIXELS: f32 = -24.0;
-/// Parts of tables, which are as large as their content whatever their size.
+/// Parts of tables, which are as large as their content regardless of their size.
 const TABLE_PARTS: [&str; 7] = ["table", "tbody", "td", "tfoot", "th", "thead", "tr"];
 /// Elements with a box of their own unless a style says otherwise. Others are within lines of text, where sizes, indents,
 /// upper margins and transformations have no effect.
@@ -133,7 +133,7 @@ pub(super) struct TextVisibility {
     movement: Movement,
     /// True if the elements that are directly in this one have boxes of their own.
     has_items: bool,
-    /// True if a shadow, an outline, a filter or a clipped background shows the text, whatever its color.
+    /// True if a shadow, an outline, a filter or a clipped background shows the text regardless of its color.
     has_effects: bool,
 }
 
@@ -284,7 +284,7 @@ impl TextVisibility {
     }
 }
 
-/// Returns true for an element of which nothing is seen, whatever the styles of the elements within it.
+/// Returns true for an element that hides everything within it, regardless of the styles of the elements within it.
 fn hides_all(tag: &str, has_box: bool, cascade: &Cascade, font_pixels: f32) -> bool {
     let value = |name: &str| cascade.certain(name);
     if value("display") == "none" || value("content-visibility") == "hidden" {

@@ -158,7 +158,7 @@ struct Shape {
     texts: Vec<(Color, Range<usize>)>,
 }
 
-/// Removes shapes that are hidden, placeholders of some kinds, the older forms of what is there twice, and text that is
+/// Removes shapes that are hidden, placeholders of some kinds, the older forms of content that exists in two forms, and text that is
 /// not seen; puts text in the place of formulas, and tables in that of charts.
 struct ShapeEditor<'x> {
     xml: &'x str,

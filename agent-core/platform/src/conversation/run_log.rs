@@ -51,7 +51,7 @@ pub struct RunChunk {
 pub struct AppendedEvents {
     /// Runs that the process does not have any more.
     pub lost: Vec<RunKey>,
-    /// Runs whose rows another transaction has locked. Their chunks are to be appended again.
+    /// Runs whose rows another transaction has locked. The caller appends their chunks again.
     pub locked: Vec<RunKey>,
 }
 
@@ -67,11 +67,11 @@ pub struct LogPage {
 /// Signal to the process of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RunSignal {
-    /// Another process reads the log: it is to be stored soon after each event.
+    /// Another process reads the log, so each event must be stored soon.
     Watch,
-    /// The run is the next of its thread's queue. Asks for an act.
+    /// The run is the next of its thread's queue. Requires an action of the process.
     Start,
-    /// The run is to be cancelled. Asks for an act.
+    /// A client cancels the run. Requires an action of the process.
     Cancel(CancelReason),
 }
 

@@ -177,7 +177,7 @@ impl FailuresByCompany {
 struct CallFailure {
     company: Option<CompanyHash>,
     is_transient: bool,
-    /// Time for which the circuit opens whatever the number of failures.
+    /// Time for which the circuit opens regardless of the number of failures.
     open_for: Option<Duration>,
     at: Instant,
 }

@@ -1,4 +1,4 @@
-//! Token limits of models: the role's, settings, the catalogue's, and windows learnt from servers' errors.
+//! Token limits of models: the role's, settings, the catalogue's, and windows learned from servers' errors.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -18,11 +18,11 @@ const DEFAULT_CONTEXT_WINDOW: usize = 128_000;
 pub const DEFAULT_MAX_OUTPUT_TOKENS: usize = 16_384;
 /// Divisor of the context window: an answer gets at most one part in this many.
 const OUTPUT_SHARE_DIVISOR: usize = 4;
-/// Least context window that is learnt, in tokens, whatever a server reports.
+/// Least context window that is learned, in tokens, even if a server reports a smaller one.
 const MIN_CONTEXT_WINDOW: usize = 256;
-/// Limit on the models of which a process has learnt limits.
+/// Limit on the models of which a process has learned limits.
 const MAX_LEARNT_MODELS: usize = 1024;
-/// Lifetime of what is learnt of a model: its server may be restarted with another configuration.
+/// Lifetime of what is learned of a model: its server may be restarted with another configuration.
 const LEARNT_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// Limits on the tokens of models, shared by the models of a process.
@@ -97,7 +97,7 @@ impl ModelLimits {
         Self { context_window: Some(window), ..self.clone() }
     }
 
-    /// Returns the limits of the model of which limits are learnt under `key`.
+    /// Returns the limits of the model of which limits are learned under `key`.
     pub(crate) fn resolve(&self, provider: &str, model: &str, key: &str) -> ResolvedLimits {
         let known = self.catalog.model_with_window(provider, model);
         let window = self.role.context_window.or(self.company.context_window);
@@ -134,7 +134,7 @@ impl ModelLimits {
             limits.resolve(provider, model, "").prompt_budget().max_prompt_tokens
         };
         if let Some(window) = learnt_window(ContextSize::of(error), estimated, fits) {
-            tracing::info!(model, window, "the context window of a model was learnt from its server's error");
+            tracing::info!(model, window, "the context window of a model was learned from its server's error");
             self.learnt.update(key, |learnt| learnt.window = Some(window));
         }
     }
@@ -144,7 +144,7 @@ fn tokens(limit: NonZeroU32) -> usize {
     limit.get() as usize
 }
 
-/// Returns the key of a model in the learnt limits.
+/// Returns the key of a model in the learned limits.
 pub(crate) fn window_key(address: &str, model: &str) -> String {
     format!("{address}\n{model}")
 }
@@ -169,7 +169,7 @@ fn learnt_window(
     Some(window.max(MIN_CONTEXT_WINDOW))
 }
 
-/// Limits of models learnt from servers' errors, and members of requests that the servers refuse, by address and model. When
+/// Limits of models learned from servers' errors, and members of requests that the servers refuse, by address and model. When
 /// it is full, a new one replaces any other, at the cost of one more rejected call.
 #[derive(Debug, Default)]
 pub struct LearntLimits(Mutex<HashMap<String, LearntModel>>);
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn a_learnt_window_cuts_the_next_prompt() {
         let cases = [
-            // Window and prompt that the server reports; estimate; least and most of the learnt window.
+            // Window and prompt that the server reports; estimate; least and most of the learned window.
             (Some(4_096), Some(9_000), Some(9_000), 4_096, 4_096),
             (Some(4_096), Some(9_000), Some(12_000), 4_096, 4_096),
             (Some(4_096), Some(10_000), Some(5_000), 2_048, 2_048),

@@ -89,7 +89,7 @@ impl ModelSpec {
         Self { limits, ..self }
     }
 
-    /// Sets the provider, and the server's address, by which the model's context window is learnt.
+    /// Sets the provider, and the server's address, by which the model's context window is learned.
     pub(super) fn at(self, provider: &'static str, address: &str) -> Self {
         let window_key = window_key(address, &self.name);
         let names = window_key.to_ascii_lowercase();
@@ -102,7 +102,7 @@ impl ModelSpec {
         self.echoes_reasoning
     }
 
-    /// Returns the limits, with the window that has been learnt.
+    /// Returns the limits, with the window that has been learned.
     pub(super) fn limits(&self) -> ResolvedLimits {
         self.limits.resolve(self.provider, &self.name, &self.window_key)
     }

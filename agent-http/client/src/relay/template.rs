@@ -10,7 +10,7 @@
 /// parses them.
 #[derive(Debug)]
 pub(crate) struct DeltaTemplate {
-    /// False for the plain implementation: nothing is learnt, so that the caller parses each chunk.
+    /// False for the plain implementation: nothing is learned, so that the caller parses each chunk.
     enabled: bool,
     /// The chunk without its text.
     frame: Vec<u8>,

@@ -129,7 +129,7 @@ impl StoredRunRecorder {
         }
     }
 
-    /// Stores the run. If the future is dropped, the commit goes on once the run ends.
+    /// Stores the run. If the future is dropped, the commit continues once the run ends.
     ///
     /// # Errors
     /// Those of [`Conversations::begin_run`] or [`Conversations::queue_run`]. The run does not exist then, unless the store is

@@ -141,7 +141,7 @@ impl LiveRun {
         lock(&self.tail)
     }
 
-    /// Logs an event. Returns true if the tail is to be stored at once.
+    /// Logs an event. Returns true if the tail must be stored at once.
     pub(in crate::app) fn record(&self, event: &Event) -> bool {
         let is_large = {
             let mut tail = self.tail();

@@ -18,7 +18,7 @@ const LAGGING_TAIL_BYTES: usize = MAX_WAITING_BYTES / 2;
 /// Packed events of one run from the first that is not stored.
 #[derive(Debug)]
 pub(in crate::app) struct Tail {
-    /// Chunk that is being stored, or whose storing failed and is to be repeated.
+    /// Chunk that is being stored, or that was not stored because of an error and will be retried.
     storing: Option<LogChunk>,
     /// Events after it.
     open: ChunkWriter,

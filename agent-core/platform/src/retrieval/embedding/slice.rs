@@ -36,7 +36,7 @@ pub(super) struct Slice {
 }
 
 impl Slice {
-    /// Returns a slice that goes on with an attempt.
+    /// Returns a slice that continues with an attempt.
     pub(super) fn continued(failure: Option<EmbedError>, failures_in_a_row: u32) -> Self {
         Self { failure, failures_in_a_row, ..Self::default() }
     }

@@ -41,7 +41,7 @@ const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of old changes that are deleted between two polls: few enough that the next poll is not late.
 const PRUNE_ROWS: i64 = 2_000;
 
-/// Reads the current snapshot and the start time of the server, which tells servers apart.
+/// Reads the current snapshot and the start time of the server, which distinguishes servers.
 const SELECT_SNAPSHOT: &str = "SELECT pg_current_snapshot()::text, pg_postmaster_start_time()::text";
 
 /// Reads the current snapshot, the start time of the server, and the changes that are visible in the snapshot and were
