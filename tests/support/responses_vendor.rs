@@ -418,8 +418,8 @@ impl VendorState {
                 conversation.other_types.insert(item["type"].as_str().unwrap_or_default().to_owned());
             }
         }
-        let goes_on = reply.items.iter().any(|item| matches!(item, OutputItem::Call { .. }));
-        conversation.last_items = if goes_on { reply.items } else { Vec::new() };
+        let continues = reply.items.iter().any(|item| matches!(item, OutputItem::Call { .. }));
+        conversation.last_items = if continues { reply.items } else { Vec::new() };
         reply.steps
     }
 }

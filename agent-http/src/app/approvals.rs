@@ -131,7 +131,7 @@ pub(super) async fn decide(context: RequestContext<App>, principal: Principal) -
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct DecisionBody {
-    decision: DecisionWord,
+    decision: DecisionKind,
     #[serde(default)]
     arguments: Option<Map<String, Value>>,
     #[serde(default)]
@@ -140,7 +140,7 @@ struct DecisionBody {
 
 #[derive(Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-enum DecisionWord {
+enum DecisionKind {
     Approve,
     Deny,
     Cancel,
@@ -149,16 +149,16 @@ enum DecisionWord {
 impl DecisionBody {
     fn into_verdict(self) -> Result<Verdict, HttpError> {
         let Self { decision, arguments, reason } = self;
-        if arguments.is_some() && decision != DecisionWord::Approve {
+        if arguments.is_some() && decision != DecisionKind::Approve {
             return Err(HttpError::invalid("arguments", "are those of an approved call"));
         }
         if reason.as_ref().is_some_and(|reason| reason.chars().count() > MAX_REASON_CHARS) {
             return Err(HttpError::invalid("reason", "has more than 2000 characters"));
         }
         Ok(match decision {
-            DecisionWord::Approve => Verdict::Approve { arguments },
-            DecisionWord::Deny => Verdict::Deny { reason },
-            DecisionWord::Cancel => Verdict::Cancel,
+            DecisionKind::Approve => Verdict::Approve { arguments },
+            DecisionKind::Deny => Verdict::Deny { reason },
+            DecisionKind::Cancel => Verdict::Cancel,
         })
     }
 }

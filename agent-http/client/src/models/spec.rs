@@ -127,13 +127,13 @@ impl ModelSpec {
 
     /// Returns true if the server's API does not have a member of requests, as far as it has said so.
     pub(super) fn refuses(&self, member: &str) -> bool {
-        self.limits.learnt.refuses(&self.window_key, member)
+        self.limits.learned.refuses(&self.window_key, member)
     }
 
     /// Records that the server's API does not have a member of requests.
     pub(super) fn record_refusal(&self, member: &'static str) {
         tracing::info!(model = %self.name, member, "the model's server refuses a member of requests");
-        self.limits.learnt.record_refusal(&self.window_key, member);
+        self.limits.learned.record_refusal(&self.window_key, member);
     }
 
     /// Learns the context window if `failure` rejects a prompt of `estimated` tokens by the platform's count.

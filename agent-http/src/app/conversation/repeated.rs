@@ -15,9 +15,9 @@ use agent_platform::history::is_missing_result;
 use futures_util::{StreamExt, stream};
 
 use super::super::App;
-use super::ask_again::ReplayRecorder;
 use super::begin_error::BeginError;
 use super::log_reader::{LogReader, log_gone, too_many_readers};
+use super::reissue_interrupts::ReplayRecorder;
 use super::stored_turn::{StoredTurn, thread_key};
 use crate::error::{Code, HttpError};
 use crate::stream::{RunRecorder, RunSource};

@@ -162,7 +162,7 @@ impl StoredTurn {
         let answer = match begun {
             Ok((events, recorder)) => return Ok((events, Box::new(recorder))),
             Err(BeginError::StillWaiting { run, .. }) => {
-                match self.ask_again(app, principal, ids, &run).await {
+                match self.reissue_interrupts(app, principal, ids, &run).await {
                     Ok(ended) => return Ok(ended),
                     Err(error) => Err(error),
                 }

@@ -415,7 +415,7 @@ fn tokens_are_estimated_for_the_models_tokenizer() {
 }
 
 #[tokio::test]
-async fn the_window_is_learnt_from_a_refusal() {
+async fn the_window_is_learned_from_a_refusal() {
     let error = json!({"type": "error", "error": {"type": "invalid_request_error",
         "message": "prompt is too long: 2083 tokens > 2000 maximum"}});
     for (status, media_type, body) in

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn the_window_is_learnt_from_the_error_of_the_server() {
+async fn the_window_is_learned_from_the_error_of_the_server() {
     let answer = chunked_response("400 Bad Request", JSON, OVERFLOW.as_bytes(), 64, true);
     let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
     let limits = ModelLimits::default();
@@ -175,7 +175,7 @@ async fn stream_options_that_the_server_does_not_have_are_left_out_from_then_on(
 
 /// Gateways begin a response before the model's server has rejected the prompt.
 #[tokio::test]
-async fn the_window_is_learnt_from_an_error_inside_an_answer() {
+async fn the_window_is_learned_from_an_error_inside_an_answer() {
     let body = format!(": PROCESSING\n\n{}", sse(&[OVERFLOW]));
     let answer = chunked_response("200 OK", SSE, body.as_bytes(), 64, true);
     let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
