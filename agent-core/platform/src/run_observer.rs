@@ -200,7 +200,7 @@ impl TurnObserver for RunObserver {
 }
 
 /// Returns the backend with the rule that has selected it.
-pub fn run_selection(selection: &Selection) -> Option<RunSelection> {
+fn run_selection(selection: &Selection) -> Option<RunSelection> {
     let choice = selection.choice.as_ref()?;
     let container = match choice {
         BackendChoice::Custom(container) => Some(container.name.clone()),
