@@ -1,4 +1,4 @@
-//! Circuits of models that keep failing, and budgets of repeated calls, of one process.
+//! Circuit breakers of models that keep failing, and budgets of repeated calls, of one process.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;

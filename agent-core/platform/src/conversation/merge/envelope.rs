@@ -1,4 +1,4 @@
-//! Formats of requests, which tell what a list of messages means.
+//! Formats of requests, which determine whether a list of messages is the whole conversation.
 
 /// Format of a request, which indicates whether its list is the whole conversation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
