@@ -8,7 +8,7 @@ use super::{CancelReason, LogChunk, Run, RunEvents, ThreadOwner};
 
 /// Maximum number of runs whose logs one call deletes.
 pub const MAX_TRIMMED_LOGS: usize = 100;
-/// Size of a part of a log at which no further chunk is added to it, in bytes.
+/// Maximum size of a page of a log, in bytes: once it is reached, no further chunk is added.
 pub const MAX_LOG_PAGE_BYTES: usize = 1 << 20;
 
 /// Owner and id of a run.

@@ -14,7 +14,7 @@ use super::FailureClass;
 pub const MAX_CIRCUITS: usize = 10_000;
 /// Time over which calls are counted.
 const WINDOW: Duration = Duration::from_secs(30);
-/// Number of failures in a window, at half of its calls or more, that opens a circuit.
+/// Minimum number of failures in a window, at half of its calls or more, that opens a circuit.
 const MIN_FAILURES: u32 = 5;
 /// Time for which failures open a circuit.
 const TRANSIENT_OPEN: Duration = Duration::from_secs(15);

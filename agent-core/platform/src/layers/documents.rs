@@ -29,7 +29,7 @@ const MAX_CONCURRENT_READS: usize = 8;
 const PROMPT_SHARE_DIVISOR: usize = 2;
 /// Share of the prompt's tokens that retrieved fragments may take: one part in this many.
 const FRAGMENT_SHARE_DIVISOR: usize = 4;
-/// Number of hits from which fragments are chosen.
+/// Maximum number of hits from which fragments are chosen.
 const MAX_HITS: usize = 20;
 /// Maximum length of a text that is searched for, in bytes. The rest of a longer one is ignored.
 const MAX_QUERY_BYTES: usize = 8 * 1024;

@@ -22,10 +22,10 @@ use super::stored_turn::{StoredTurn, thread_key};
 use crate::error::{Code, HttpError};
 use crate::stream::{RunRecorder, RunSource};
 
-/// Number of a thread's latest runs that are searched for results.
+/// Maximum number of a thread's latest runs that are searched for results.
 const MAX_SEARCHED_RUNS: usize = 8;
 
-/// Results that a thread has of the calls whose results a request brings.
+/// Stored results of the calls for which a request contains results again.
 enum EarlierResults {
     /// The same ones.
     Same(Box<SameResults>),

@@ -39,7 +39,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 const FAILED_END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time for which the end of a run is attempted to be stored. Until then the thread is busy.
 const END_RETRY_TIME: Duration = Duration::from_secs(10 * 60);
-/// Initial pause between attempts to store the end of a run; it doubles up to [`MAX_END_RETRY_PAUSE`].
+/// Minimum pause between attempts to store the end of a run, which is the first one; it doubles up to [`MAX_END_RETRY_PAUSE`].
 const MIN_END_RETRY_PAUSE: Duration = Duration::from_millis(100);
 const MAX_END_RETRY_PAUSE: Duration = Duration::from_secs(5);
 

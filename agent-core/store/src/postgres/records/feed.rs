@@ -26,7 +26,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Maximum number of changes that a poll processes one by one; beyond it, all cached reads are invalidated.
 const MAX_CHANGES_PER_POLL: usize = 10_000;
 
-/// Time within which a transaction that writes changes usually ends: more than all its timeouts together. A commit that
+/// Maximum usual duration of a transaction that writes changes: more than all its timeouts together. A commit that
 /// waits for a standby has no timeout.
 const MAX_TRANSACTION_TIME: Duration = Duration::from_secs(300);
 /// Age after which changes are deleted. A process that has not polled for [`MAX_TRANSACTION_TIME`] invalidates all.
