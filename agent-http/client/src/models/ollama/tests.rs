@@ -21,7 +21,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 use crate::models::ModelLimits;
-use crate::models::harness::{answer_of, answer_to, check_conformance, request, tool};
+use crate::models::harness::{
+    answer_of, answer_to, check_conformance, check_sent_request, check_streamed_body, request, tool,
+};
 
 const NDJSON: &str = "application/x-ndjson";
 const JSON: &str = "application/json; charset=utf-8";

@@ -18,7 +18,9 @@ use crate::context_size::ContextSize;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 use crate::models::ModelLimits;
 use crate::models::answer_parts::ItemMaker;
-use crate::models::harness::{answer_of, answer_to, check_conformance, request, tool};
+use crate::models::harness::{
+    answer_of, answer_to, check_conformance, check_sent_request, check_streamed_body, request, tool,
+};
 
 const SSE: &str = "text/event-stream";
 const JSON: &str = "application/json; charset=utf-8";

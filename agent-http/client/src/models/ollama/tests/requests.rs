@@ -10,32 +10,18 @@ async fn the_request_goes_to_the_endpoint_with_the_key_and_the_very_bytes() {
     )
     .await;
     let model = model(&server);
-    let payload = model.prepare(&request()).expect("prepared");
-    let bytes = payload.bytes().clone();
-    drop(model.start(payload).await.expect("started"));
-    let requests = server.requests();
-    let (head, body) = requests[0].split_once("\r\n\r\n").expect("a request");
-    assert_eq!(body.as_bytes(), bytes);
-    for line in [
+    let lines = [
         "POST /v1/api/chat HTTP/1.1",
         "authorization: Bearer sk-1",
         "content-type: application/json",
         "accept: application/x-ndjson",
-    ] {
-        assert!(head.lines().any(|found| found == line), "{line}: {head}");
-    }
+    ];
+    check_sent_request(&model, &server, &lines).await;
 }
 
 fn check_body(request: &ModelRequest, expected: Expect) {
     let payload = prepared(request).expect("prepared");
-    assert!(!format!("{payload:?}").contains("sk-1"), "the key is no part of the body");
-    let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
-    assert_eq!(body["stream"], true);
-    expected.assert_eq(
-        &String::from_utf8_lossy(payload.bytes())
-            .replace("},{", "},\n{")
-            .replace(",\"messages", ",\n\"messages"),
-    );
+    check_streamed_body(&payload, &expected);
 }
 
 #[test]
