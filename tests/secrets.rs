@@ -146,7 +146,7 @@ async fn no_secret_is_in_any_log_or_answer() {
 
     let mut transcript = ClientTranscript::default();
     let bearer = session_token("u1", "c1");
-    told_of_provider(&client, &app, &url, &mut transcript).await;
+    record_provider_responses(&client, &app, &url, &mut transcript).await;
     let mut statuses = Vec::new();
     for format in ["ndjson", "json"] {
         for name in &names {
@@ -329,8 +329,13 @@ fn bearer(received: &ReceivedRequest) -> Option<String> {
     Some(line.split_once(':').expect("a header has a colon").1.trim().to_owned())
 }
 
-/// Saves a provider of the company as its admin does, rightly and wrongly, and reads it.
-async fn told_of_provider(client: &Client, app: &Server, url: &str, transcript: &mut ClientTranscript) {
+/// Saves a provider of the company by valid and invalid requests of its admin, and reads it.
+async fn record_provider_responses(
+    client: &Client,
+    app: &Server,
+    url: &str,
+    transcript: &mut ClientTranscript,
+) {
     let admin = session_token("boss", "c1");
     let provider = |changes: Value| {
         let mut provider = json!({"type": "openai", "baseUrl": url, "apiKey": PROVIDER_KEY,
