@@ -150,7 +150,7 @@ impl DecisionBody {
     fn into_verdict(self) -> Result<Verdict, HttpError> {
         let Self { decision, arguments, reason } = self;
         if arguments.is_some() && decision != DecisionKind::Approve {
-            return Err(HttpError::invalid("arguments", "are those of an approved call"));
+            return Err(HttpError::invalid("arguments", "are allowed only if decision is approve"));
         }
         if reason.as_ref().is_some_and(|reason| reason.chars().count() > MAX_REASON_CHARS) {
             return Err(HttpError::invalid("reason", "has more than 2000 characters"));

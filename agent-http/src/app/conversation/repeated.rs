@@ -78,7 +78,9 @@ impl StoredTurn {
             }
             Ok(Some(EarlierResults::Other)) => match error {
                 BeginError::Store(ConversationError::RunIdUsed { .. }) => error,
-                _ => BeginError::Request(HttpError::conflict("a call of the client has another result")),
+                _ => BeginError::Request(HttpError::conflict(
+                    "a different result of a client's tool call is stored",
+                )),
             },
             Err(error) => error.into(),
         }

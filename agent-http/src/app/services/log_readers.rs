@@ -64,7 +64,7 @@ impl LogReaders {
 }
 
 fn too_many_readers() -> HttpError {
-    HttpError::new(Code::RateLimited, "too many logs of runs are being read, of the company or in all")
+    HttpError::new(Code::RateLimited, "too many run logs are being read, by the company or in total")
 }
 
 #[cfg(test)]
