@@ -36,7 +36,7 @@ impl std::fmt::Debug for dyn TokenCounter {
     }
 }
 
-/// Cache of one text's token counts, for the first three counters that counted it. Further ones count anew.
+/// Cache of one text's token counts, for the first three counters that counted it. Further ones count again.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCountCache([OnceLock<(&'static str, usize)>; 3]);
 

@@ -127,7 +127,7 @@ impl Platform {
         self
     }
 
-    /// Sets the limits on the output of a run, whatever its backend.
+    /// Sets the limits on the output of a run regardless of its backend.
     pub fn with_output_limits(mut self, limits: OutputLimits) -> Self {
         self.output_limits = limits;
         self
@@ -177,7 +177,7 @@ impl Platform {
 const MIN_BUDGET_FOR_SENT_CONTEXTS: usize = 4_000;
 
 /// Runs a turn. If the model's server rejects the prompt because it exceeds the context window, and the backend has
-/// learnt a smaller budget from the error, the turn is prepared and sent once more.
+/// learned a smaller budget from the error, the turn is prepared and sent once more.
 ///
 /// # Errors
 /// Errors that are known before the backend has accepted the turn. Later errors become the run's one `RUN_ERROR`.

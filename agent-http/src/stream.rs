@@ -45,7 +45,7 @@ pub(crate) use collect::CollectedRun;
 pub(crate) use completion::ChatCompletion;
 pub use limits::StreamLimits;
 pub use negotiate::{Framing, NegotiationError, negotiate};
-pub(crate) use record::{Departure, RunRecorder};
+pub(crate) use record::{DisconnectOutcome, RunRecorder};
 pub(crate) use replay::replay_response;
 pub(crate) use source::RunSource;
 pub(crate) use timer::{StreamTimeout, StreamTimer};
@@ -137,7 +137,7 @@ pub(crate) fn completion_response(
 ///
 /// Must be called inside a tokio runtime with time enabled.
 pub(crate) fn run_detached(events: RunSource, recorder: Box<dyn RunRecorder>, limits: &StreamLimits) {
-    TimeoutStream::new(events, limits).with_recorder(Some(recorder)).leave();
+    TimeoutStream::new(events, limits).with_recorder(Some(recorder)).client_disconnected();
 }
 
 /// Runs a run without a client, and collects it to its end. `max_bytes` bounds text, arguments and results together. If

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use agent_platform::records::{
-    Collection, Inventory, Key, ListQuery, Page, Record, Records, StoreError, Write, WriterTurn,
-};
+use agent_platform::records::{Inventory, InventoryWrapper, Records, RecordsWrapper, StoreError, Write};
 use async_trait::async_trait;
 
 /// A store over another one that lists the collections of each commit.
@@ -29,17 +27,9 @@ impl CommitLog {
 }
 
 #[async_trait]
-impl Records for CommitLog {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.records.get_many(keys).await
-    }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.records.list(collection, list).await
-    }
-
-    async fn count(&self, collection: &Collection) -> Result<u64, StoreError> {
-        self.records.count(collection).await
+impl RecordsWrapper for CommitLog {
+    fn inner(&self) -> &dyn Records {
+        &*self.records
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
@@ -50,27 +40,10 @@ impl Records for CommitLog {
         }
         self.records.commit(writes).await
     }
-
-    async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
-        self.records.versions(keys).await
-    }
-
-    async fn wait_turn(&self, key: &Key) -> WriterTurn {
-        self.records.wait_turn(key).await
-    }
-
-    async fn check_writable(&self) -> Result<(), StoreError> {
-        self.records.check_writable().await
-    }
 }
 
-#[async_trait]
-impl Inventory for CommitLog {
-    async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError> {
-        self.records.companies(after).await
-    }
-
-    async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
-        self.records.collections(company, after).await
+impl InventoryWrapper for CommitLog {
+    fn inventory(&self) -> &dyn Inventory {
+        &*self.records
     }
 }

@@ -13,11 +13,10 @@ use agent_client::device_auth::DeviceAuthDialect;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use url::form_urlencoded;
 
-use super::vendor::{ConnectionState, ReceivedRequest, Step, json_response, perform_step, read_request};
+use super::script_server::{ReceivedRequest, ScriptServer, Step};
+use super::vendor::json_response;
 
 /// Client id that the issuer knows.
 pub const CLIENT_ID: &str = "client-of-the-operator";
@@ -97,15 +96,12 @@ pub struct FakeIssuer {
     pub address: SocketAddr,
     pub dialect: DeviceAuthDialect,
     state: Arc<Mutex<IssuerState>>,
-    request_count: watch::Receiver<usize>,
-    task: tokio::task::JoinHandle<()>,
+    server: ScriptServer,
 }
 
 impl FakeIssuer {
     /// Starts an issuer on a free port.
     pub async fn start(dialect: DeviceAuthDialect) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it listens");
         let state = Arc::new(Mutex::new(IssuerState {
             dialect,
             requests: Vec::new(),
@@ -122,17 +118,12 @@ impl FakeIssuer {
             early_polls: 0,
             account: "account-canary-1".to_owned(),
         }));
-        let (request_counter, request_count) = watch::channel(0);
-        let task = tokio::spawn({
+        let server = ScriptServer::start({
             let state = state.clone();
-            async move {
-                while let Ok((stream, _)) = listener.accept().await {
-                    let _ = stream.set_nodelay(true);
-                    tokio::spawn(serve(stream, state.clone(), request_counter.clone()));
-                }
-            }
-        });
-        Self { address, dialect, state, request_count, task }
+            move |request: ReceivedRequest| state.lock().expect("unpoisoned").answer(request)
+        })
+        .await;
+        Self { address: server.address, dialect, state, server }
     }
 
     /// Returns the issuer's base URL.
@@ -227,10 +218,7 @@ impl FakeIssuer {
 
     /// Waits until a route has received `count` requests.
     pub async fn wait_for_calls(&self, route: IssuerRoute, count: usize) {
-        let mut request_count = self.request_count.clone();
-        let waiting = request_count.wait_for(|_| self.calls(route) >= count);
-        let waited = tokio::time::timeout(super::TEST_TIMEOUT, waiting).await;
-        waited.expect("the requests arrive in time").expect("the issuer runs");
+        self.server.wait_for_requests(|| self.calls(route) >= count).await;
     }
 
     /// Returns the number of polls that came sooner than their interval, 5 s longer after each `slow_down`.
@@ -245,25 +233,6 @@ impl FakeIssuer {
 
     fn lock(&self) -> MutexGuard<'_, IssuerState> {
         self.state.lock().expect("unpoisoned")
-    }
-}
-
-impl Drop for FakeIssuer {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn serve(mut stream: TcpStream, state: Arc<Mutex<IssuerState>>, request_counter: watch::Sender<usize>) {
-    let mut buffer = Vec::new();
-    while let Some(request) = read_request(&mut stream, &mut buffer).await {
-        let steps = state.lock().expect("unpoisoned").answer(request);
-        request_counter.send_modify(|request_count| *request_count += 1);
-        for step in steps {
-            if !matches!(perform_step(step, &mut stream).await, ConnectionState::Open) {
-                return;
-            }
-        }
     }
 }
 

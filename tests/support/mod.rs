@@ -39,6 +39,7 @@ pub mod random;
 pub mod read_only;
 pub mod responses_vendor;
 pub mod schemathesis;
+pub mod script_server;
 pub mod server;
 pub mod sink;
 pub mod statement_log;

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_platform::records::{
-    Collection, Inventory, Key, ListQuery, Page, Record, Records, StoreError, Write,
-};
+use agent_platform::records::{Inventory, InventoryWrapper, Key, Records, RecordsWrapper, StoreError};
 use async_trait::async_trait;
 use tokio::sync::watch;
 
@@ -40,7 +38,7 @@ impl PausedRecords {
         pause.wait_for(|pause| *pause == Pause::Holding).await.expect("the store is there");
     }
 
-    /// Lets the read go on.
+    /// Lets the read continue.
     pub fn release(&self) {
         self.pause.send_replace(Pause::Off);
     }
@@ -62,21 +60,9 @@ impl PausedRecords {
 }
 
 #[async_trait]
-impl Records for PausedRecords {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.records.get_many(keys).await
-    }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.records.list(collection, list).await
-    }
-
-    async fn count(&self, collection: &Collection) -> Result<u64, StoreError> {
-        self.records.count(collection).await
-    }
-
-    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
-        self.records.commit(writes).await
+impl RecordsWrapper for PausedRecords {
+    fn inner(&self) -> &dyn Records {
+        &*self.records
     }
 
     async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
@@ -86,19 +72,10 @@ impl Records for PausedRecords {
         }
         versions
     }
-
-    async fn check_writable(&self) -> Result<(), StoreError> {
-        self.records.check_writable().await
-    }
 }
 
-#[async_trait]
-impl Inventory for PausedRecords {
-    async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError> {
-        self.records.companies(after).await
-    }
-
-    async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
-        self.records.collections(company, after).await
+impl InventoryWrapper for PausedRecords {
+    fn inventory(&self) -> &dyn Inventory {
+        &*self.records
     }
 }

@@ -5,20 +5,15 @@
 //! is a complaint. A model's first request, and one that does not repeat the earlier one, begin a new conversation.
 
 use std::collections::{BTreeMap, HashSet};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use agent_platform::json::find_duplicate_key;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 
-use super::TEST_TIMEOUT;
-use super::vendor::{
-    ConnectionState, ReceivedRequest, Step, event, last_chunk, perform_step, read_request, stream_head,
-};
+use super::script_server::{ReceivedRequest, ScriptServer, Step};
+use super::vendor::{event, last_chunk, stream_head};
 
 /// Member of a request that is accepted from callers with an API key alone.
 const OUTPUT_LIMIT: &str = "max_output_tokens";
@@ -245,7 +240,7 @@ impl Reply {
         Self { steps: [stream_head()].into_iter().chain(events).chain([last_chunk()]).collect(), items }
     }
 
-    /// Returns a response of these steps. The run is not expected to go on.
+    /// Returns a response of these steps. The run is not expected to continue.
     pub fn steps(steps: impl Into<Vec<Step>>) -> Self {
         Self { steps: steps.into(), items: Vec::new() }
     }
@@ -275,11 +270,8 @@ struct VendorState {
 
 /// The vendor; stops when dropped.
 pub struct ResponsesVendor {
-    address: SocketAddr,
     state: Arc<Mutex<VendorState>>,
-    request_count: watch::Receiver<usize>,
-    disconnects: watch::Receiver<usize>,
-    task: tokio::task::JoinHandle<()>,
+    server: ScriptServer,
 }
 
 impl ResponsesVendor {
@@ -294,32 +286,18 @@ impl ResponsesVendor {
     }
 
     async fn start_with(state: VendorState) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it listens");
         let state = Arc::new(Mutex::new(state));
-        let (request_counter, request_count) = watch::channel(0);
-        let (disconnect_counter, disconnects) = watch::channel(0);
-        let task = tokio::spawn({
+        let server = ScriptServer::start({
             let state = state.clone();
-            async move {
-                while let Ok((stream, _)) = listener.accept().await {
-                    // Without Nagle's algorithm, bytes written before a reset are sent rather than discarded.
-                    let _ = stream.set_nodelay(true);
-                    tokio::spawn(serve(
-                        stream,
-                        state.clone(),
-                        request_counter.clone(),
-                        disconnect_counter.clone(),
-                    ));
-                }
-            }
-        });
-        Self { address, state, request_count, disconnects, task }
+            move |request: ReceivedRequest| state.lock().expect("unpoisoned").reply_to(request)
+        })
+        .await;
+        Self { state, server }
     }
 
     /// Returns the base address for an agent.
     pub fn base_url(&self) -> String {
-        format!("http://{}/v1", self.address)
+        format!("http://{}/v1", self.server.address)
     }
 
     /// Sets the replies for `model`: the first for the first request, and so on; the last one is repeated.
@@ -344,10 +322,7 @@ impl ResponsesVendor {
 
     /// Waits until `count` requests for `model` have been received.
     pub async fn wait_for_requests(&self, model: &str, count: usize) {
-        let mut request_count = self.request_count.clone();
-        let waiting = request_count.wait_for(|_| self.received_bodies(model).len() >= count);
-        let waited = tokio::time::timeout(TEST_TIMEOUT, waiting).await;
-        waited.expect("the requests arrive in time").expect("the vendor runs");
+        self.server.wait_for_requests(|| self.received_bodies(model).len() >= count).await;
     }
 
     /// Returns what was wrong with the requests.
@@ -357,40 +332,7 @@ impl ResponsesVendor {
 
     /// Waits until `count` clients have disconnected during a response.
     pub async fn wait_for_disconnects(&self, count: usize) {
-        let mut disconnects = self.disconnects.clone();
-        let waited =
-            tokio::time::timeout(TEST_TIMEOUT, disconnects.wait_for(|disconnects| *disconnects >= count))
-                .await;
-        waited.expect("the clients leave in time").expect("the vendor runs");
-    }
-}
-
-impl Drop for ResponsesVendor {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn serve(
-    mut stream: TcpStream,
-    state: Arc<Mutex<VendorState>>,
-    request_counter: watch::Sender<usize>,
-    disconnect_counter: watch::Sender<usize>,
-) {
-    let mut buffer = Vec::new();
-    while let Some(request) = read_request(&mut stream, &mut buffer).await {
-        let steps = state.lock().expect("unpoisoned").reply_to(request);
-        request_counter.send_modify(|request_count| *request_count += 1);
-        for step in steps {
-            match perform_step(step, &mut stream).await {
-                ConnectionState::Open => {}
-                ConnectionState::ClosedByVendor => return,
-                ConnectionState::ClosedByClient => {
-                    disconnect_counter.send_modify(|disconnects| *disconnects += 1);
-                    return;
-                }
-            }
-        }
+        self.server.wait_for_disconnects(count).await;
     }
 }
 
@@ -418,8 +360,8 @@ impl VendorState {
                 conversation.other_types.insert(item["type"].as_str().unwrap_or_default().to_owned());
             }
         }
-        let goes_on = reply.items.iter().any(|item| matches!(item, OutputItem::Call { .. }));
-        conversation.last_items = if goes_on { reply.items } else { Vec::new() };
+        let continues = reply.items.iter().any(|item| matches!(item, OutputItem::Call { .. }));
+        conversation.last_items = if continues { reply.items } else { Vec::new() };
         reply.steps
     }
 }

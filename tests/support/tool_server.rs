@@ -3,14 +3,12 @@
 //! It is plain TCP, because HTTP libraries do not allow most of the faults.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 
-use super::vendor::{ConnectionState, ReceivedRequest, Step, json_response, perform_step, read_request};
+use super::script_server::{ReceivedRequest, ScriptServer, Step};
+use super::vendor::json_response;
 
 /// MCP revision that a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,47 +34,37 @@ struct McpServerState {
 
 /// The server; stops when dropped.
 pub struct FakeMcpServer {
-    address: SocketAddr,
     state: Arc<Mutex<McpServerState>>,
-    request_count: watch::Receiver<usize>,
-    disconnects: watch::Receiver<usize>,
-    task: tokio::task::JoinHandle<()>,
+    server: ScriptServer,
 }
 
 impl FakeMcpServer {
     /// Starts a server on a free port.
     pub async fn start(era: McpRevision) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it listens");
         let state = Arc::<Mutex<McpServerState>>::default();
-        let (request_counter, request_count) = watch::channel(0);
-        let (disconnect_counter, disconnects) = watch::channel(0);
-        let task = tokio::spawn({
+        let server = ScriptServer::start({
             let state = state.clone();
-            async move {
-                while let Ok((stream, _)) = listener.accept().await {
-                    let _ = stream.set_nodelay(true);
-                    tokio::spawn(serve(
-                        stream,
-                        era,
-                        state.clone(),
-                        request_counter.clone(),
-                        disconnect_counter.clone(),
-                    ));
-                }
+            move |request: ReceivedRequest| -> Vec<Step> {
+                let id = serde_json::from_slice::<Value>(&request.body).map(|body| body["id"].to_string());
+                let id = id.as_deref().unwrap_or("null");
+                let mut state = state.lock().expect("unpoisoned");
+                state.received.push(request.clone());
+                let steps = select_response(&mut state, era, &request);
+                steps.into_iter().map(|step| fill_request_id(step, id)).collect()
             }
-        });
-        Self { address, state, request_count, disconnects, task }
+        })
+        .await;
+        Self { state, server }
     }
 
     /// Returns the server's URL with a run token.
     pub fn url(&self, token: &str) -> String {
-        format!("http://{}/mcp?token={token}", self.address)
+        format!("http://{}/mcp?token={token}", self.server.address)
     }
 
     /// Returns the server's address without a token.
     pub fn plain_url(&self) -> String {
-        format!("http://{}/mcp", self.address)
+        format!("http://{}/mcp", self.server.address)
     }
 
     /// Sets the responses to calls of a tool, or to requests of a method, by `name`: the first response for the first
@@ -100,7 +88,7 @@ impl FakeMcpServer {
 
     /// Waits until `enough` holds for the names of the requests received.
     pub async fn wait_for_names(&self, enough: impl Fn(&[String]) -> bool) {
-        let mut request_count = self.request_count.clone();
+        let mut request_count = self.server.request_count();
         let waited = request_count.wait_for(|_| enough(&self.received_names()));
         let waited = tokio::time::timeout(super::TEST_TIMEOUT, waited).await;
         waited.unwrap_or_else(|_| panic!("{:?}", self.received_names())).expect("the server runs");
@@ -108,22 +96,12 @@ impl FakeMcpServer {
 
     /// Returns the number of clients that disconnected during a response.
     pub fn disconnect_count(&self) -> usize {
-        *self.disconnects.borrow()
+        *self.server.disconnects().borrow()
     }
 
     /// Waits until a client has disconnected during a response.
     pub async fn wait_for_disconnect(&self) {
-        let mut disconnects = self.disconnects.clone();
-        let waited =
-            tokio::time::timeout(super::TEST_TIMEOUT, disconnects.wait_for(|disconnects| *disconnects > 0))
-                .await;
-        waited.expect("the client leaves in time").expect("the server runs");
-    }
-}
-
-impl Drop for FakeMcpServer {
-    fn drop(&mut self) {
-        self.task.abort();
+        self.server.wait_for_disconnects(1).await;
     }
 }
 
@@ -153,35 +131,6 @@ fn request_name(received: &ReceivedRequest) -> String {
         method => method,
     };
     name.unwrap_or_default().to_owned()
-}
-
-async fn serve(
-    mut stream: TcpStream,
-    era: McpRevision,
-    state: Arc<Mutex<McpServerState>>,
-    request_counter: watch::Sender<usize>,
-    disconnect_counter: watch::Sender<usize>,
-) {
-    let mut buffer = Vec::new();
-    while let Some(request) = read_request(&mut stream, &mut buffer).await {
-        let id = serde_json::from_slice::<Value>(&request.body).map(|body| body["id"].to_string());
-        let steps = {
-            let mut state = state.lock().expect("unpoisoned");
-            state.received.push(request.clone());
-            select_response(&mut state, era, &request)
-        };
-        request_counter.send_modify(|request_count| *request_count += 1);
-        for step in steps {
-            match perform_step(fill_request_id(step, id.as_deref().unwrap_or("null")), &mut stream).await {
-                ConnectionState::Open => {}
-                ConnectionState::ClosedByVendor => return,
-                ConnectionState::ClosedByClient => {
-                    disconnect_counter.send_modify(|disconnects| *disconnects += 1);
-                    return;
-                }
-            }
-        }
-    }
 }
 
 /// Replaces [`REQUEST_ID_PLACEHOLDER`] by the request's id, and corrects `content-length`.

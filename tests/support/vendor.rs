@@ -10,11 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 
-use super::{TEST_TIMEOUT, responses_vendor};
+use super::responses_vendor;
+use super::script_server::ScriptServer;
+pub use super::script_server::{ConnectionState, ReceivedRequest, Step, perform_step, read_request};
 
 pub mod n8n;
 pub mod ollama;
@@ -33,56 +32,6 @@ pub const CASE_TIMEOUT: Duration = Duration::from_secs(40);
 /// Path of the workflow webhook.
 const WEBHOOK_PATH: &str = "/webhook/chat";
 
-/// One action of the vendor on a connection.
-#[derive(Debug, Clone)]
-pub enum Step {
-    /// Sends bytes unchanged.
-    Send(Vec<u8>),
-    /// Sends the same bytes repeatedly, with a pause after each, until the client disconnects.
-    Drip(Vec<u8>, Duration),
-    /// Waits before the next step.
-    Pause(Duration),
-    /// Sends nothing until the client disconnects.
-    Stall,
-    /// Sends nothing until the gate opens.
-    Until(watch::Receiver<bool>),
-    /// Resets the connection.
-    Reset,
-    /// Closes the connection in order.
-    Close,
-}
-
-/// A request as received.
-#[derive(Debug, Clone)]
-pub struct ReceivedRequest {
-    /// Request line and headers, unparsed.
-    pub head: String,
-    pub body: Vec<u8>,
-}
-
-impl ReceivedRequest {
-    /// Returns the body, parsed as JSON.
-    pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).expect("the request's body is JSON")
-    }
-
-    /// Returns the request target.
-    pub fn path(&self) -> &str {
-        self.head.split(' ').nth(1).unwrap_or_default()
-    }
-
-    /// Returns the key that selects the response: the model, the workflow's agent, or the path if the body names
-    /// neither.
-    fn script_key(&self) -> String {
-        if self.body.is_empty() {
-            return self.path().to_owned();
-        }
-        let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
-        let subject = body["model"].as_str().or(body["agentId"].as_str());
-        subject.unwrap_or(self.path()).to_owned()
-    }
-}
-
 #[derive(Default)]
 struct VendorState {
     received: Vec<ReceivedRequest>,
@@ -91,7 +40,6 @@ struct VendorState {
     scripts: HashMap<String, Vec<Vec<Step>>>,
     /// Response to the body of a request without a script.
     fallback: Option<Fallback>,
-    connections: usize,
 }
 
 /// Computes the response to a request's body.
@@ -101,36 +49,19 @@ type Fallback = Box<dyn Fn(&Value) -> Vec<Step> + Send>;
 pub struct Vendor {
     pub address: SocketAddr,
     state: Arc<Mutex<VendorState>>,
-    request_count: watch::Receiver<usize>,
-    disconnects: watch::Receiver<usize>,
-    task: tokio::task::JoinHandle<()>,
+    server: ScriptServer,
 }
 
 impl Vendor {
     /// Starts a vendor on a free port.
     pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it listens");
-        let state = Arc::new(Mutex::new(VendorState::default()));
-        let (request_counter, request_count) = watch::channel(0);
-        let (disconnect_counter, disconnects) = watch::channel(0);
-        let task = tokio::spawn({
+        let state = Arc::<Mutex<VendorState>>::default();
+        let server = ScriptServer::start({
             let state = state.clone();
-            async move {
-                while let Ok((stream, _)) = listener.accept().await {
-                    // Without Nagle's algorithm, bytes written before a reset are sent rather than discarded.
-                    let _ = stream.set_nodelay(true);
-                    state.lock().expect("unpoisoned").connections += 1;
-                    tokio::spawn(serve(
-                        stream,
-                        state.clone(),
-                        request_counter.clone(),
-                        disconnect_counter.clone(),
-                    ));
-                }
-            }
-        });
-        Self { address, state, request_count, disconnects, task }
+            move |request: ReceivedRequest| state.lock().expect("unpoisoned").select_response(request)
+        })
+        .await;
+        Self { address: server.address, state, server }
     }
 
     /// Returns the base address for an agent or a request, as a Chat Completions server.
@@ -174,7 +105,7 @@ impl Vendor {
     /// Returns the bodies of the requests received for `model`.
     pub fn received_bodies(&self, model: &str) -> Vec<Value> {
         let state = self.state.lock().expect("unpoisoned");
-        let received = state.received.iter().filter(|received| received.script_key() == model);
+        let received = state.received.iter().filter(|received| script_key(received) == model);
         received.map(ReceivedRequest::json).collect()
     }
 
@@ -185,175 +116,70 @@ impl Vendor {
 
     /// Waits until `count` requests for `model` have been received.
     pub async fn wait_for_requests(&self, model: &str, count: usize) {
-        let mut request_count = self.request_count.clone();
-        let waiting = request_count.wait_for(|_| self.requests_for(model) >= count);
-        let waited = tokio::time::timeout(TEST_TIMEOUT, waiting).await;
-        waited.expect("the requests arrive in time").expect("the vendor runs");
+        self.server.wait_for_requests(|| self.requests_for(model) >= count).await;
     }
 
     /// Returns the number of connections accepted.
     pub fn connections(&self) -> usize {
-        self.state.lock().expect("unpoisoned").connections
+        self.server.connections()
     }
 
     /// Returns the number of clients that disconnected during a response.
     pub fn disconnect_count(&self) -> usize {
-        *self.disconnects.borrow()
+        *self.server.disconnects().borrow()
     }
 
     /// Returns a counter of the requests received, which outlives borrows of the vendor.
     pub fn request_counter(&self) -> impl Fn() -> usize + Send + Sync + 'static {
-        let request_count = self.request_count.clone();
+        let request_count = self.server.request_count();
         move || *request_count.borrow()
     }
 
     /// Returns a counter of the clients that disconnected during a response.
     pub fn disconnect_counter(&self) -> impl Fn() -> usize + Send + Sync + 'static {
-        let disconnects = self.disconnects.clone();
+        let disconnects = self.server.disconnects();
         move || *disconnects.borrow()
     }
 
     /// Waits until `count` clients have disconnected during a response.
     pub async fn wait_for_disconnects(&self, count: usize) {
-        let mut disconnects = self.disconnects.clone();
-        let waited =
-            tokio::time::timeout(TEST_TIMEOUT, disconnects.wait_for(|disconnects| *disconnects >= count))
-                .await;
-        waited.expect("the clients leave in time").expect("the vendor runs");
+        self.server.wait_for_disconnects(count).await;
     }
 }
 
-impl Drop for Vendor {
-    fn drop(&mut self) {
-        self.task.abort();
+/// Returns the key that selects the response: the model, the workflow's agent, or the path if the body names
+/// neither.
+fn script_key(request: &ReceivedRequest) -> String {
+    if request.body.is_empty() {
+        return request.path().to_owned();
     }
+    let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+    let subject = body["model"].as_str().or(body["agentId"].as_str());
+    subject.unwrap_or(request.path()).to_owned()
 }
 
-async fn serve(
-    mut stream: TcpStream,
-    state: Arc<Mutex<VendorState>>,
-    request_counter: watch::Sender<usize>,
-    disconnect_counter: watch::Sender<usize>,
-) {
-    let mut buffer = Vec::new();
-    while let Some(request) = read_request(&mut stream, &mut buffer).await {
-        let model = request.script_key();
+impl VendorState {
+    /// Records a request and returns its response.
+    fn select_response(&mut self, request: ReceivedRequest) -> Vec<Step> {
+        let model = script_key(&request);
         let default = match request.path() {
             WEBHOOK_PATH => n8n::answer,
             path if path.starts_with("/api/") => ollama::answer,
             path if path.ends_with("/responses") => responses_vendor::answer,
             _ => answer,
         };
-        let steps = {
-            let mut state = state.lock().expect("unpoisoned");
-            let body = serde_json::from_slice(&request.body).unwrap_or_default();
-            state.received.push(request);
-            *state.counts.entry(model.clone()).or_default() += 1;
-            match state.scripts.get_mut(&model) {
-                Some(answers) if answers.len() > 1 => answers.remove(0),
-                Some(answers) => answers[0].clone(),
-                None => match &state.fallback {
-                    Some(respond) => respond(&body),
-                    None => default(&["hello ", "world"]),
-                },
-            }
-        };
-        request_counter.send_modify(|request_count| *request_count += 1);
-        for step in steps {
-            match perform_step(step, &mut stream).await {
-                ConnectionState::Open => {}
-                ConnectionState::ClosedByVendor => return,
-                ConnectionState::ClosedByClient => {
-                    disconnect_counter.send_modify(|disconnects| *disconnects += 1);
-                    return;
-                }
-            }
+        let body = serde_json::from_slice(&request.body).unwrap_or_default();
+        self.received.push(request);
+        *self.counts.entry(model.clone()).or_default() += 1;
+        match self.scripts.get_mut(&model) {
+            Some(answers) if answers.len() > 1 => answers.remove(0),
+            Some(answers) => answers[0].clone(),
+            None => match &self.fallback {
+                Some(respond) => respond(&body),
+                None => default(&["hello ", "world"]),
+            },
         }
     }
-}
-
-/// State of the connection after a step.
-pub enum ConnectionState {
-    /// The connection is open; the next step may run.
-    Open,
-    /// The vendor has closed the connection.
-    ClosedByVendor,
-    /// The client has closed the connection.
-    ClosedByClient,
-}
-
-/// Performs one step.
-pub async fn perform_step(step: Step, stream: &mut TcpStream) -> ConnectionState {
-    match step {
-        Step::Send(bytes) => match stream.write_all(&bytes).await {
-            Ok(()) => ConnectionState::Open,
-            Err(_) => ConnectionState::ClosedByClient,
-        },
-        Step::Stall => {
-            // The read ends when the client disconnects.
-            let mut byte = [0];
-            let _ = stream.read(&mut byte).await;
-            ConnectionState::ClosedByClient
-        }
-        Step::Until(mut gate) => match gate.wait_for(|open| *open).await {
-            Ok(_) => ConnectionState::Open,
-            Err(_) => ConnectionState::ClosedByVendor,
-        },
-        Step::Drip(bytes, pause) => {
-            let mut byte = [0];
-            loop {
-                if stream.write_all(&bytes).await.is_err() {
-                    return ConnectionState::ClosedByClient;
-                }
-                if tokio::time::timeout(pause, stream.read(&mut byte)).await.is_ok() {
-                    return ConnectionState::ClosedByClient;
-                }
-            }
-        }
-        Step::Pause(pause) => {
-            let mut byte = [0];
-            match tokio::time::timeout(pause, stream.read(&mut byte)).await {
-                Ok(_) => ConnectionState::ClosedByClient,
-                Err(_) => ConnectionState::Open,
-            }
-        }
-        Step::Reset => {
-            let _ = stream.set_zero_linger();
-            ConnectionState::ClosedByVendor
-        }
-        Step::Close => {
-            let _ = stream.shutdown().await;
-            ConnectionState::ClosedByVendor
-        }
-    }
-}
-
-/// Reads the next request of a connection; `buffer` holds bytes already read. Returns `None` at the end of the
-/// connection.
-pub async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<ReceivedRequest> {
-    let head_end = loop {
-        if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
-            break end + 4;
-        }
-        if stream.read_buf(buffer).await.ok()? == 0 {
-            return None;
-        }
-    };
-    let head = String::from_utf8_lossy(&buffer[..head_end]).into_owned();
-    let length = head
-        .lines()
-        .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:").map(str::to_owned))
-        .and_then(|value| value.trim().parse::<usize>().ok())
-        .unwrap_or(0);
-    while buffer.len() < head_end + length {
-        if stream.read_buf(buffer).await.ok()? == 0 {
-            return None;
-        }
-    }
-    let next_request = buffer.split_off(head_end + length);
-    let body = buffer.split_off(head_end);
-    *buffer = next_request;
-    Some(ReceivedRequest { head, body })
 }
 
 /// Returns the head of a streamed response.

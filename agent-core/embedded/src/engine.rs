@@ -25,7 +25,7 @@ struct Queue {
 #[derive(Default)]
 struct QueueState {
     waiting: VecDeque<QueuedCall>,
-    /// True if the weights are to be loaded even without a call.
+    /// True if the weights are loaded even without a call.
     is_load_requested: bool,
     is_closed: bool,
 }

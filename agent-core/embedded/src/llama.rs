@@ -189,7 +189,7 @@ impl Llama {
         &hidden[hidden.len() - self.shape.hidden..]
     }
 
-    /// Causal grouped-query attention. `projected` holds query, key and value of each position.
+    /// Computes causal grouped-query attention. `projected` holds query, key and value of each position.
     fn attend(
         &self,
         mut projected: Vec<f32>,
@@ -294,7 +294,7 @@ fn normalise(x: &[f32], weights: &[f32], epsilon: f32) -> Vec<f32> {
     normed
 }
 
-/// Gated linear unit with SiLU. `gate_up` holds gate and up of each position, `size` numbers each.
+/// Computes the gated linear unit with SiLU. `gate_up` holds gate and up of each position, `size` numbers each.
 fn gated_silu(gate_up: &[f32], size: usize) -> Vec<f32> {
     let mut gated = Vec::with_capacity(gate_up.len() / 2);
     for position in gate_up.chunks_exact(2 * size) {

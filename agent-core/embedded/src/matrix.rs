@@ -1,6 +1,6 @@
 //! Matrices of 8-bit blocks, multiplied by candle's vectorised dot products.
 //!
-//! Matrices are stored as `Q8_0` whatever the precision of the file, because candle has vector kernels for `Q8_0` on
+//! Matrices are stored as `Q8_0` regardless of the precision of the file, because candle has vector kernels for `Q8_0` on
 //! every processor. It has none for `Q4_1`, and multiplication takes three to five times as long there. Products run on
 //! the caller's rayon pool. The threads of candle's pool spin at a barrier after each product; if other work shares the
 //! cores, a token takes at least five times as long.

@@ -29,7 +29,7 @@ use crate::{chat, grammar, intent};
 const MIN_ANSWER_TOKENS: usize = 32;
 /// Maximum length of the request text that tool selection uses, in characters.
 const MAX_REQUEST_CHARS: usize = 400;
-/// Event-channel capacity beyond the output tokens: tool-call start, usage, finish and an error.
+/// Maximum number of events of a call besides its output tokens: tool-call start, usage, finish and an error.
 const MAX_NON_TOKEN_EVENTS: usize = 8;
 
 /// Configuration of an embedded model.

@@ -1,6 +1,6 @@
 //! Shapes a prompt for a model of a few hundred million parameters.
 //!
-//! Such a model loses a fact among others, repeats whatever stands in its context, and invents the rest. So it reads
+//! Such a model loses a fact among others, repeats text of its context, and invents the rest. So it reads
 //! the operator's own text as the system prompt; of stored texts only the sentences that share words with the question;
 //! no clock where nothing asks for the time; and the question last. A question that stored sentences answer is answered
 //! with one of them: the model chooses which, see [`Quote`].

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Encoding, UTF_8};
 
-/// Number of bytes from which an encoding without a mark is guessed.
+/// Maximum number of bytes that are read to guess an encoding without a byte order mark.
 const MAX_GUESS_BYTES: usize = 1024 * 1024;
-/// Number of bytes at the beginning of an HTML document in which its encoding is declared.
+/// Maximum number of bytes at the beginning of an HTML document in which its encoding is looked for.
 const MAX_PRESCAN_BYTES: usize = 1024;
-/// Number of valid multi-byte characters for each invalid sequence of a UTF-8 text with damage.
+/// Minimum number of valid multi-byte characters for each invalid sequence in a damaged text that still counts as UTF-8.
 const MIN_CHARACTERS_PER_ERROR: usize = 10;
 
 /// Decodes a text. A byte order mark decides; else the text is UTF-8 if it is valid; else its encoding is guessed, which

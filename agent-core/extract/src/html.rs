@@ -30,7 +30,7 @@ const SKIPPED_ELEMENTS: [&str; 22] = [
 ];
 /// Roles of elements that correspond to skipped elements.
 const SKIPPED_ROLES: [&str; 3] = ["navigation", "dialog", "search"];
-/// Elements whose markers would be left of them without their text.
+/// Elements that Markdown writes with markers, which would remain if only the element's text were removed.
 const MARKED_ELEMENTS: [&str; 17] = [
     "a",
     "b",

@@ -39,9 +39,9 @@ use crate::text_builder::TextBuilder;
 
 /// Blocks of a text document that are rendered at once: a copy of them is.
 const BLOCKS_AT_ONCE: usize = 256;
-/// Merged cells over several rows whose value each of the rows has.
+/// Maximum number of merged cells whose value is repeated in each of their rows.
 const MAX_REPEATED_CELLS: usize = 256;
-/// Length in bytes up to which the value of a merged cell is repeated.
+/// Maximum length of a merged cell's value that is repeated, in bytes.
 const MAX_REPEATED_BYTES: usize = 200;
 
 pub(crate) fn extract(

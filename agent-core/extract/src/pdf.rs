@@ -26,11 +26,11 @@ use crate::text_builder::TextBuilder;
 
 /// Share of a page that pictures cover in a scan.
 const SCAN_COVERAGE: f32 = 0.5;
-/// Number of filled shapes on a page whose text is drawn as outlines.
+/// Minimum number of filled shapes on a page whose text counts as drawn by outlines.
 const MIN_OUTLINES: u32 = 100;
-/// Number of lines and curves for each character of text that is drawn in strokes.
+/// Minimum number of lines and curves for each character of text that counts as drawn by strokes.
 const MIN_STROKES: usize = 2;
-/// Number of invisible characters for each one that is painted on a scan, which may have a stamp or a signature.
+/// Minimum number of invisible characters for each painted one on a scan, which may have a stamp or a signature.
 const MIN_INVISIBLE_SHARE: u32 = 8;
 
 pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {

@@ -7,7 +7,7 @@ use agent_retrieval::extract::ExtractError;
 
 use crate::text_builder::TextBuilder;
 
-/// Number of rows at the beginning of a table among which the header is looked for.
+/// Maximum number of rows at the beginning of a table that are searched for the header.
 const MAX_ROWS_TO_HEADER: usize = 10;
 /// Maximum length of the name of a column, in bytes. Each row repeats it.
 const MAX_NAME_BYTES: usize = 1_000;

@@ -8,7 +8,7 @@ use self::office::ArchiveKind;
 use crate::encoding::decode;
 use crate::media_type::MediaType;
 
-/// Number of bytes at the beginning in which a PDF file's signature may be.
+/// Maximum offset of a PDF file's signature, in bytes.
 const MAX_PDF_OFFSET: usize = 1024;
 /// Number of bytes at the beginning that tell text from other data.
 const SAMPLE_BYTES: usize = 64 * 1024;

@@ -74,9 +74,9 @@ pub use view::{AttemptView, Delivery, JobView};
 pub(crate) const DEFAULT_MAX_ATTEMPTS: u32 = 12;
 /// Upper limit of [`Job::max_attempts`].
 pub const MAX_ATTEMPTS_LIMIT: u32 = 100;
-/// Number of past attempts that a job records; older ones are dropped.
+/// Maximum number of past attempts that a job records; older ones are dropped.
 pub(crate) const MAX_RECORDED_ATTEMPTS: usize = 10;
-/// Number of dead letters that a periodic job keeps; older ones are dropped.
+/// Maximum number of dead letters that a periodic job keeps; older ones are dropped.
 pub(crate) const MAX_DEAD_LETTERS: usize = 20;
 /// Maximum length of an idempotency key, in bytes.
 pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 255;

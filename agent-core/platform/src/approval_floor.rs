@@ -83,7 +83,7 @@ impl ApprovalFloor {
     }
 
     /// Returns the approvals that calls of tools wait for, in the order of the tools.
-    pub fn required_approvals<'a>(
+    pub(crate) fn required_approvals<'a>(
         &self,
         rules: &[ApprovalRule],
         tools: impl IntoIterator<Item = &'a ToolSpec>,

@@ -40,7 +40,7 @@ impl CompanyPermits {
     }
 
     /// Returns true if all permits are held.
-    pub fn is_exhausted(&self) -> bool {
+    pub(crate) fn is_exhausted(&self) -> bool {
         self.lock().total >= self.max_total
     }
 

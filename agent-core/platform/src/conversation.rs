@@ -60,7 +60,9 @@ pub use agent_feedback::{AgentFeedback, FeedbackCursor, FeedbackPage, RatedMessa
 pub use approval::{Approval, ApprovalState, CallExecution, DecisionRoute};
 pub use approval_request::{approval_interrupt, parse_approval_id};
 pub use context::{MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, PathContexts, SentContext, TurnContext};
-pub use decision::{AskAgain, ChangeRun, ChangedRun, Decision, MAX_REASON_CHARS, RunChange, Verdict};
+pub use decision::{
+    ChangeRun, ChangedRun, Decision, MAX_REASON_CHARS, ReissueInterrupts, RunChange, Verdict,
+};
 pub use error::ConversationError;
 pub use event_log::{ChunkReader, ChunkWriter, LogChunk, LogError};
 pub use export::{ExportFormat, OwnerExport, ThreadExport};

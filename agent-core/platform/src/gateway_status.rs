@@ -6,8 +6,8 @@ const GATEWAY_TIMEOUT: u16 = 504;
 
 /// Returns true if a request may have been processed although its response has this status.
 ///
-/// A gateway has received an invalid response, such as a connection that broke (502, RFC 9110 section 15.6.3), or none
-/// in time (504, section 15.6.5), from the server to which it has passed the request. 503 (section 15.6.4) says that a
+/// A gateway that has passed the request on sends 502 (RFC 9110 section 15.6.3) if it received an invalid response, for
+/// example over a broken connection, and 504 (section 15.6.5) if it received none in time. 503 (section 15.6.4) says that a
 /// request is not handled now, but gateways send it for broken connections as well: only `Retry-After` shows that the
 /// request may be sent again. Any other unsuccessful status is the answer of a server to the request.
 pub fn may_have_been_processed(status: u16, has_retry_after: bool) -> bool {

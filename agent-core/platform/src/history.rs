@@ -79,7 +79,7 @@ pub struct ChatInput {
 }
 
 impl ChatInput {
-    /// Returns the fields that concern the thread. They are valid only if the run is to be stored: other requests may use
+    /// Returns the fields that concern the thread. They are valid only if the run will be stored: other requests may use
     /// their names for another purpose.
     ///
     /// # Errors
@@ -224,7 +224,7 @@ fn read_chat(
         Ok(tools) => (tools, None),
         Err(fault) => (Vec::new(), Some(fault)),
     };
-    // An invalid field, which may be the one that needs no message, is reported first if the run is to be stored.
+    // An invalid field, which may be the one that needs no message, is reported first if the run will be stored.
     let needs_no_message = thread_fault.is_some() || thread_fields.allows_no_message();
     let (conversation, message_fault) = match read_conversation(&sources, to_answer) {
         Ok(conversation) => (conversation, None),

@@ -220,7 +220,7 @@ pub fn is_syntax_error(json: &[u8], error: &serde_json::Error) -> bool {
 /// Returns the message of an error of well-formed JSON, with `expected value` of `serde_json` in the form of serde's other
 /// messages.
 #[must_use]
-pub fn normalize_serde_message(message: String) -> String {
+pub(crate) fn normalize_serde_message(message: String) -> String {
     if message == NOT_A_VARIANT { "invalid type, expected a string".to_owned() } else { message }
 }
 

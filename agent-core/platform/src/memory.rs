@@ -14,7 +14,7 @@ use crate::records::{
 };
 use agent_core::clock::{Clock, SystemClock};
 
-/// Default capacity of a [`MemoryRecords`], in bytes.
+/// Default maximum size of a [`MemoryRecords`], in bytes.
 pub(crate) const MAX_MEMORY_BYTES: usize = 256 * 1024 * 1024;
 
 /// [`Records`] in memory.

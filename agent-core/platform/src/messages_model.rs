@@ -1,4 +1,4 @@
-//! [`MessagesModel`]: properties of models of Anthropic's Messages API that their names tell.
+//! [`MessagesModel`]: properties of models of Anthropic's Messages API, derived from their names.
 
 /// Minimum budget of thinking that the API accepts, in tokens.
 pub const MIN_THINKING_BUDGET: usize = 1024;

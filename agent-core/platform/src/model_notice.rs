@@ -1,4 +1,4 @@
-//! Diagnostics of model calls, which runs tell their operators as events `agent.debug`.
+//! Diagnostics of model calls, which runs report as events `agent.debug`.
 
 use agent_core::model::ModelEvent;
 use serde::{Deserialize, Serialize};

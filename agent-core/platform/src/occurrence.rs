@@ -25,7 +25,7 @@ pub const OCCURRENCE_COLLECTION: &str = "pulseOccurrences";
 /// Retention of finished occurrence records: 30 days. A scheduler makes its twelve attempts within about an hour; the
 /// rest covers a scheduler that was down.
 pub(crate) const OCCURRENCE_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// Number of records kept per job, those of its newest occurrences. More than the dead letters of a job.
+/// Maximum number of records kept per job, those of its newest occurrences. More than the dead letters of a job.
 const MAX_OCCURRENCES_PER_JOB: u64 = 100;
 /// Maximum number of attempts to claim when other receivers claim concurrently.
 const MAX_CLAIM_ATTEMPTS: usize = 8;

@@ -310,7 +310,7 @@ impl ModelParameters {
         refused
     }
 
-    /// Returns the parameters that a model called through an API is sent, whatever the switch of its thinking. The limit on its
+    /// Returns the parameters that a model called through an API is sent regardless of the switch of its thinking. The limit on its
     /// answer is that of [`ignored`](Self::ignored).
     #[must_use]
     pub fn for_model(mut self, api: ModelApi, model: &str, max_output_tokens: Option<usize>) -> Self {

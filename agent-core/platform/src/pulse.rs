@@ -185,7 +185,7 @@ pub enum PulseError {
 /// idempotent by its key, the others by themselves. The contract is the test suite `conformance::pulse`.
 #[async_trait]
 pub trait Pulse: Send + Sync + 'static {
-    /// Creates a job, or returns the job already created with the same idempotency key, whatever the number of open jobs.
+    /// Creates a job, or returns the job already created with the same idempotency key, regardless of the number of open jobs.
     ///
     /// # Errors
     /// [`PulseError::Invalid`] for a schedule that never fires or an invalid payload; [`PulseError::Conflict`] for an

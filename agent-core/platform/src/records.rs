@@ -31,12 +31,14 @@ mod list;
 mod record;
 mod turns;
 mod walk;
+mod wrapper;
 
 pub use key::{Collection, Key, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES};
 pub use list::{DEFAULT_PAGE_RECORDS, ListQuery, MAX_PAGE_RECORDS, Order, Page};
 pub use record::Record;
 pub use turns::{WriterQueues, WriterTurn};
 pub use walk::PlatformWalk;
+pub use wrapper::{InventoryWrapper, RecordsWrapper};
 
 pub(crate) use walk::delete_unchanged;
 

@@ -48,7 +48,7 @@ pub struct RunObservers {
 }
 
 impl RunObservers {
-    /// Creates the observers of a process, which keep the inputs of runs if they are to be recorded.
+    /// Creates the observers of a process, which keep the inputs of runs if `keeps_inputs` is true.
     pub fn new(clock: Arc<dyn Clock>, keeps_inputs: bool) -> Self {
         Self { clock, active: Arc::default(), tool_tokens: Arc::default(), keeps_inputs }
     }
@@ -200,7 +200,7 @@ impl TurnObserver for RunObserver {
 }
 
 /// Returns the backend with the rule that has selected it.
-pub fn run_selection(selection: &Selection) -> Option<RunSelection> {
+fn run_selection(selection: &Selection) -> Option<RunSelection> {
     let choice = selection.choice.as_ref()?;
     let container = match choice {
         BackendChoice::Custom(container) => Some(container.name.clone()),

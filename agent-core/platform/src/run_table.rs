@@ -1,4 +1,4 @@
-//! [`RunTable`]: values of the runs that this process has.
+//! [`RunTable`]: values by run, for the runs in progress in this process.
 
 use std::collections::HashMap;
 use std::ops::Deref;

@@ -1,4 +1,4 @@
-//! Texts between tags.
+//! Escaping of tags in texts that a prompt places between tags.
 
 use std::borrow::Cow;
 

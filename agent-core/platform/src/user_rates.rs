@@ -107,7 +107,7 @@ impl UserRates {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn company_state(
+    pub(crate) async fn company_state(
         &self,
         company_id: &CompanyId,
         per_minute: NonZeroU32,
@@ -150,7 +150,7 @@ impl UserRates {
     ///
     /// # Errors
     /// The limit is reached; then the run is not counted.
-    pub async fn count_company_run(
+    pub(crate) async fn count_company_run(
         &self,
         company_id: &CompanyId,
         per_minute: NonZeroU32,

@@ -31,7 +31,7 @@ use term::truncate_term;
 
 /// Longest word, in bytes, whose terms are remembered for its next occurrence.
 const MAX_REMEMBERED_WORD_BYTES: usize = 64;
-/// Number of words whose terms are remembered; beyond it, words are analyzed at each occurrence.
+/// Maximum number of words whose terms are cached; beyond it, words are analyzed at each occurrence.
 const MAX_REMEMBERED_WORDS: usize = 1 << 18;
 
 /// The number of a distinct term within one [`Analyzer`].

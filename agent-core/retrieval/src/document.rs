@@ -33,7 +33,7 @@ impl fmt::Display for DocumentId {
     }
 }
 
-/// The markup of a text, which tells the chunker where sections begin.
+/// The markup of a text, from which the chunker knows where sections begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TextFormat {
     /// No markup.

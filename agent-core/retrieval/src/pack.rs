@@ -11,7 +11,7 @@ use memchr::memmem::{Finder, find};
 use crate::document::DocumentId;
 use crate::search::{Hit, Ranking};
 
-/// Fragments of one document, unless it is the only one in the scope.
+/// Maximum number of fragments of one document, unless it is the only one in the scope.
 const MAX_FRAGMENTS_OF_DOCUMENT: usize = 3;
 /// Number of bytes of a text that are searched before the whole text is compared.
 const PROBE_BYTES: usize = 32;

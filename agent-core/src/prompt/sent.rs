@@ -56,7 +56,7 @@ impl Default for SentContexts {
 impl SentContexts {
     /// Puts the known contexts in front of the user messages before the latest one; in front of that one only if the
     /// request has it, since an earlier run of the turn has sent it. Returns the keys under which the context of the
-    /// latest message is to be [recorded](Self::record).
+    /// latest message must be [recorded](Self::record).
     pub(crate) fn restore(
         &self,
         context: &ExecutionContext,

@@ -30,7 +30,7 @@ use crate::prompt::{Dialect, push_message_json};
 pub struct ScriptedModel {
     info: ModelInfo,
     /// Context window that an error of the script has reported.
-    learnt_window: Mutex<Option<usize>>,
+    learned_window: Mutex<Option<usize>>,
     answers: Mutex<VecDeque<ScriptedAnswer>>,
     repeated_text: Option<String>,
     payloads: Mutex<Vec<Payload>>,
@@ -49,7 +49,7 @@ impl ScriptedModel {
                 supports_media: true,
                 supports_tools: true,
             },
-            learnt_window: Mutex::default(),
+            learned_window: Mutex::default(),
             answers: Mutex::new(answers.into_iter().collect()),
             repeated_text: None,
             payloads: Mutex::default(),
@@ -108,8 +108,8 @@ impl ScriptedModel {
 #[async_trait]
 impl Model for ScriptedModel {
     fn info(&self) -> ModelInfo {
-        let learnt = lock(&self.learnt_window).unwrap_or(usize::MAX);
-        ModelInfo { context_window: self.info.context_window.min(learnt), ..self.info.clone() }
+        let learned = lock(&self.learned_window).unwrap_or(usize::MAX);
+        ModelInfo { context_window: self.info.context_window.min(learned), ..self.info.clone() }
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
@@ -145,7 +145,7 @@ impl Model for ScriptedModel {
         let mut answer = self.next_answer();
         if let Some(failure) = answer.refusal.take() {
             if let Some((_, window)) = failure.members().iter().find(|(name, _)| *name == "contextWindow") {
-                *lock(&self.learnt_window) = window.as_u64().map(|window| window as usize);
+                *lock(&self.learned_window) = window.as_u64().map(|window| window as usize);
             }
             return Err(failure);
         }

@@ -65,7 +65,7 @@ struct ToolLoopStream {
     usage: Vec<Usage>,
     /// True if the model has sent text, or has called a tool.
     has_output: bool,
-    /// Ids of all tool calls so far. A call of a provider that numbers them anew in each answer gets a new one.
+    /// Ids of all tool calls so far. A call of a provider that numbers them again in each answer gets a new one.
     used_ids: HashSet<Id>,
     ready: VecDeque<Event>,
     state: LoopState,

@@ -1,5 +1,8 @@
 //! Tests of whole turns with in-memory stores, a scripted model and fake tools.
 
+mod failures;
+mod offers;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -256,85 +259,6 @@ async fn layers_and_tools_are_asked_side_by_side_and_layers_stand_in_their_order
 }
 
 #[tokio::test]
-async fn tools_are_cut_by_what_the_caller_may_use() {
-    let mut cut = agent();
-    cut["id"] = "cut".into();
-    cut["content"]["agentServerTools"] = json!(["readEpics"]);
-    let bench = bench(vec![agent(), cut], []).await;
-    let cases: [(&str, Caller, &[&str]); 4] = [
-        ("a", Caller::Session, &["readEpics", "readTodos"]),
-        ("a", Caller::Proactive, &["readEpics", "readTodos"]),
-        ("a", Caller::Widget, &["readTodos"]),
-        ("cut", Caller::Session, &["readEpics"]),
-    ];
-    for (agent, caller, expected) in cases {
-        let principal = Principal::new("ada", "c", caller);
-        let prepared = prepare_turn(&bench.platform, &principal, asks(agent)).await.expect("a turn");
-        let names: Vec<&str> = prepared.request.turn.tools.iter().map(|tool| tool.name.as_str()).collect();
-        assert_eq!(names, expected, "{agent} {caller:?}");
-    }
-}
-
-/// An issuer that counts its tokens.
-#[derive(Default)]
-struct CountingIssuer(std::sync::atomic::AtomicUsize);
-
-#[derive(Debug)]
-struct FixedToken(crate::secret::Secret);
-
-impl RunToken for FixedToken {
-    fn text(&self) -> &crate::secret::Secret {
-        &self.0
-    }
-
-    fn report_calls(&self) -> Box<dyn crate::event::ReportedToolCalls> {
-        Box::new(crate::testing::FakeReportedCalls::default())
-    }
-
-    fn keep_until_expiry(&self) {}
-}
-
-impl RunTokens for CountingIssuer {
-    fn issue(
-        &self,
-        _: &ExecutionContext,
-        _: &[Arc<ToolSpec>],
-        _: Duration,
-    ) -> Result<Arc<dyn RunToken>, AgentError> {
-        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Ok(Arc::new(FixedToken(crate::secret::Secret::new("text"))))
-    }
-}
-
-#[tokio::test]
-async fn only_a_run_with_tools_and_a_remote_backend_has_a_token() {
-    let TurnFixture { platform, tools, .. } = bench(vec![agent()], []).await;
-    let issuer = Arc::new(CountingIssuer::default());
-    let platform = platform.with_run_tokens(issuer.clone());
-    let mut capabilities = BackendCapabilities::new(crate::budget::TokenBudget { max_prompt_tokens: 1000 });
-    let context = ExecutionContext::default();
-    let mint = |capabilities: &BackendCapabilities, tools: &[Arc<ToolSpec>]| {
-        mint_run_token(&platform, capabilities, &context, tools).expect("no error").is_some()
-    };
-    assert!(!mint(&capabilities, &tools.specs()), "the backend calls the tools itself");
-    capabilities.run_token_ttl = Some(Duration::from_secs(1));
-    assert!(!mint(&capabilities, &[]));
-    assert_eq!(issuer.0.load(std::sync::atomic::Ordering::Relaxed), 0);
-    assert!(mint(&capabilities, &tools.specs()));
-    assert_eq!(issuer.0.load(std::sync::atomic::Ordering::Relaxed), 1);
-}
-
-#[tokio::test]
-async fn a_tool_that_the_caller_may_not_use_is_not_called_whatever_the_model_says() {
-    let answers =
-        [ScriptedAnswer::from_tool_call("1", "readEpics", "{}"), ScriptedAnswer::from_text("Sorry.")];
-    let bench = bench(vec![agent()], answers).await;
-    let visitor = Principal::new("widget:1", "c", Caller::Widget);
-    read(run_turn(&bench.platform, &visitor, asks("a")).await.expect("a run")).await;
-    assert!(bench.tools.calls().is_empty());
-}
-
-#[tokio::test]
 async fn the_hash_in_the_run_is_of_what_was_sent_and_what_a_preview_shows() {
     let bench = bench(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
     let request = asks("a");
@@ -384,88 +308,6 @@ async fn a_visitor_sees_the_answer_and_neither_thoughts_nor_results_nor_extensio
             .iter()
             .any(|event| matches!(event, Event::TextMessageContent { delta, .. } if delta == "Hi."))
     );
-}
-
-/// A role store, tool registry and context layer that always fail.
-struct FailingStore;
-
-fn store_error() -> StoreError {
-    StoreError::unavailable("disk on fire")
-}
-
-#[async_trait]
-impl RoleSource for FailingStore {
-    async fn role(&self, _: &CompanyId, _: &AgentId) -> Result<Option<Arc<RoleBlock>>, StoreError> {
-        Err(store_error())
-    }
-}
-
-#[async_trait]
-impl ContextLayer for FailingStore {
-    fn name(&self) -> &'static str {
-        "broken"
-    }
-
-    async fn collect(&self, _: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
-        Err(store_error().into())
-    }
-}
-
-#[async_trait]
-impl ToolRegistry for FailingStore {
-    async fn list(&self, _: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError> {
-        Err(ToolError::internal(store_error()))
-    }
-
-    async fn call(
-        &self,
-        _: &ExecutionContext,
-        _: &str,
-        _: Value,
-        _: &dyn Progress,
-    ) -> Result<ToolOutput, ToolError> {
-        Err(ToolError::internal(store_error()))
-    }
-}
-
-#[tokio::test]
-async fn whatever_fails_before_the_start_is_an_error_that_says_where() {
-    let error =
-        run_turn(&Platform::new(Arc::new(FailingStore)), &ada(), asks("a")).await.err().expect("no run");
-    assert!(matches!(error, TurnError::Store(_)), "{error:?}");
-    let with = async |change: fn(Platform) -> Platform| {
-        let mut bench = bench(vec![agent()], []).await;
-        bench.platform = change(bench.platform);
-        bench.refusal(&ada(), asks("a")).await
-    };
-    let error = with(|platform| platform.with_layer(FailingStore)).await;
-    assert!(matches!(error, TurnError::Layer(_)), "{error:?}");
-    let error = with(|platform| platform.with_tools(Arc::new(FailingStore))).await;
-    assert!(matches!(error, TurnError::Tools(_)), "{error:?}");
-    assert_eq!(error.to_string(), "the agent's tools could not be listed");
-}
-
-#[tokio::test]
-async fn what_the_backend_refuses_is_an_error_of_its_kind() {
-    let kind = |error: TurnError| match error {
-        TurnError::Backend(failure) => failure.kind(),
-        other => panic!("{other:?}"),
-    };
-    let small = async |info: ModelInfo| {
-        let mut bench = bench(vec![agent()], []).await;
-        let model = Arc::new(ScriptedModel::new([]).with_info(info));
-        bench.platform = bench.platform.with_backend(EmbeddedBackend::new(model));
-        bench
-    };
-    let info = bench(vec![], []).await.model.info();
-    let narrow = small(ModelInfo { context_window: 310, max_output_tokens: 300, ..info }).await;
-    let long = TurnRequest::new("a", vec![Message::user("long ".repeat(1000))]);
-    assert_eq!(kind(narrow.refusal(&ada(), long).await), AgentErrorKind::InvalidRequest);
-
-    let refusal = ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::RateLimited, "slow down"));
-    let bench = bench(vec![agent()], [refusal]).await;
-    let error = run_turn(&bench.platform, &ada(), asks("a")).await.err().expect("no run");
-    assert_eq!(kind(error), AgentErrorKind::RateLimited);
 }
 
 /// A context layer whose text is another one in each turn.
@@ -535,83 +377,6 @@ async fn the_next_turn_finds_the_latest_one_in_the_prefix_cache() {
         }
         let shown = rendered(&sent[2]);
         assert_eq!(shown.matches("<context>").count(), 3, "{shown}");
-    }
-}
-
-fn overflow(window: Option<u32>) -> AgentError {
-    let error = AgentError::new(AgentErrorKind::ContextExceeded, "too long");
-    window.into_iter().fold(error, |error, window| error.with_member("contextWindow", window))
-}
-
-/// Returns a request with a history of this many messages of a hundred words.
-fn long_request(messages: usize) -> TurnRequest {
-    let message = |index: usize| {
-        let text = format!("{index} {}", "word ".repeat(100));
-        if index.is_multiple_of(2) { Message::user(text) } else { Message::assistant(text) }
-    };
-    TurnRequest::new("a", (0..messages).map(message).collect())
-}
-
-#[tokio::test]
-async fn a_prompt_beyond_the_models_window_is_cut_and_sent_once_more() {
-    let answers = [ScriptedAnswer::from_start_error(overflow(Some(3_000))), ScriptedAnswer::from_text("Hi.")];
-    let bench = bench(vec![agent()], answers).await;
-    let events = read(run_turn(&bench.platform, &ada(), long_request(31)).await.expect("a run")).await;
-    assert_eq!(events.iter().filter(|event| matches!(event, Event::RunStarted { .. })).count(), 1);
-    let lengths: Vec<usize> = bench
-        .model
-        .sent_requests()
-        .iter()
-        .map(|request| request["messages"].as_array().expect("messages").len())
-        .collect();
-    assert!(lengths.len() == 2 && lengths[0] == 31 && lengths[1] < 20, "{lengths:?}");
-}
-
-#[tokio::test]
-async fn a_prompt_is_sent_at_most_twice_and_only_if_it_can_be_cut() {
-    for (answers, requests) in [
-        (vec![ScriptedAnswer::from_start_error(overflow(None))], 1),
-        (
-            vec![
-                ScriptedAnswer::from_start_error(overflow(Some(3_000))),
-                ScriptedAnswer::from_start_error(overflow(Some(2_000))),
-            ],
-            2,
-        ),
-    ] {
-        let bench = bench(vec![agent()], answers).await;
-        let error = run_turn(&bench.platform, &ada(), long_request(31)).await.err().expect("an error");
-        let TurnError::Backend(error) = error else { panic!("{error:?}") };
-        assert_eq!(error.kind(), AgentErrorKind::ContextExceeded);
-        assert_eq!(bench.model.payloads().len(), requests);
-    }
-}
-
-#[tokio::test]
-async fn no_tool_is_offered_where_none_may_be_called() {
-    let bench = bench(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
-    let request = TurnRequest { tool_choice: ToolChoice::None, ..asks("a") };
-    let prepared = prepare_turn(&bench.platform, &ada(), request).await.expect("a turn");
-    assert!(prepared.request.turn.tools.is_empty());
-}
-
-#[tokio::test]
-async fn a_remote_runtime_gets_the_chosen_tool_alone() {
-    let TurnFixture { tools, .. } = bench(vec![agent()], []).await;
-    let offered = |choice: &ToolChoice, remote: bool| {
-        let mut capabilities =
-            BackendCapabilities::new(crate::budget::TokenBudget { max_prompt_tokens: 1000 });
-        capabilities.run_token_ttl = remote.then(|| Duration::from_secs(1));
-        let offered = offered_tools(choice, &capabilities, tools.specs());
-        offered.iter().map(|tool| tool.name.clone()).collect::<Vec<_>>()
-    };
-    let all = ["other", "readEpics", "readTodos"];
-    let named = ToolChoice::Tool("readEpics".to_owned());
-    assert_eq!(offered(&named, true), ["readEpics"]);
-    assert_eq!(offered(&named, false), all, "the tool loop offers it alone in the first round");
-    for remote in [true, false] {
-        assert_eq!(offered(&ToolChoice::Auto, remote), all);
-        assert_eq!(offered(&ToolChoice::None, remote), [""; 0]);
     }
 }
 

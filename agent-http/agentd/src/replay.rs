@@ -1,5 +1,5 @@
 //! `agentd replay`: repeats a recorded run without calling a model or a tool, and compares it with its record. With `--live` it
-//! calls the models anew beside it.
+//! calls the models again beside it.
 
 use std::io::Write;
 use std::path::Path;

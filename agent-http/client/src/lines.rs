@@ -19,7 +19,7 @@ const INITIAL_LINE_CAPACITY: usize = 2 << 10;
 /// Initial capacity of an event's buffer in bytes: a chunk of a model's output is shorter.
 const INITIAL_EVENT_CAPACITY: usize = 256;
 
-/// Capacity in bytes that a buffer keeps after a long line.
+/// Maximum capacity in bytes that a buffer keeps after a long line.
 const MAX_IDLE_CAPACITY: usize = 64 << 10;
 
 /// Splits a stream of byte chunks at its line ends, as NDJSON has them: LF or CRLF.

@@ -35,7 +35,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 pub(crate) use self::limits::window_key;
-pub use self::limits::{DEFAULT_MAX_OUTPUT_TOKENS, LearntLimits, ModelLimits};
+pub use self::limits::{DEFAULT_MAX_OUTPUT_TOKENS, LearnedLimits, ModelLimits};
 pub use self::spec::ModelSpec;
 pub use self::tenant::{TenantModel, TenantModels};
 

@@ -123,7 +123,7 @@ impl McpTools {
         connection.await.map_err(|message| ToolError::Unavailable(message.to_string()))
     }
 
-    /// Negotiates the revision anew, if no other call has done so since `rejected` was opened.
+    /// Negotiates the revision again, if no other call has done so since `rejected` was opened.
     async fn reconnect(&self, rejected: &Arc<Connection>) -> Result<Arc<Connection>, ToolError> {
         {
             let mut slot = self.connection.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,7 +17,7 @@
 //!
 //! `request` leads a request through these steps.
 //!
-//! A request without a session is answered on its own, whatever its version, so that a script needs no handshake.
+//! A request without a session is answered on its own regardless of its version, so that a script needs no handshake.
 //! Errors before a message is read are [`AdmissionError`]s, which the caller answers; after it they are JSON-RPC
 //! errors.
 

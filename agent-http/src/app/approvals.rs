@@ -20,7 +20,7 @@ use crate::request::{Query, parse_json};
 use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
 
-/// Number of the caller's latest runs that are searched for decided approvals, and of open approvals with which a list ends.
+/// Maximum number of the caller's latest runs that are searched for decided approvals, and of open approvals with which a list ends.
 const MAX_LISTED_RUNS: usize = 200;
 /// Maximum number of pages of the company's waiting runs that are searched for open approvals: 10,000 runs.
 const MAX_SEARCHED_PAGES: usize = 50;
@@ -131,7 +131,7 @@ pub(super) async fn decide(context: RequestContext<App>, principal: Principal) -
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct DecisionBody {
-    decision: DecisionWord,
+    decision: DecisionKind,
     #[serde(default)]
     arguments: Option<Map<String, Value>>,
     #[serde(default)]
@@ -140,7 +140,7 @@ struct DecisionBody {
 
 #[derive(Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-enum DecisionWord {
+enum DecisionKind {
     Approve,
     Deny,
     Cancel,
@@ -149,16 +149,16 @@ enum DecisionWord {
 impl DecisionBody {
     fn into_verdict(self) -> Result<Verdict, HttpError> {
         let Self { decision, arguments, reason } = self;
-        if arguments.is_some() && decision != DecisionWord::Approve {
-            return Err(HttpError::invalid("arguments", "are those of an approved call"));
+        if arguments.is_some() && decision != DecisionKind::Approve {
+            return Err(HttpError::invalid("arguments", "are allowed only if decision is approve"));
         }
         if reason.as_ref().is_some_and(|reason| reason.chars().count() > MAX_REASON_CHARS) {
             return Err(HttpError::invalid("reason", "has more than 2000 characters"));
         }
         Ok(match decision {
-            DecisionWord::Approve => Verdict::Approve { arguments },
-            DecisionWord::Deny => Verdict::Deny { reason },
-            DecisionWord::Cancel => Verdict::Cancel,
+            DecisionKind::Approve => Verdict::Approve { arguments },
+            DecisionKind::Deny => Verdict::Deny { reason },
+            DecisionKind::Cancel => Verdict::Cancel,
         })
     }
 }

@@ -1,7 +1,6 @@
 //! Conversations stored on the server: start, progress and end of their runs, and maintenance of the stored data.
 
 mod approval;
-mod ask_again;
 mod begin_error;
 mod contexts;
 mod continue_run;
@@ -17,6 +16,7 @@ mod planning;
 mod preview;
 mod queue;
 mod queued_begin;
+mod reissue_interrupts;
 mod repeated;
 mod resume;
 mod retention;

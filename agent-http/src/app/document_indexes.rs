@@ -52,7 +52,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let indexed = document_index_status(&*documents.app.records, company_id, id, version).await?;
     let mut response =
         get_response(&head.headers, &Versioned { version, value: IndexedDocument { document, indexed } })?;
-    // A browser would ask with the document's entity tag and go on showing the state of the index of its first answer.
+    // A browser would ask with the document's entity tag and continue showing the state of the index of its first answer.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     Ok(response)
 }
@@ -108,11 +108,11 @@ pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) 
     answer::json(StatusCode::ACCEPTED, &announced)
 }
 
-/// Queues the documents of a page for extraction whose texts are of another extractor.
+/// Queues the documents of a page whose texts were extracted by another version of the extractor for a new extraction.
 async fn reindex_texts(app: &App, principal: &Principal, query: &Query<'_>) -> HandlerResult {
     for name in ["embedder", "embeddings"] {
         if query.get(name)?.is_some() {
-            return Err(HttpError::invalid(name, "does not go with \"texts\""));
+            return Err(HttpError::invalid(name, "cannot be combined with texts"));
         }
     }
     let company_id = &principal.company_id;

@@ -40,7 +40,7 @@ pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> H
     let conversations = OwnConversations::open(state, &principal)?;
     let key = conversations.key(params.get("id")?)?;
     let node = node_id(params.get("node")?)?;
-    // Checked before the body, so that an unknown thread or message is 404 whatever the body is.
+    // Checked before the body, so that an unknown thread or message is 404 even with an invalid body.
     let thread = conversations.store.links(&key).await?.ok_or_else(HttpError::not_found)?;
     if !thread.links.iter().any(|link| link.id == node) {
         return Err(ConversationError::NodeNotFound(node.to_string()).into());

@@ -9,7 +9,7 @@ use agent_platform::roles::merge_secrets;
 use super::App;
 use crate::error::{Code, HttpError};
 
-/// Checks a role that is to be saved, if a budget limits the cost of its runs.
+/// Checks a role before it is saved, if a budget limits the cost of its runs.
 ///
 /// # Errors
 /// 422 `PRICE_UNKNOWN`, and errors of the store.

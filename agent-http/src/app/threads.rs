@@ -293,7 +293,7 @@ pub(super) async fn patch(context: RequestContext<App>, principal: Principal) ->
     let RequestContext { state, head, params, body } = context;
     let conversations = OwnConversations::open(state, &principal)?;
     let key = conversations.key(params.get("id")?)?;
-    // Checked before the body, so that an unknown thread is 404 whatever the body is.
+    // Checked before the body, so that an unknown thread is 404 even with an invalid body.
     let current = conversations.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
     check_conditions(&head.headers, Some(current.version))?;
     let PatchInput { title, archived, metadata, head: leaf } = body.read_json(&head.headers).await?;

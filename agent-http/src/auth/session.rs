@@ -25,7 +25,7 @@ const LEEWAY: Duration = Duration::from_secs(30);
 /// Maximum length of a token in bytes; longer ones are rejected unread.
 const MAX_TOKEN_BYTES: usize = 8192;
 
-/// Capacity of the cache of verified sessions. Evicted ones are verified again.
+/// Maximum number of cached verified sessions. Evicted ones are verified again.
 const MAX_CACHED_SESSIONS: usize = 10_000;
 
 #[derive(Deserialize)]

@@ -82,7 +82,7 @@ impl CallbackClient {
         request.body(Bytes::from(body)).send().await
     }
 
-    /// Returns the result of a response that arrived at `now`. Takes at most [`BODY_DRAIN_TIMEOUT`], whatever becomes
+    /// Returns the result of a response that arrived at `now`. Takes at most [`BODY_DRAIN_TIMEOUT`], regardless of what becomes
     /// of the body.
     pub(super) async fn read_result(&self, response: OutboundResponse, now: SystemTime) -> DeliveryResult {
         let (status, headers) = (response.status, response.headers);

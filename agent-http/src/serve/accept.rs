@@ -14,7 +14,7 @@ use tokio::time::{self, Instant};
 use super::connection::ConnectionSpawner;
 use super::eviction::EvictionQueue;
 use super::slots::ConnectionSlots;
-use super::waiting::WaitingRoom;
+use super::waiting::WaitingConnections;
 use super::{ServeLimits, Workers};
 use crate::service::HttpService;
 use crate::shutdown::{Shutdown, ShutdownStage};
@@ -65,7 +65,7 @@ pub(super) async fn run<S: HttpService>(
         shutdown.wait_for(ShutdownStage::LameDuck).await;
         let _ = time::timeout(lame_duck, shutdown.wait_for(ShutdownStage::Draining)).await;
     };
-    let mut waiting = WaitingRoom::default();
+    let mut waiting = WaitingConnections::default();
     accept_until(lame_duck_over, &source, &slots, &mut waiting, &connections).await;
     drop(source);
     waiting.refuse_all();
@@ -93,7 +93,7 @@ async fn accept_until<S: HttpService>(
     shutdown: impl Future<Output = ()>,
     source: &impl Accept,
     slots: &ConnectionSlots,
-    waiting: &mut WaitingRoom,
+    waiting: &mut WaitingConnections,
     connections: &ConnectionSpawner<S>,
 ) {
     let mut shutdown = pin!(shutdown);
@@ -137,7 +137,7 @@ async fn accept_until<S: HttpService>(
 /// The order of the branches is random, so that neither many new connections nor many changes delay the others.
 async fn next_connection(
     source: &impl Accept,
-    waiting: &mut WaitingRoom,
+    waiting: &mut WaitingConnections,
     evictions: &EvictionQueue,
 ) -> Option<io::Result<(TcpStream, SocketAddr)>> {
     let is_any_waiting = !waiting.is_empty();
@@ -151,7 +151,7 @@ async fn next_connection(
 /// Serves the connections that have waited and for which there is a slot: in the order of their arrival, then those
 /// for which slots are kept, then health probes.
 fn admit_waiting<S: HttpService>(
-    waiting: &mut WaitingRoom,
+    waiting: &mut WaitingConnections,
     slots: &ConnectionSlots,
     connections: &ConnectionSpawner<S>,
 ) {

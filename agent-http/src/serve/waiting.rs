@@ -32,7 +32,7 @@ const MAX_DISCARDED_READS: usize = 16;
 
 /// Waiting connections in the order of their arrival; at most [`MAX_WAITING`].
 #[derive(Debug, Default)]
-pub(super) struct WaitingRoom {
+pub(super) struct WaitingConnections {
     connections: VecDeque<WaitingConnection>,
 }
 
@@ -53,7 +53,7 @@ enum FirstRequest {
     Other,
 }
 
-impl WaitingRoom {
+impl WaitingConnections {
     /// Adds a connection. At the maximum, it replaces the oldest of the address that has the most.
     pub(super) fn push(&mut self, stream: TcpStream, peer: SocketAddr) {
         if self.connections.len() >= MAX_WAITING
@@ -242,7 +242,7 @@ mod tests {
     #[tokio::test]
     async fn a_probe_overtakes_the_connections_before_it() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let mut room = WaitingRoom::default();
+        let mut room = WaitingConnections::default();
         let peers: [SocketAddr; 3] =
             ["192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1"].map(|peer| peer.parse().expect("an address"));
         let mut clients = Vec::new();
@@ -269,7 +269,7 @@ mod tests {
     #[tokio::test]
     async fn at_the_maximum_the_oldest_of_the_address_with_the_most_is_refused() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let mut room = WaitingRoom::default();
+        let mut room = WaitingConnections::default();
         let (small, large): (SocketAddr, SocketAddr) =
             ("192.0.2.1:1".parse().expect("an address"), "192.0.2.2:1".parse().expect("an address"));
         let mut clients = Vec::new();

@@ -148,7 +148,7 @@ impl Drop for StreamBody {
     /// Leaves a run that is not over.
     fn drop(&mut self) {
         if let Some(run) = self.run.take() {
-            run.events.leave();
+            run.events.client_disconnected();
         }
     }
 }

@@ -11,11 +11,11 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 /// Treatment of a run whose client has disconnected.
-pub(crate) enum Departure {
+pub(crate) enum DisconnectOutcome {
     /// The run ends.
     End(RunEnd),
     /// The run continues without a client, until [`RunRecorder::poll_stop`] is ready or it ends.
-    GoOn,
+    Continue,
 }
 
 /// Recorder of a run's events.
@@ -36,7 +36,7 @@ pub(crate) trait RunRecorder: Send {
     fn poll_stop(&mut self, cx: &mut Context<'_>) -> Poll<RunEnd>;
 
     /// Decides about a run whose client has disconnected, which is called once.
-    fn leave(&mut self) -> Departure;
+    fn client_disconnected(&mut self) -> DisconnectOutcome;
 
     /// Returns the spawner of the task in which a run continues without a client; `None` if its end is being stored.
     fn spawner(&self) -> Option<Arc<dyn Spawner>>;
@@ -65,9 +65,9 @@ impl Recording {
     }
 
     /// Decides about a run whose client has disconnected.
-    pub(super) fn leave(&mut self) -> (Departure, Option<Arc<dyn Spawner>>) {
+    pub(super) fn client_disconnected(&mut self) -> (DisconnectOutcome, Option<Arc<dyn Spawner>>) {
         let spawner = self.recorder.spawner();
-        (self.recorder.leave(), spawner)
+        (self.recorder.client_disconnected(), spawner)
     }
 
     /// Returns true while the end of the run is being stored.
@@ -112,7 +112,7 @@ mod tests {
         names: Arc<Mutex<Vec<&'static str>>>,
         stored: Option<oneshot::Receiver<Event>>,
         stop: Option<oneshot::Receiver<()>>,
-        goes_on: bool,
+        continues: bool,
     }
 
     impl RunRecorder for ListRecorder {
@@ -141,9 +141,9 @@ mod tests {
             if stopped.is_ok() { Poll::Ready(cancelled()) } else { Poll::Pending }
         }
 
-        fn leave(&mut self) -> Departure {
+        fn client_disconnected(&mut self) -> DisconnectOutcome {
             self.names.lock().expect("unpoisoned").push("left");
-            if self.goes_on { Departure::GoOn } else { Departure::End(cancelled()) }
+            if self.continues { DisconnectOutcome::Continue } else { DisconnectOutcome::End(cancelled()) }
         }
 
         fn spawner(&self) -> Option<Arc<dyn Spawner>> {
@@ -165,13 +165,13 @@ mod tests {
 
     fn recorded_from(
         source: impl Stream<Item = Result<SourceEvent, AgentError>> + Send + 'static,
-        goes_on: bool,
+        continues: bool,
     ) -> (TimeoutStream, oneshot::Sender<Event>, oneshot::Sender<()>, Names) {
         let (stored, receiver) = oneshot::channel();
         let (stop, stopped) = oneshot::channel();
         let names = Arc::new(Mutex::new(Vec::new()));
         let recorder =
-            ListRecorder { names: names.clone(), stored: Some(receiver), stop: Some(stopped), goes_on };
+            ListRecorder { names: names.clone(), stored: Some(receiver), stop: Some(stopped), continues };
         let run = RunIds { thread_id: "t".into(), run_id: "r".into() };
         let limits = StreamLimits { idle_timeout: Duration::from_secs(1), ..StreamLimits::default() };
         let events = TimeoutStream::new(EventStream::new(run, source), &limits);
@@ -194,7 +194,7 @@ mod tests {
         stored.send(failed.clone()).expect("it is awaited");
         assert_eq!(events.next().await, Some(failed));
         assert_eq!(events.next().await, None);
-        events.leave();
+        events.client_disconnected();
         assert_eq!(names.lock().expect("unpoisoned").last(), Some(&"left"));
     }
 
@@ -222,7 +222,7 @@ mod tests {
         let (mut events, _stored, names) = recorded(vec![text()]);
         assert_eq!(events.next().await.expect("it begins").name(), "RUN_STARTED");
         assert_eq!(events.next().await.expect("it says").name(), "TEXT_MESSAGE_START");
-        events.leave();
+        events.client_disconnected();
         assert_eq!(*names.lock().expect("unpoisoned"), CLOSED);
     }
 
@@ -234,7 +234,7 @@ mod tests {
         source.send(Ok(text())).expect("it is read");
         assert_eq!(events.next().await.expect("it begins").name(), "RUN_STARTED");
         assert_eq!(events.next().await.expect("it says").name(), "TEXT_MESSAGE_START");
-        events.leave();
+        events.client_disconnected();
         source.send(Ok(finished())).expect("it is still read");
         stored
             .send(Event::RunError { message: "m".into(), code: "C".into(), usage: Vec::new() })

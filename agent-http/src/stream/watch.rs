@@ -10,7 +10,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 
 use super::StreamLimits;
 use super::encode::KEEP_ALIVE_INTERVAL;
-use super::record::{Departure, Recording, RunRecorder};
+use super::record::{DisconnectOutcome, Recording, RunRecorder};
 use super::source::{QueueWait, RunSource};
 use super::timer::{StreamTimeout, StreamTimer};
 use crate::shutdown::{EndingObserver, shutting_down};
@@ -52,19 +52,19 @@ impl TimeoutStream {
     }
 
     /// Ends or continues the run without its client. Must be called inside a tokio runtime.
-    pub(super) fn leave(mut self) {
+    pub(super) fn client_disconnected(mut self) {
         let Some(recording) = self.recording.as_mut().filter(|recording| !recording.is_ending()) else {
             return;
         };
-        match recording.leave() {
+        match recording.client_disconnected() {
             (_, None) => {}
-            (Departure::End(end), _) => {
+            (DisconnectOutcome::End(end), _) => {
                 self.waiting = None;
                 self.events.finish(end);
                 // The rest of the events is ready, and the end is stored in the background.
                 while let Some(Some(_)) = self.next().now_or_never() {}
             }
-            (Departure::GoOn, Some(spawner)) => {
+            (DisconnectOutcome::Continue, Some(spawner)) => {
                 spawner.spawn(self.for_each(|_| std::future::ready(())).boxed());
             }
         }
@@ -215,7 +215,7 @@ impl Stream for AttachedStream {
 impl Drop for AttachedStream {
     fn drop(&mut self) {
         if let Some(events) = self.0.take() {
-            events.leave();
+            events.client_disconnected();
         }
     }
 }

@@ -166,7 +166,7 @@ impl Embed for Model {
 }
 
 /// nDCG@10 of a collection: by words, by vectors alone, and by both with each of the weights, unless the check of the vectors
-/// tells that they have no meaning.
+/// indicates that they have no meaning.
 struct Scores {
     lexical: f64,
     vectors: f64,

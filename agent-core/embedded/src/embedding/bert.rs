@@ -1,4 +1,4 @@
-//! BERT encoder (Devlin et al. 2018): learnt positions, normalization after each sublayer.
+//! BERT encoder (Devlin et al. 2018): learned positions, normalization after each sublayer.
 
 use candle_core::{Device, Result, Tensor};
 

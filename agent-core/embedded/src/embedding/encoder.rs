@@ -11,7 +11,7 @@ use super::layers::Tensors;
 use super::modernbert::{self, ModernBert};
 use crate::catalog::{EmbeddingSpec, Pooling};
 
-/// Bytes of a text for each token that the model reads; the rest is not tokenized. Longer tokens are rare.
+/// Maximum number of bytes of a text for each token that the model reads; the rest is not tokenized. Longer tokens are rare.
 const MAX_BYTES_PER_TOKEN: usize = 32;
 
 enum Encoder {

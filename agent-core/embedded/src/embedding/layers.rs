@@ -129,7 +129,7 @@ pub(super) fn split_heads(input: &Tensor, heads: usize) -> Result<Tensor> {
     input.reshape((tokens, heads, hidden / heads))?.transpose(0, 1)?.contiguous()
 }
 
-/// Attention over all tokens; `mask` is added to the scores. Takes heads × tokens × size, returns a row for each token.
+/// Computes attention over all tokens; `mask` is added to the scores. Takes heads × tokens × size, returns a row for each token.
 pub(super) fn attend(query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
     let (heads, tokens, size) = query.dims3()?;
     let scores = (query.matmul(&key.transpose(1, 2)?)? * (1.0 / (size as f64).sqrt()))?;

@@ -27,7 +27,7 @@ const OFFSETS: [&str; 9] = [
 /// Values of `display` of elements that put their children beside one another, each in a box. They may be wider than the element.
 pub(super) const ROWS: [&str; 4] = ["flex", "grid", "inline-flex", "inline-grid"];
 
-/// Distance by which an element and those that contain it are moved from their places, in pixels.
+/// Offset of an element from its place, with the offsets of the elements that contain it, in pixels.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Movement {
     right: f32,

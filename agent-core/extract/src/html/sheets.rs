@@ -12,14 +12,14 @@ use super::css::{
     Declaration, find_at_top, is_transparent, parse_declarations, split_at_top, without_comments,
 };
 
-/// Number of rules that are kept; with more, the sheets are incomplete.
+/// Maximum number of rules that are kept; with more, the sheets are incomplete.
 const MAX_RULES: usize = 4_096;
-/// Classes of a selector that are compared.
+/// Maximum number of classes of a selector that are compared.
 const MAX_CLASSES: usize = 8;
-/// Nesting of `@media` and the like that is read.
+/// Maximum nesting depth of `@media` and similar rules that are read.
 const MAX_NESTING: usize = 4;
-/// States of elements in which a page is not at first, and parts of elements that have no text of their own. A hidden element
-/// can get into none of these states; that of a link's target, by which tabs are shown, is not among them.
+/// Pseudo-classes that match no element when a page is opened, and pseudo-elements without text of the page. A hidden element
+/// cannot enter these states. `:target` is not among them, since pages show tabs by it.
 const OTHER_STATES: [&str; 12] = [
     "active",
     "after",

@@ -14,15 +14,15 @@ use super::css::{
 use super::movement::{Movement, ROWS};
 use super::sheets::{Cascade, PropertyValue, StyleSheets, StyledElement};
 
-/// Size of text in pixels up to which it is not read: a point.
+/// Maximum size of text that counts as hidden, in pixels: a point.
 const MAX_HIDDEN_FONT_PIXELS: f32 = 1.34;
 /// Distance from the page in pixels from which nothing is seen.
 const OFF_PAGE_PIXELS: f32 = -900.0;
-/// Width and height of a box in pixels up to which nothing within it is seen.
+/// Maximum width and height of a box within which nothing is seen, in pixels.
 const MAX_HIDDEN_BOX_PIXELS: f32 = 1.0;
 /// Negative margin in pixels from which an element may lie over the one before it.
 const OVERLAP_PIXELS: f32 = -24.0;
-/// Parts of tables, which are as large as their content whatever their size.
+/// Parts of tables, which are as large as their content regardless of their size.
 const TABLE_PARTS: [&str; 7] = ["table", "tbody", "td", "tfoot", "th", "thead", "tr"];
 /// Elements with a box of their own unless a style says otherwise. Others are within lines of text, where sizes, indents,
 /// upper margins and transformations have no effect.
@@ -80,9 +80,9 @@ const BOXED_ELEMENTS: [&str; 49] = [
 /// Values of `display` of elements without a box of their own.
 const UNBOXED_DISPLAYS: [&str; 7] =
     ["contents", "inherit", "initial", "inline", "revert", "revert-layer", "unset"];
-/// Difference of a channel between colors up to which they are the same to a reader.
+/// Maximum difference per channel of two colors that a reader cannot distinguish.
 const MAX_COLOR_DIFFERENCE: u8 = 8;
-/// Classes of an element that are compared.
+/// Maximum number of classes of an element that are compared.
 const MAX_CLASSES: usize = 256;
 /// Colors that browsers give to links and marked text.
 const LINK_COLOR: Paint = Paint::Solid([0, 0, 238]);
@@ -120,7 +120,7 @@ impl<'a> VisualElement<'a> {
     }
 }
 
-/// The styles by which the text of an element is seen or not, of which the elements within it inherit.
+/// The styles that determine whether the text of an element is visible, with those that its descendants inherit.
 #[derive(Debug, Clone)]
 pub(super) struct TextVisibility {
     color: Paint,
@@ -133,7 +133,7 @@ pub(super) struct TextVisibility {
     movement: Movement,
     /// True if the elements that are directly in this one have boxes of their own.
     has_items: bool,
-    /// True if a shadow, an outline, a filter or a clipped background shows the text, whatever its color.
+    /// True if a shadow, an outline, a filter or a clipped background shows the text regardless of its color.
     has_effects: bool,
 }
 
@@ -284,7 +284,7 @@ impl TextVisibility {
     }
 }
 
-/// Returns true for an element of which nothing is seen, whatever the styles of the elements within it.
+/// Returns true for an element that hides everything within it, regardless of the styles of the elements within it.
 fn hides_all(tag: &str, has_box: bool, cascade: &Cascade, font_pixels: f32) -> bool {
     let value = |name: &str| cascade.certain(name);
     if value("display") == "none" || value("content-visibility") == "hidden" {

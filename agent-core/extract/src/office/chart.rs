@@ -9,7 +9,7 @@ use super::xml::{XmlEvents, attribute};
 
 /// Maximum number of cells of a table.
 const MAX_CELLS: usize = 100_000;
-/// Nesting of elements up to which a chart is read.
+/// Maximum nesting depth of elements of a chart that are read.
 const MAX_DEPTH: usize = 32;
 /// Name of the column with the categories.
 const CATEGORIES: &str = "Category";

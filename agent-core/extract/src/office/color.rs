@@ -1,6 +1,6 @@
 //! Colors of text and of what is behind it.
 
-/// Difference of a channel between colors up to which they are the same to a reader.
+/// Maximum difference per channel of two colors that a reader cannot distinguish.
 const MAX_COLOR_DIFFERENCE: u8 = 8;
 
 /// A color as red, green and blue.

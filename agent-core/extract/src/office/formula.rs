@@ -31,7 +31,7 @@ const OBJECTS: [&str; 18] = [
 ];
 /// Elements that are arguments of others.
 const ARGUMENTS: [&str; 8] = ["m:deg", "m:den", "m:e", "m:fName", "m:lim", "m:num", "m:sub", "m:sup"];
-/// Nested elements up to which a formula is read. Each of its structures takes two.
+/// Maximum nesting depth of elements of a formula that are read. Each of its structures takes two.
 const MAX_DEPTH: usize = 128;
 
 /// Reads a formula whose start was the last event. Returns its text, escaped for XML, and the offset after it.

@@ -4,7 +4,7 @@
 const END_OF_DATES: f64 = 2_958_466.0;
 /// Days between the epochs of the two date systems.
 const DAYS_TO_1904: f64 = 1_462.0;
-/// Significant digits of a number in a sheet.
+/// Maximum number of significant digits of a number in a sheet.
 const MAX_DIGITS: usize = 15;
 
 /// A format of numbers, as far as it changes what a number means.

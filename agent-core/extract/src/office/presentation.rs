@@ -17,16 +17,16 @@ use super::slide_text::{
 };
 use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
 
-/// Placeholders of notes with what is no text of their author.
+/// Types of placeholders on pages of notes whose text is not the author's, such as page numbers.
 const NOTES_PLACEHOLDERS: [&str; 5] = ["dt", "ftr", "hdr", "sldImg", "sldNum"];
-/// Placeholders of slides with what is no text of their author.
+/// Types of placeholders on slides whose text is not the author's.
 const SLIDE_PLACEHOLDERS: [&str; 1] = ["sldNum"];
-/// A slide without content, whose number is that of a hidden one.
+/// A slide without content, in place of a hidden one, so that the others keep their numbers.
 const EMPTY_SLIDE: &str = "<p:sld xmlns:p=\"http://schemas.openxmlformats.org/presentationml/2006/main\">\
     <p:cSld><p:spTree/></p:cSld></p:sld>";
-/// Shapes that paint with which the areas of texts are compared. Behind further ones, nothing is certain.
+/// Maximum number of painted shapes that are compared with the areas of texts. Behind further ones, nothing is certain.
 const MAX_PAINTED_AREAS: usize = 1_024;
-/// Shapes around a shape whose fill is read, which is done once for each of them.
+/// Maximum number of shapes around a shape whose fills are read.
 const MAX_OUTER_SHAPES: usize = 16;
 /// Ends of the types of relations between a slide and its notes and charts.
 const NOTES_RELATION: &str = "/notesSlide";
@@ -158,7 +158,7 @@ struct Shape {
     texts: Vec<(Color, Range<usize>)>,
 }
 
-/// Removes shapes that are hidden, placeholders of some kinds, the older forms of what is there twice, and text that is
+/// Removes shapes that are hidden, placeholders of some kinds, the older forms of content that exists in two forms, and text that is
 /// not seen; puts text in the place of formulas, and tables in that of charts.
 struct ShapeEditor<'x> {
     xml: &'x str,

@@ -6,11 +6,11 @@ use super::color::{Color, look_alike, parse_color};
 use super::theme::SlideColors;
 use super::xml::{XmlEvents, attribute};
 
-/// Size of text in hundredths of a point up to which it is not read.
+/// Maximum size of text that counts as hidden, in hundredths of a point.
 const MAX_HIDDEN_SIZE: u32 = 100;
-/// Opacity in thousandths of a percent up to which text is not seen: 8 of 255.
+/// Maximum opacity of text that counts as hidden, in thousandths of a percent: 8 of 255.
 const MAX_HIDDEN_OPACITY: f64 = 3_137.0;
-/// Nesting of elements up to which they are read.
+/// Maximum nesting depth of elements that are read.
 const MAX_DEPTH: usize = 8;
 /// Shapes whose fill is behind all of their text.
 const FILLED_SHAPES: [&str; 2] = ["rect", "roundRect"];

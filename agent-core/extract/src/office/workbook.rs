@@ -11,15 +11,15 @@ use super::parts::OfficeParts;
 use super::theme::ThemeColors;
 use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
 
-/// Number of columns that a sheet can have.
+/// Maximum number of columns of a sheet.
 const MAX_COLUMNS: usize = 16_384;
-/// Number of merged cells that are read.
+/// Maximum number of merged cells that are read.
 const MAX_MERGED_CELLS: usize = 1 << 16;
-/// Columns of merged cells that are examined.
+/// Maximum number of columns of merged cells that are examined.
 const MAX_MERGED_COLUMNS: usize = 256;
-/// Number of styles of cells that are read.
+/// Maximum number of styles of cells that are read.
 const MAX_STYLES: usize = 1 << 16;
-/// Size of text in points up to which it is not read.
+/// Maximum size of text that counts as hidden, in points.
 const MAX_HIDDEN_SIZE: f64 = 1.0;
 /// Part with the texts of cells.
 const SHARED_STRINGS: &str = "xl/sharedStrings.xml";

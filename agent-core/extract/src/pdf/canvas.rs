@@ -8,7 +8,7 @@ use unpdf::parser::backend::PageBox;
 const COLUMNS: usize = 128;
 /// Rows of the grid, which keep a line apart from the rule below it.
 const ROWS: usize = 512;
-/// Parts of a path that are kept apart. The last one contains all that follow.
+/// Maximum number of parts of a path that are kept apart. The last one contains all that follow.
 const MAX_PATH_PARTS: usize = 4_096;
 
 /// A position on a page or in another coordinate system.

@@ -2,9 +2,9 @@
 
 use super::canvas::Bounds;
 
-/// Operations that draw text which are compared with what is painted later.
+/// Maximum number of text operations that are compared with what is painted later.
 const MAX_TEXTS: usize = 20_000;
-/// Comparisons of text with what is painted later.
+/// Maximum number of comparisons of text with what is painted later.
 const MAX_COMPARISONS: usize = 4_000_000;
 
 /// Position of a content stream of a page, and of an operation in it.

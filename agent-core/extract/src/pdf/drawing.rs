@@ -9,7 +9,7 @@ use unpdf::parser::backend::{
 
 use super::canvas::{Bounds, Matrix, Path, Point};
 
-/// Difference of a component between colors up to which they are the same to a reader, and opacity up to which nothing is seen.
+/// Maximum difference per component of two colors that a reader cannot distinguish, and maximum opacity at which nothing is seen.
 const MAX_COLOR_DIFFERENCE: f32 = 8.0 / 255.0;
 
 /// Distance in text space that is longer than any line.

@@ -9,7 +9,7 @@ const UNSEEN_FLAGS: i64 = 1 << 1 | 1 << 5;
 const PASSWORD_FLAG: i64 = 1 << 13;
 /// Types of fields.
 const FIELD_TYPES: [&[u8]; 4] = [b"Tx", b"Btn", b"Ch", b"Sig"];
-/// Fields within one another that are followed.
+/// Maximum nesting depth of fields that are followed.
 const MAX_DEPTH: usize = 64;
 
 /// Returns the fields with values that are seen in a document. The value to which a field is reset is not.

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use unpdf::parser::backend::{ObjectId, ResourceScope};
 use unpdf::parser::raw::{PdfDict, PdfObject, RawDocument};
 
-/// Nodes of the page tree above a page that are looked for resources.
+/// Maximum number of nodes of the page tree above a page that are searched for resources.
 const MAX_PARENTS: usize = 32;
 
-/// Groups to which marked content can belong together; each of its operations looks at all of them.
+/// Maximum number of groups to which marked content can belong together; each of its operations looks at all of them.
 const MAX_MEMBERS: usize = 256;
 
 /// The layers of a document.

@@ -21,11 +21,11 @@ use super::covered_text::CoveredText;
 use super::drawing::{ColorSpace, Drawing, DrawnObject, GraphicsState, Ink, line_move, numbers};
 use super::layers::Layers;
 
-/// Operations of a page that are followed.
+/// Maximum number of operations of a page that are followed.
 const MAX_OPERATIONS: usize = 2_000_000;
-/// Saved graphics states of a content stream.
+/// Maximum number of saved graphics states of a content stream.
 const MAX_SAVED_STATES: usize = 512;
-/// Forms that are drawn within one another.
+/// Maximum nesting depth of forms that are drawn within one another.
 const MAX_NESTED_FORMS: usize = 16;
 
 /// The operations that draw text which is not seen, by their positions in the content streams of a page.

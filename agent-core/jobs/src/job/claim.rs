@@ -7,7 +7,7 @@
 //!
 //! 1. [`admit`](ClaimPlanner::admit) decides by the company alone, before the store reads the whole row.
 //! 2. [`decide`](ClaimPlanner::decide) applies [`Step::Claim`] to each admitted job.
-//! 3. [`next_round`](ClaimPlanner::next_round) tells whether the store must read more rows.
+//! 3. [`next_round`](ClaimPlanner::next_round) indicates whether the store must read more rows.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

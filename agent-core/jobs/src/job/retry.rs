@@ -17,7 +17,7 @@ const DEFAULT_DEFERRAL: Duration = Duration::from_secs(1);
 /// Upper limit of the delay that a busy receiver can request, and of that after which a receiver that is unavailable counts
 /// as busy.
 pub(super) const MAX_REQUESTED_DEFERRAL: Duration = Duration::from_secs(60);
-/// Time after the first claim of an occurrence, or the first one since it was postponed, during which deliveries to a busy
+/// Maximum time after the first claim of an occurrence, or the first one since it was postponed, during which deliveries to a busy
 /// receiver do not count as attempts.
 pub(super) const MAX_DEFERRAL: Duration = Duration::from_secs(3600);
 

@@ -298,7 +298,7 @@ pub trait JobStore: Send + Sync + 'static {
     ) -> Result<Vec<StepOutcome>, StoreError>;
 
     /// Applies steps as [`apply_steps`](Self::apply_steps) does, except to jobs that another transaction has locked: their
-    /// outcome is `None`, and the steps are to be applied again. For steps on jobs of many companies, of which none is to wait
+    /// outcome is `None`, and the caller applies the steps again. For steps on jobs of many companies, none of which may wait
     /// for another.
     async fn apply_steps_unlocked(
         &self,
@@ -331,7 +331,7 @@ pub trait JobStore: Send + Sync + 'static {
     /// Claims due jobs, the earliest first, and returns them in their new state. No job is given to two callers.
     ///
     /// One call applies at most [`MAX_JOBS_PER_CLAIM`] steps, including those that only skip missed occurrences. If it
-    /// returns fewer jobs than the limit, [`next_run_at`](Self::next_run_at) tells whether more are due.
+    /// returns fewer jobs than the limit, [`next_run_at`](Self::next_run_at) indicates whether more are due.
     async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError>;
 
     /// Returns the time at which the next job must be processed: the smallest [`Job::next_run_at`], or up to a

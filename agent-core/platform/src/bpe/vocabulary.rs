@@ -97,7 +97,7 @@ impl Vocabulary {
     }
 }
 
-/// The memory of a count, which the next one uses again.
+/// Buffers of a count, which the next one reuses.
 #[derive(Default)]
 pub(super) struct MergeBuffers {
     /// End of the token that begins at each index.

@@ -14,7 +14,7 @@ use crate::records::Records;
 use crate::seal::Sealer;
 use crate::spawner::Spawner;
 
-/// Delay of a timer from which the process counts as one that was stopped.
+/// Maximum delay of a timer. Beyond it, the process counts as one that was suspended.
 const MAX_TIMER_DELAY: Duration = Duration::from_secs(1);
 /// Time for reading an answer that has arrived while the process was stopped.
 const LATE_ANSWER_TIME: Duration = Duration::from_millis(100);

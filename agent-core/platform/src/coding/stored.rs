@@ -33,7 +33,7 @@ const USABLE_ABOVE: Duration = Duration::from_secs(30);
 pub(super) struct StoredTokens {
     /// Number of the tokens. It changes with each sign-in and each refresh, and is not reused.
     pub(super) generation: u64,
-    /// The sign-in from which the tokens come, which tells a refresh of it from a new sign-in.
+    /// The sign-in from which the tokens come, by which a refresh is distinguished from a new sign-in.
     pub(super) sign_in_id: String,
     pub(super) state: SubscriptionState,
     /// Reason why the sign-in has ended.

@@ -17,7 +17,7 @@ use futures_util::future::{self, BoxFuture, Either};
 use super::*;
 use crate::conformance;
 use crate::memory::MemoryRecords;
-use crate::records::{Collection, Key, ListQuery, Page, Record};
+use crate::records::{Key, RecordsWrapper};
 use crate::seal::Sealer;
 use crate::spawner::Spawner;
 use crate::testing::{IssuerCall, IssuerStep, ScriptedIssuer, SignInDecision};
@@ -57,13 +57,9 @@ struct FailingRecords {
 }
 
 #[async_trait]
-impl Records for FailingRecords {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.inner.get_many(keys).await
-    }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.inner.list(collection, list).await
+impl RecordsWrapper for FailingRecords {
+    fn inner(&self) -> &dyn Records {
+        &self.inner
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {

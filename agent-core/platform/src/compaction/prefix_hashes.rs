@@ -203,7 +203,7 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Change {
         Append(u8),
-        /// The history is cut, as by a branch, and goes on with another message.
+        /// The history is cut, as by a branch, and continues with another message.
         Branch(usize, u8),
         Replace(usize, u8),
         Remove(usize),

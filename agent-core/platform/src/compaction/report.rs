@@ -1,4 +1,4 @@
-//! Account of a shortened history: what previews show of it, and what a run announces.
+//! Report of a shortened history: what previews show of it, and what a run announces.
 
 use std::fmt;
 use std::sync::Arc;

@@ -19,7 +19,7 @@ const MAX_CALLS: usize = 32;
 const INSTRUCTION_TOKENS: usize = 600;
 /// Share of the model's window that a call uses, in eighths: counts of tokens are estimates.
 const USED_WINDOW_EIGHTHS: usize = 7;
-/// Bytes for each token of a summary after which its stream is dropped.
+/// Maximum number of bytes for each token of a summary; beyond it, the stream is dropped.
 const MAX_BYTES_PER_TOKEN: usize = 8;
 
 /// Reason why there is no summary.

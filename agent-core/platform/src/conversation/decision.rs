@@ -88,12 +88,12 @@ pub enum RunChange {
     Expire,
     /// Adds a run of the same turn that has ended with the open questions of this one, which stays as it is;
     /// [`ConversationError::RunIdUsed`] if the owner has a run of its id.
-    AskAgain(Box<AskAgain>),
+    ReissueInterrupts(Box<ReissueInterrupts>),
 }
 
 /// A run that ends at once with the questions of a run that waits.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AskAgain {
+pub struct ReissueInterrupts {
     /// Id of the run.
     pub run_id: RunId,
     /// Cause of the run.

@@ -23,7 +23,7 @@ pub fn interrupt_run(
     let StoredRun { run, process } = stored;
     let is_lost = run.state.is_live() && lease.is_none_or(|until| until <= clock.now);
     is_lost.then(|| {
-        let CutRun { folded, log } = cut_log(run, chunks, clock);
+        let InterruptedRun { folded, log } = close_log(run, chunks, clock);
         EndRun {
             owner: owner.clone(),
             run_id: run.id.clone(),
@@ -42,7 +42,7 @@ pub fn interrupt_run(
 
 /// End of a run whose process has ended: what its log has, and the log's last chunk.
 #[derive(Debug, Clone, PartialEq)]
-struct CutRun {
+struct InterruptedRun {
     /// Nodes of the run's answer so far, and its end.
     folded: FoldedRun,
     /// End of the log.
@@ -50,7 +50,7 @@ struct CutRun {
 }
 
 /// Ends the run of an ended process by the chunks of its log. Events after damage or a gap are lost.
-fn cut_log(run: &Run, chunks: &[LogChunk], clock: RunClock) -> CutRun {
+fn close_log(run: &Run, chunks: &[LogChunk], clock: RunClock) -> InterruptedRun {
     let (mut fold, mut next, mut is_incomplete) = (RunFold::default(), 0, false);
     let read = chunks.iter().try_for_each(|chunk| match chunk.events() {
         Ok(events) if chunk.first == next => {
@@ -71,7 +71,7 @@ fn cut_log(run: &Run, chunks: &[LogChunk], clock: RunClock) -> CutRun {
     }
     let RunFailure { code, message } = RunFailure::interrupted();
     tail.push(&Event::RunError { message, code, usage: Vec::new() });
-    CutRun {
+    InterruptedRun {
         folded,
         log: LogEnd {
             chunks: tail.take().into_iter().collect(),
@@ -127,7 +127,7 @@ mod tests {
     fn a_cut_run_keeps_the_words_before_damage() {
         let events = events();
         let chunks = [packed(0, &events[..4]), packed(4, &events[4..])];
-        let undamaged_run = cut_log(&run(), &chunks, clock());
+        let undamaged_run = close_log(&run(), &chunks, clock());
         assert!(!undamaged_run.log.is_incomplete);
         let tail = undamaged_run.log.chunks.last().expect("the terminal event");
         assert_eq!((tail.first, tail.last), (5, 5));
@@ -136,15 +136,15 @@ mod tests {
         assert_eq!(expected_node.message.as_message().expect("a message").content.to_text(), "one two three");
 
         let damaged = LogChunk { body: vec![9], ..chunks[1].clone() };
-        let cut = cut_log(&run(), &[chunks[0].clone(), damaged], clock());
+        let cut = close_log(&run(), &[chunks[0].clone(), damaged], clock());
         assert_eq!((cut.log.is_incomplete, cut.log.chunks.first().map(|chunk| chunk.first)), (true, Some(5)));
         assert_eq!(
             cut.folded.nodes[0].message.as_message().expect("a message").content.to_text(),
             "one two "
         );
-        let gap = cut_log(&run(), &chunks[1..], clock());
+        let gap = close_log(&run(), &chunks[1..], clock());
         assert_eq!((gap.log.is_incomplete, gap.folded.nodes.len()), (true, 0));
-        let empty = cut_log(&run(), &[], clock()).log.chunks[0].events().expect("intact");
+        let empty = close_log(&run(), &[], clock()).log.chunks[0].events().expect("intact");
         assert_eq!(empty.len(), 2, "a run begins with RUN_STARTED");
     }
 

@@ -19,7 +19,7 @@ use super::{
     ThreadScan, TurnContext, VisitorThreadCursor, WaitingRuns, parse_number_cursor,
 };
 
-/// Capacity for logs of runs of a [`MemoryConversations`], in bytes.
+/// Maximum total size of the logs of runs in a [`MemoryConversations`], in bytes.
 const MAX_MEMORY_LOG_BYTES: usize = 256 << 20;
 
 mod state;

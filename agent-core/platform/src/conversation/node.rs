@@ -448,7 +448,7 @@ impl StoredNode {
 
 impl StoredNode {
     /// Returns true if a visitor sees the node in an own thread.
-    pub fn is_shown_to_visitors(&self) -> bool {
+    pub(crate) fn is_shown_to_visitors(&self) -> bool {
         self.link.role.is_shown_to_visitors(self.origin)
     }
 }
@@ -456,7 +456,7 @@ impl StoredNode {
 impl NodeRole {
     /// Returns true if a visitor sees a node of this role and origin in an own thread: the conversation itself, without
     /// reasoning, results of tools, and what a client has added.
-    pub fn is_shown_to_visitors(self, origin: NodeOrigin) -> bool {
+    pub(crate) fn is_shown_to_visitors(self, origin: NodeOrigin) -> bool {
         matches!(self, Self::User | Self::Assistant) && origin != NodeOrigin::Client
     }
 }

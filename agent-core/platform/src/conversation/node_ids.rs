@@ -1,4 +1,4 @@
-//! Ids of a thread's nodes, so that an id that no node has is found out without a look at all nodes.
+//! Set of the ids of a thread's nodes, which recognizes an unknown id without a comparison with all nodes.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};

@@ -12,7 +12,7 @@ use super::ThreadOwner;
 pub const MAX_SCANNED_THREADS: usize = 1_000;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Times after the last activity at which threads are deleted, whatever their agents; `None` keeps them.
+/// Times after the last activity at which threads are deleted regardless of their agents; `None` keeps them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ThreadRetention {
     /// Threads of users.

@@ -92,7 +92,7 @@ pub struct WaitingRuns {
 
 impl WaitingRuns {
     /// Builds a page from runs with their positions, in order, of which the one beyond
-    /// [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS) tells that there are more.
+    /// [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS) indicates that there are more.
     pub fn from_overfetch<P: Serialize>(found: Vec<(P, ThreadOwner, Run)>) -> Self {
         let (runs, next_cursor) = owned_page(found, MAX_PAGE_THREADS);
         Self { runs, next_cursor }

@@ -8,7 +8,7 @@ use super::{CancelReason, LogChunk, Run, RunEvents, ThreadOwner};
 
 /// Maximum number of runs whose logs one call deletes.
 pub const MAX_TRIMMED_LOGS: usize = 100;
-/// Size of a part of a log at which no further chunk is added to it, in bytes.
+/// Maximum size of a page of a log, in bytes: once it is reached, no further chunk is added.
 pub const MAX_LOG_PAGE_BYTES: usize = 1 << 20;
 
 /// Owner and id of a run.
@@ -51,7 +51,7 @@ pub struct RunChunk {
 pub struct AppendedEvents {
     /// Runs that the process does not have any more.
     pub lost: Vec<RunKey>,
-    /// Runs whose rows another transaction has locked. Their chunks are to be appended again.
+    /// Runs whose rows another transaction has locked. The caller appends their chunks again.
     pub locked: Vec<RunKey>,
 }
 
@@ -67,11 +67,11 @@ pub struct LogPage {
 /// Signal to the process of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RunSignal {
-    /// Another process reads the log: it is to be stored soon after each event.
+    /// Another process reads the log, so each event must be stored soon.
     Watch,
-    /// The run is the next of its thread's queue. Asks for an act.
+    /// The run is the next of its thread's queue. Requires an action of the process.
     Start,
-    /// The run is to be cancelled. Asks for an act.
+    /// A client cancels the run. Requires an action of the process.
     Cancel(CancelReason),
 }
 

@@ -216,7 +216,7 @@ impl LoadedThread {
     }
 
     /// Reads the messages and the contexts of a path, root first, except for those that were read before. `is_continued` is
-    /// false if the last message's answer is made anew.
+    /// false if the last message's answer is made again.
     ///
     /// # Errors
     /// [`ConversationError::VersionConflict`] if the thread was deleted meanwhile, and errors of the store.

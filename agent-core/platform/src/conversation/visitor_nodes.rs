@@ -9,7 +9,7 @@ use super::{
     parse_number_cursor,
 };
 
-/// The nodes that a visitor sees in an own thread, at the places that they would have if there were no others.
+/// The nodes of an own thread that a visitor sees, with the positions that they have without the others.
 #[derive(Debug, Default)]
 pub struct VisitorNodes {
     /// The shown nodes, in the order in which they were stored.

@@ -1,4 +1,4 @@
-//! Circuits of models that keep failing, and budgets of repeated calls, of one process.
+//! Circuit breakers of models that keep failing, and budgets of repeated calls, of one process.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -14,7 +14,7 @@ use super::FailureClass;
 pub const MAX_CIRCUITS: usize = 10_000;
 /// Time over which calls are counted.
 const WINDOW: Duration = Duration::from_secs(30);
-/// Number of failures in a window, at half of its calls or more, that opens a circuit.
+/// Minimum number of failures in a window, at half of its calls or more, that opens a circuit.
 const MIN_FAILURES: u32 = 5;
 /// Time for which failures open a circuit.
 const TRANSIENT_OPEN: Duration = Duration::from_secs(15);
@@ -177,7 +177,7 @@ impl FailuresByCompany {
 struct CallFailure {
     company: Option<CompanyHash>,
     is_transient: bool,
-    /// Time for which the circuit opens whatever the number of failures.
+    /// Time for which the circuit opens regardless of the number of failures.
     open_for: Option<Duration>,
     at: Instant,
 }

@@ -49,7 +49,7 @@ impl<T: CallTarget> HeldEvents<T> {
         self.events.push(event);
     }
 
-    /// Returns true if the events are to be released, so that no other call replaces this one.
+    /// Returns true if the events must be released. From then on, no other call can replace this one.
     fn is_due(&self, is_held_to_end: bool) -> bool {
         match is_held_to_end {
             true => self.has_ended || self.bytes > MAX_HELD_BYTES,

@@ -18,9 +18,9 @@ pub struct UnpricedCalls {
     pub model: String,
 }
 
-/// Returns the first calls that a role's backend makes, with the fallbacks that the role names, whose price is neither in the
-/// role nor in the catalogue nor that of a provider of the company, with which the role is completed. `names` returns the
-/// provider and the model of a container's settings.
+/// Returns the first calls of a role's backend and of its fallbacks whose price is not known: it is neither in the role, which
+/// has been completed with the company's providers, nor in the catalogue. `names` returns the provider and the model of a
+/// container's settings.
 ///
 /// Prices of the role count wherever they are set. Whether they hold depends on the addresses of the operator, by which a
 /// run decides.

@@ -1,4 +1,4 @@
-//! Ends of attempts: the text is stored, the extraction has failed, or it is to be repeated.
+//! Ends of attempts: the text is stored, the extraction has failed, or it will be repeated.
 
 use std::time::Duration;
 

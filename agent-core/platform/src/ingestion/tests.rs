@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::memory::MemoryRecords;
-use crate::records::{Collection, Key, ListQuery, Page, Precondition, Record, Records, Write};
+use crate::records::{InventoryWrapper, Key, Precondition, Record, Records, RecordsWrapper, Write};
 use crate::testing::ScriptedExtractor;
 use crate::workspace::{ContentStatus, NewUpload, collection, get_document, sweep_stored_contents};
 
@@ -118,7 +118,11 @@ struct LaggingRecords {
 }
 
 #[async_trait]
-impl Records for LaggingRecords {
+impl RecordsWrapper for LaggingRecords {
+    fn inner(&self) -> &dyn Records {
+        &*self.records
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
         let found = self.records.get_many(keys).await?;
         let mut seen = self.seen.lock().expect("unpoisoned");
@@ -131,24 +135,11 @@ impl Records for LaggingRecords {
         };
         Ok(keys.iter().zip(found).map(lag).collect())
     }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.records.list(collection, list).await
-    }
-
-    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
-        self.records.commit(writes).await
-    }
 }
 
-#[async_trait]
-impl Inventory for LaggingRecords {
-    async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError> {
-        self.records.companies(after).await
-    }
-
-    async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
-        self.records.collections(company, after).await
+impl InventoryWrapper for LaggingRecords {
+    fn inventory(&self) -> &dyn Inventory {
+        &*self.records
     }
 }
 
@@ -183,13 +174,9 @@ struct SlowContentRecords {
 }
 
 #[async_trait]
-impl Records for SlowContentRecords {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.records.get_many(keys).await
-    }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.records.list(collection, list).await
+impl RecordsWrapper for SlowContentRecords {
+    fn inner(&self) -> &dyn Records {
+        &*self.records
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
@@ -202,14 +189,9 @@ impl Records for SlowContentRecords {
     }
 }
 
-#[async_trait]
-impl Inventory for SlowContentRecords {
-    async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError> {
-        self.records.companies(after).await
-    }
-
-    async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
-        self.records.collections(company, after).await
+impl InventoryWrapper for SlowContentRecords {
+    fn inventory(&self) -> &dyn Inventory {
+        &*self.records
     }
 }
 

@@ -105,7 +105,7 @@ pub(super) fn truncated(text: &str) -> String {
     format!("{kept}\n[truncated: {} bytes in total]", text.len())
 }
 
-/// Returns the digest of a call: of its tool's name and its arguments, whatever the order of their members.
+/// Returns the digest of a call: of its tool's name and its arguments regardless of the order of their members.
 pub(super) fn call_digest(name: &str, arguments: &Value) -> String {
     let mut arguments = arguments.clone();
     arguments.sort_all_objects();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{Journals, OpenCall};
-use crate::records::{Collection, Key, ListQuery, Page, Record, Records, StoreError, Write, WriterTurn};
+use crate::records::{Records, RecordsWrapper, StoreError, Write};
 use agent_core::tool::ExecutionContext;
 
 /// [`Records`] that adds the record of a tool call to the tool's commit.
@@ -26,21 +26,9 @@ impl Journals {
 }
 
 #[async_trait]
-impl Records for JournaledRecords {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.records.get_many(keys).await
-    }
-
-    async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
-        self.records.versions(keys).await
-    }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.records.list(collection, list).await
-    }
-
-    async fn wait_turn(&self, key: &Key) -> WriterTurn {
-        self.records.wait_turn(key).await
+impl RecordsWrapper for JournaledRecords {
+    fn inner(&self) -> &dyn Records {
+        &*self.records
     }
 
     async fn commit(&self, mut writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {

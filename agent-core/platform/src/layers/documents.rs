@@ -1,4 +1,4 @@
-//! Context layer for the agent's documents: those that stand in the prompt, and fragments of those that are searched.
+//! Context layer for the agent's documents: those that are in the prompt, and fragments of those that are searched.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,16 +29,16 @@ const MAX_CONCURRENT_READS: usize = 8;
 const PROMPT_SHARE_DIVISOR: usize = 2;
 /// Share of the prompt's tokens that retrieved fragments may take: one part in this many.
 const FRAGMENT_SHARE_DIVISOR: usize = 4;
-/// Number of hits from which fragments are chosen.
+/// Maximum number of hits from which fragments are chosen.
 const MAX_HITS: usize = 20;
 /// Maximum length of a text that is searched for, in bytes. The rest of a longer one is ignored.
 const MAX_QUERY_BYTES: usize = 8 * 1024;
 
 /// Context layer for the documents that the role names.
 ///
-/// The documents of `documentIds` stand in the prompt in their order, as far as they take at most half of it. Those that
+/// The documents of `documentIds` are in the prompt in their order, as far as they take at most half of it. Those that
 /// do not fit are searched instead. With `enableAutoRag`, the documents of `ragDocumentIds`, or else those of
-/// `documentIds`, are searched too, unless they stand in the prompt. The fragments that answer the latest message are
+/// `documentIds`, are searched too, unless they are in the prompt. The fragments that answer the latest message are
 /// added to the prompt of the turn. Nothing is searched for a user who has switched that off, or without a message: then
 /// documents beyond their share are cut at their ends.
 ///
@@ -69,20 +69,20 @@ pub struct RetrievalSettings {
     pub min_relevance: f32,
 }
 
-/// The documents of a turn: those that stand in the prompt, and those that do not fit.
+/// The documents of a turn: those that are in the prompt, and those that do not fit.
 struct DocumentPlan {
     documents: Vec<Record<Document>>,
     /// The fragment of each document as a whole.
     whole: Vec<Fragment>,
     /// Size of each document in tokens; empty if all of them fit.
     sizes: Vec<usize>,
-    /// True for each document that stands in the prompt.
+    /// True for each document that is in the prompt.
     fits: Vec<bool>,
     /// Documents whose texts are too long for any prompt, and are not read.
     long: Vec<Record<Document>>,
 }
 
-/// The documents of a turn, and the search of those that do not stand in the prompt.
+/// The documents of a turn, and the search of those that are not in the prompt.
 struct GatheredDocuments {
     plan: DocumentPlan,
     /// `None` if nothing is searched.
@@ -246,7 +246,7 @@ impl DocumentsLayer {
         self.omission_note("docs-left-out", text, sizes)
     }
 
-    /// Reads the documents of the role and decides which of them stand in the prompt: in their order, those for which
+    /// Reads the documents of the role and decides which of them are in the prompt: in their order, those for which
     /// there is room.
     async fn plan(&self, turn: &TurnInput) -> Result<DocumentPlan, StoreError> {
         let ids = &turn.role.content.document_ids;
@@ -379,7 +379,7 @@ impl DocumentPlan {
         named.chain(not_included).filter(|id| seen.insert(*id)).cloned().collect()
     }
 
-    /// Returns the fragments of the documents that stand in the prompt.
+    /// Returns the fragments of the documents that are in the prompt.
     fn into_included(self) -> impl Iterator<Item = Fragment> {
         self.whole.into_iter().zip(self.fits).filter(|(_, fits)| *fits).map(|(fragment, _)| fragment)
     }
@@ -392,7 +392,7 @@ fn retain<T>(items: &mut Vec<T>, kept: &[bool]) {
 }
 
 impl GatheredDocuments {
-    /// Removes documents that changed again while they were searched once more. One that stands in the prompt stays as it
+    /// Removes documents that changed again while they were searched once more. One that is in the prompt stays as it
     /// was read, unless it was deleted or is named no longer.
     fn leave_out(&mut self, mut outdated: Vec<SkippedDocument>) {
         let included: HashSet<String> = self.plan.included().map(|record| record.id.clone()).collect();

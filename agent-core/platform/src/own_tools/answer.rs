@@ -80,7 +80,7 @@ fn error_output(settings: &ResultSettings, status: u16, body: &[u8], redactor: &
     }
     let mut text = format!("the service answered with HTTP status {status}");
     if let Some(body) = std::str::from_utf8(body).ok().map(str::trim).filter(|body| !body.is_empty()) {
-        // JSON may have escaped what is to be masked.
+        // JSON may escape characters of a secret, so the values are masked and not the text.
         let body = match serde_json::from_str::<Value>(body) {
             Ok(value) => redactor.value(value).to_string(),
             Err(_) => redactor.text(body.to_owned()),

@@ -26,9 +26,9 @@ use crate::records::Records;
 use crate::run_table::{OpenRun, RunTable, table_key};
 use crate::trace::trace_headers;
 
-/// Number of agents whose parsed tools are cached.
+/// Maximum number of agents whose parsed tools are cached.
 const MAX_CACHED_AGENTS: usize = 1_000;
-/// Length of the path of an argument in an error, in bytes: it may have a name that the model has chosen.
+/// Maximum length of the path of an argument in an error, in bytes: it may have a name that the model has chosen.
 const MAX_ARGUMENT_PATH_BYTES: usize = 500;
 /// Limit on a response's body, in bytes.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;

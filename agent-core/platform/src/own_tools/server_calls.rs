@@ -27,7 +27,7 @@ use crate::trace::trace_headers;
 const MAX_CONNECTIONS: usize = 512;
 /// Time after which another identity is signed: half of its lifetime.
 const IDENTITY_REUSE: Duration = Duration::from_secs(IDENTITY_SECONDS / 2);
-/// Time after which the list is compared again in a run that is still going on.
+/// Maximum age of a comparison of the list in a run; after it, the list is compared again.
 const MAX_COMPARISON_AGE: Duration = Duration::from_secs(600);
 /// Maximum length of an error's text in a result, in bytes.
 const MAX_ERROR_BYTES: usize = 1024;
@@ -123,7 +123,7 @@ pub(super) struct RunConnection {
 /// A server's list as it was read.
 struct ReadList {
     at: SystemTime,
-    /// Number of changes of which the server had told before.
+    /// Number of changes that the server had reported before.
     list_changes: u64,
     fingerprints: SharedFingerprints,
 }

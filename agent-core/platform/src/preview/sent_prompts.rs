@@ -14,7 +14,7 @@ use agent_core::turn::{PrefixReuse, PromptComparison, SentPrompts};
 use super::first_change::first_changed_part;
 use crate::company_cache::CompanyCache;
 
-/// Capacity in bytes: prompts of a few thousand threads, a few dozen parts each.
+/// Maximum size of the table in bytes: prompts of a few thousand threads, a few dozen parts each.
 const MAX_LATEST_PROMPTS_BYTES: usize = 8 << 20;
 /// Number of decimal places of a share, as a power of ten.
 const SHARE_SCALE: f64 = 10_000.0;

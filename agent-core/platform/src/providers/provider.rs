@@ -70,7 +70,7 @@ pub struct Provider {
     pub models: Vec<Map<String, Value>>,
 }
 
-/// A provider that is to be saved.
+/// A provider to save.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProviderInput {
     /// The provider.
@@ -79,7 +79,7 @@ pub struct ProviderInput {
     pub api_key: Option<Secret>,
 }
 
-/// Fault of a provider that is to be saved. It does not repeat the value.
+/// Fault of a provider to save. It does not repeat the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidProviderError {
     /// Path of the member.

@@ -10,7 +10,7 @@ use super::store::{OpenedProvider, Providers, complete};
 use crate::company_cache::CompanyCache;
 use crate::records::StoreError;
 
-/// Capacity of the cache of completed roles, in bytes.
+/// Maximum size of the cache of completed roles, in bytes.
 const MAX_CACHE_BYTES: usize = 16 << 20;
 
 /// A [`RoleSource`] that completes the containers which name a provider of the company.

@@ -24,7 +24,7 @@ use crate::seal::{SealError, Sealer};
 pub(crate) const PROVIDERS: &str = "providers";
 /// Name of the sealed field, as a part of the associated data of a key and in errors.
 const API_KEY: &str = "apiKey";
-/// Capacity of the cache in bytes, some hundred providers of usual size.
+/// Maximum size of the cache in bytes: some hundred providers of usual size.
 const MAX_CACHE_BYTES: usize = 4 << 20;
 /// Number of agents that [`agents_with_provider`] returns at most.
 const MAX_NAMED_AGENTS: usize = 10;

@@ -53,7 +53,7 @@ impl Collection {
     }
 
     /// Returns the collection `part` nested in this one. Different sequences of parts are different collections,
-    /// whatever characters the parts contain.
+    /// regardless of the characters in the parts.
     pub fn within(mut self, part: &str) -> Result<Self, StoreError> {
         check_key_part("a part of the collection", part, MAX_KEY_ID_BYTES)?;
         self.path = [&*self.path, "/", &*escape(part)].concat().into();

@@ -1,4 +1,4 @@
-//! [`PlatformWalk`]: a walk over the collections that one of the platform's has for each company.
+//! [`PlatformWalk`]: pages of the collections nested in one of the platform's, which has one for each company.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Running a turn of which nothing waits for the outside.
+//! Executor of a replayed turn, whose inputs and answers are all in memory, so that it never waits for I/O.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;

@@ -241,7 +241,7 @@ impl DocumentRetriever {
         self.progress_of(company_id, (id, version, record_version), (slice, missing, has_vectors))
     }
 
-    /// Returns the state of a document after a slice, and keeps the attempt if it goes on behind chunks that have failed.
+    /// Returns the state of a document after a slice, and keeps the attempt if it continues behind chunks that have failed.
     fn progress_of(
         &self,
         company_id: &CompanyId,

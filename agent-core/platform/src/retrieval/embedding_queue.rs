@@ -24,7 +24,7 @@ use crate::company_table::{CompanyTable, CompanyTableLimits};
 const ATTEMPT_LIMITS: CompanyTableLimits =
     CompanyTableLimits { total: MAX_DOCUMENTS, per_company: MAX_OF_COMPANY };
 
-/// An attempt to embed a document that goes on behind chunks that have failed.
+/// An attempt to embed a document that continues behind chunks that have failed.
 #[derive(Debug, Default)]
 pub(super) struct EmbeddingAttempt {
     /// Version of the document's record.
@@ -44,7 +44,7 @@ pub(super) struct EmbeddingQueue {
     /// Failed documents that are due again.
     retried: DocumentQueue,
     failures: Mutex<EmbeddingFailures>,
-    /// Attempts that go on with the next slices of their documents.
+    /// Attempts that continue with the next slices of their documents.
     attempts: Mutex<CompanyTable<String, EmbeddingAttempt>>,
     signals: [WakeSignal; 2],
 }
@@ -117,7 +117,7 @@ impl EmbeddingQueue {
     }
 
     /// Keeps an attempt for the next slice of its document. At a limit, the oldest one of the same company, or of the one with
-    /// the most, is forgotten and begins anew.
+    /// the most, is forgotten and begins again.
     pub(super) fn keep_attempt(&self, company_id: &CompanyId, id: &str, attempt: EmbeddingAttempt) {
         self.lock_attempts().insert(company_id, id.to_owned(), attempt);
     }

@@ -10,7 +10,7 @@ use crate::workspace::StoredDocIndex;
 
 /// Part of the limit that the documents of one company may take, as a divisor.
 const COMPANY_SHARE_DIVISOR: usize = 2;
-/// Duration after which an index that was not taken makes room for others.
+/// Maximum time for which an index is kept that was not taken.
 const MAX_AGE: Duration = Duration::from_secs(600);
 
 /// The stored index of a document, with the text that it was made from.

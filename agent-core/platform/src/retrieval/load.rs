@@ -22,7 +22,7 @@ use crate::workspace::{self, DecodedDocIndex, EncodedDocIndex, IndexReplacement,
 const BATCH_BYTES: usize = 2 << 20;
 /// Size from which a text is analyzed alone, after all others, in bytes.
 const LONG_TEXT_BYTES: usize = 512 << 10;
-/// Size up to which stored indexes are decoded at once instead of in the pool, in bytes.
+/// Maximum size of stored indexes that are decoded in place instead of in the pool, in bytes.
 const MAX_INLINE_BYTES: usize = 64 << 10;
 /// Number of documents whose stored indexes are read at a time.
 const BATCH_DOCUMENTS: usize = 32;

@@ -29,7 +29,7 @@ pub struct RetrievalEmbedder {
     pub embedder: Arc<dyn Embedder>,
     /// Share of the similarity in a hit's score, between 0 and 1: 0.5 for a good model, 0.2 for a weak one.
     pub weight: f32,
-    /// Similarity from which a hit is relevant, whatever its words.
+    /// Similarity from which a hit is relevant regardless of its words.
     pub min_similarity: f32,
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use agent_retrieval::search::VectorQuality;
 
-/// Number of results that are kept for a company.
+/// Maximum number of results that are kept for a company.
 const MAX_RESULTS: usize = 64;
 
 /// The results by a digest of the documents and their vectors, the oldest first.

@@ -28,7 +28,7 @@ pub(crate) const ROLES: &str = "roles";
 /// Name of the collection of their sealed secrets.
 const ROLE_SECRETS: &str = "roleSecrets";
 
-/// Capacity of the role cache, in bytes: a few thousand roles of usual size.
+/// Maximum size of the role cache, in bytes: a few thousand roles of usual size.
 const MAX_ROLE_CACHE_BYTES: usize = 32 << 20;
 
 /// A role's stored secrets: field path to sealed text.

@@ -165,7 +165,7 @@ fn normalize_url(url: &Option<String>) -> String {
     }
 }
 
-/// Completes a role that is to be saved with the secrets of the stored role that it replaces.
+/// Completes a role, before it is saved, with the secrets of the stored role that it replaces.
 ///
 /// A secret that is absent or [masked](Secret::mask) keeps its stored value, an empty one is cleared, and any other
 /// replaces the stored value. A stored secret is kept only for its previous destination. If the address that receives

@@ -68,7 +68,7 @@ pub struct RecordedResult {
 
 impl RunInputs {
     /// Returns the role as the run had it: with the entries of the company's providers, and without secrets.
-    pub fn completed_role(&self) -> RoleBlock {
+    pub(crate) fn completed_role(&self) -> RoleBlock {
         let mut role = self.role.clone();
         for (settings, entries) in embedded_containers(&mut role).zip(&self.company_models) {
             let fallbacks = settings.fallbacks.iter_mut().map(|fallback| &mut fallback.company_model);

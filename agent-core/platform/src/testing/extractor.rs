@@ -1,4 +1,4 @@
-//! Double of an extractor, to which the documents say what to do.
+//! Test double of an extractor. The text of a document is the script: it succeeds, blocks, fails or panics.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

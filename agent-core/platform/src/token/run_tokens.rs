@@ -17,7 +17,7 @@ use agent_core::tool::{ExecutionContext, ToolSpec};
 
 impl Tokens {
     /// Makes the run tokens valid at every process with the same store and the same key, with which `sealer` seals their
-    /// texts. `spawner` runs the task that tells the other processes of tokens that end before their expiry. Without a
+    /// texts. `spawner` runs the task that notifies the other processes of tokens that end before their expiry. Without a
     /// key nothing changes. Must be called before the first token is issued.
     #[must_use]
     pub fn with_shared_run_tokens(mut self, sealer: Arc<Sealer>, spawner: Arc<dyn Spawner>) -> Self {

@@ -15,7 +15,7 @@ use super::prices::CallBilling;
 use super::{ModelPrice, RunScope, UsageRecorder};
 
 /// Returns the provider and the model that a backend's settings name.
-type NamesOfSettings<S> = fn(&S) -> (&str, &str);
+type SettingsNames<S> = fn(&S) -> (&str, &str);
 
 /// Origin of a backend's entries in the ledger.
 pub enum Booking<S> {
@@ -23,7 +23,7 @@ pub enum Booking<S> {
     /// [`MeteredServers`](super::MeteredServers).
     PerCall,
     /// Another service calls the models, and reports the usage of the run at its end.
-    PerRun(NamesOfSettings<S>),
+    PerRun(SettingsNames<S>),
 }
 
 /// A [`Backend`] whose runs are booked, also if they fail or their client leaves.

@@ -108,7 +108,7 @@ impl ExpiredReservations {
             _ => found_at,
         };
         let is_lost = found_at.saturating_duration_since(first_found) >= MIN_UNRENEWED_TIME;
-        // One that is lost and cannot be settled is found anew: its process may not be able to write either.
+        // One that is lost and cannot be settled is found again: its process may not be able to write either.
         if !is_lost && self.found.len() < MAX_UNRENEWED {
             self.found.insert(run, (record.version, first_found));
         }

@@ -69,7 +69,7 @@ impl<S> MeteredModels<S> {
     ///
     /// # Errors
     /// Those of the source.
-    pub fn model_with_numbers<C: PricedSettings>(
+    pub(crate) fn model_with_numbers<C: PricedSettings>(
         &self,
         settings: &C,
         context: &ExecutionContext,

@@ -62,7 +62,7 @@ pub trait UsageStore: Send + Sync {
     async fn book(&self, entries: Vec<UsageEntry>) -> Result<usize, StoreError>;
 
     /// Books entries as [`book`](Self::book) does, except those of companies whose ledgers other transactions have locked for
-    /// more than a moment. Returns these companies, whose entries are to be booked again.
+    /// more than a moment. Returns these companies, whose entries must be booked again.
     ///
     /// # Errors
     /// Those of the store. Some entries may be booked.

@@ -125,7 +125,7 @@ impl UnsettledRequests {
 }
 
 impl Metering {
-    /// Waits until requests of a company are to be counted.
+    /// Waits until requests of a company are due to be counted.
     async fn pause(&self, company_id: &CompanyId) {
         let (woken, duration) = {
             let mut table = self.lock();
@@ -138,7 +138,7 @@ impl Metering {
         select(woken, self.clock.sleep(duration)).await;
     }
 
-    /// Takes the requests of a company that are to be counted now, those that wait first; none if the next commit is not
+    /// Takes the requests of a company that are due now, those that wait first; none if the next commit is not
     /// due. Returns `None` and ends the task if there is nothing to count.
     fn take_unsettled(&self, company_id: &CompanyId) -> Option<Vec<UnsettledRequests>> {
         let mut table = self.lock();

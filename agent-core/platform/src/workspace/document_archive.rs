@@ -10,7 +10,7 @@ use super::{Document, collection, utc_time};
 use crate::records::{Collection, Key, Precondition, Record, StoreError, Write, to_json};
 use agent_core::ids::{CompanyId, UserId};
 
-/// Number of replaced versions kept of a document.
+/// Maximum number of replaced versions kept of a document.
 pub const MAX_DOCUMENT_VERSIONS: u64 = 20;
 
 /// Replaced version of a document.

@@ -32,8 +32,8 @@ pub(super) async fn change_document(
     }
 }
 
-/// Returns the document `found` as it becomes by a change in the name of a user, and the writes that put it, keep the
-/// replaced version, and delete an upload that it no longer names. The first write is that of the document.
+/// Returns the document after a change by a user, and the writes that store it, keep the replaced version, and delete an
+/// upload that the document no longer names. The first write is that of the document.
 pub(super) fn change_writes(
     key: &Key,
     found: &Record<Document>,

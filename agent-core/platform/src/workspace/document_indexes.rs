@@ -303,8 +303,8 @@ async fn read_index(
     Ok(EncodedDocIndex { version, record_version, source_digest, slice_pieces, pieces })
 }
 
-/// Stores the index of a document in place of the one whose record has the version `replaced`, which is `None` if there is no such
-/// record, if the document and that record are still at their versions.
+/// Replaces the index of a document, if the document is still at its version and the record of the index at the version
+/// `replaced`; `None` stands for no record.
 pub(crate) async fn replace_document_index(
     records: &dyn Records,
     company_id: &CompanyId,

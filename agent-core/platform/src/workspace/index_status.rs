@@ -1,4 +1,4 @@
-//! Accounts of documents' indexes, for the readers of the documents.
+//! Status of documents' indexes, as the readers of the documents see it.
 
 use agent_retrieval::doc_index::{DocIndex, Vectors};
 use jiff::Timestamp;

@@ -3,11 +3,11 @@
 //! Of [CommonMark](https://spec.commonmark.org/0.31.2/), this follows what decides on whether a line is a heading: fenced
 //! code blocks, indented code blocks, and list items, whose content is indented itself.
 
-/// Bytes of a heading that are kept.
+/// Maximum number of bytes of a heading that are kept.
 const MAX_HEADING_BYTES: usize = 200;
 /// Columns of indentation from which a line is code, or continues a paragraph.
 const CODE_INDENTATION: usize = 4;
-/// Markers of nested list items that are followed within one line.
+/// Maximum number of markers of nested list items that are followed within one line.
 const MAX_MARKERS: usize = 16;
 
 /// A heading of a section.

@@ -6,7 +6,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::blocks::{Heading, MarkdownBlocks};
 use crate::document::TextFormat;
 
-/// Number of characters in a row without a letter, a digit or the end of a sentence, behind which sentences are looked for anew.
+/// Number of characters in a row without a letter, a digit or the end of a sentence, behind which sentences are looked for again.
 const MAX_RUN: usize = 32;
 
 /// A range of the text that is short enough for a chunk, with the white space after it.

@@ -8,9 +8,9 @@ use crate::chunk::{Chunk, Chunker};
 use crate::document::Extracted;
 use crate::postings::{Occurrence, Postings};
 
-/// Bytes of a title that are kept and indexed.
+/// Maximum number of bytes of a title that are kept and indexed.
 const MAX_TITLE_BYTES: usize = 512;
-/// Bytes of a path of headings that are kept and indexed.
+/// Maximum number of bytes of a path of headings that are kept and indexed.
 const MAX_HEADING_BYTES: usize = 1024;
 
 impl DocIndex {

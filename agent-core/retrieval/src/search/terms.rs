@@ -9,7 +9,7 @@ use crate::part::Corpus;
 
 /// Weight of a word of the text before the last.
 const PREVIOUS_WEIGHT: f64 = 0.2;
-/// Bytes of each end of a query that are read; what is between is ignored.
+/// Maximum number of bytes at each end of a query that are read; what is between is ignored.
 const MAX_END_BYTES: usize = 8 * 1024;
 /// Number of terms that are scored, those with the most weight.
 const MAX_TERMS: usize = 128;

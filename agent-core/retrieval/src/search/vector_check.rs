@@ -16,13 +16,13 @@ use crate::doc_index::cosines;
 use crate::embed::EmbedderId;
 use crate::part::Corpus;
 
-/// Number of pairs from which vectors are judged.
+/// Minimum number of pairs from which vectors are judged.
 const MIN_PAIRS: usize = 32;
 /// Maximum number of pairs.
 const MAX_PAIRS: usize = 64;
-/// Standard score that vectors with a meaning reach. Those without reach it in one of about 700 collections.
+/// Minimum standard score of vectors with a meaning. Those without reach it in one of about 700 collections.
 const MIN_STANDARD_SCORE: f64 = 3.0;
-/// Number of different texts of which no model of meaning gives all the same vector.
+/// Minimum number of different texts that a meaningful model does not give the same vector.
 const MIN_EQUAL_VECTORS: usize = 8;
 
 /// Result of [`CompanyIndex::check_vectors`](crate::company::CompanyIndex::check_vectors).

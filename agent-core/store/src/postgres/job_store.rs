@@ -1,4 +1,4 @@
-//! [`PostgresJobs`].
+//! [`PostgresJobs`]: the [`JobStore`] over PostgreSQL.
 
 use std::fmt;
 use std::time::Duration;

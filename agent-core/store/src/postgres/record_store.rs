@@ -1,4 +1,4 @@
-//! [`PostgresRecords`].
+//! [`PostgresRecords`]: the [`Records`] over PostgreSQL.
 
 use std::fmt;
 use std::sync::Arc;

@@ -66,7 +66,7 @@ const TRIM_CALLS: &str = "
     )
     DELETE FROM usage_calls WHERE n = ANY (ARRAY (SELECT n FROM old)) RETURNING n";
 
-/// Returns the statement that inserts rows of the ledger from arrays, unless they are there.
+/// Returns the statement that inserts rows of the ledger from arrays, except existing ones.
 fn insert_calls() -> String {
     format!(
         "INSERT INTO usage_calls ({CALL_COLUMNS})

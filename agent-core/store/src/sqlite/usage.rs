@@ -79,7 +79,7 @@ impl WriteOp for TrimUsage {
     }
 }
 
-/// Returns the statement that inserts a row of the ledger, unless it is there.
+/// Returns the statement that inserts a row of the ledger, unless it exists.
 pub(super) fn insert_call() -> String {
     format!(
         "INSERT INTO usage_calls ({CALL_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (company, id) DO NOTHING"

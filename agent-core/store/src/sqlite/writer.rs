@@ -24,7 +24,7 @@ use crate::company_turns::Waiting;
 
 /// Maximum number of commits per transaction.
 const MAX_GROUP_COMMITS: usize = 256;
-/// Size of a transaction in bytes at which no further commit is added.
+/// Maximum size of a transaction in bytes: once it is reached, no further commit is added.
 const MAX_GROUP_BYTES: usize = 8 << 20;
 
 /// Minimum size of a group after which the writer polls for more commits.

@@ -23,7 +23,7 @@ pub(crate) struct ReplayArgs {
     /// Print the run's bundle, and replay nothing.
     #[arg(long)]
     pub(crate) bundle: bool,
-    /// Call the models anew with the requests of the replay, and print their answers beside the recorded ones. Tools are
+    /// Call the models again with the requests of the replay, and print their answers beside the recorded ones. Tools are
     /// not called.
     #[arg(long, conflicts_with = "bundle")]
     pub(crate) live: bool,

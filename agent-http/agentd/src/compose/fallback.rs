@@ -36,7 +36,7 @@ pub(super) fn circuits(metrics: &Metrics) -> Arc<Circuits> {
     circuits
 }
 
-/// Has failed calls repeated, and made with an agent's fallbacks.
+/// Wraps the models so that failed calls are repeated, and then made with an agent's fallbacks.
 pub(super) fn with_fallbacks(
     config: &AppConfig,
     models: EmbeddedModels,
@@ -56,7 +56,7 @@ pub(super) fn with_fallbacks(
         .with_catalog(config.server.catalog.clone())
 }
 
-/// Has failed calls of runtimes repeated, and made with the fallbacks of an agent's server.
+/// Wraps the runtimes so that failed calls are repeated, and then made with the fallbacks of an agent's server.
 pub(super) fn with_server_fallbacks(
     config: &AppConfig,
     servers: AgentServerBackend,

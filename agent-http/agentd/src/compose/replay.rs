@@ -79,7 +79,7 @@ pub fn replay(
         .with_backend(ReplayBackend::new(workflow, replay.clone())))
 }
 
-/// Has the default provider be that of the record, whatever this installation has.
+/// Makes the record's provider the default, regardless of this installation's.
 fn select_provider(config: &mut AppConfig, recorded: Option<&str>) {
     let (server, anthropic) = (&mut config.server, &mut config.anthropic);
     // Requests are also built without a key.

@@ -105,7 +105,7 @@ pub struct RagConfig {
     pub max_tokens: usize,
     /// Relevance that a fragment must reach, between 0 and 1.
     pub min_relevance: f32,
-    /// Similarity by vectors from which a fragment is relevant whatever its words, between 0 and 1.
+    /// Similarity by vectors from which a fragment is relevant regardless of its words, between 0 and 1.
     pub min_similarity: f32,
     /// Limit on the indexes in memory, in bytes.
     pub cache_bytes: usize,

@@ -22,7 +22,7 @@ use crate::config::ExtractionConfig;
 
 /// Maximum output of a process in bytes.
 const MAX_OUTPUT_BYTES: usize = 20 * 1024 * 1024;
-/// Part of a process's error output that is kept to determine the cause of its end.
+/// Maximum size of a process's error output that is kept to determine the cause of its end, in bytes.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 /// Media type of data of any kind.
 const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";

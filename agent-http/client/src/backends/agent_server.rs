@@ -89,7 +89,7 @@ fn model_name(settings: &AgentServer) -> &str {
     settings.agent_server_model.as_deref().unwrap_or_default()
 }
 
-/// Returns the model's key in the learnt windows: its address is the runtime's and its server's.
+/// Returns the model's key in the learned windows: its address is the runtime's and its server's.
 fn window_key_of(settings: &AgentServer) -> String {
     let runtime = settings.agent_server_url.as_deref().unwrap_or_default();
     let server = settings.agent_server_local_url.as_deref().unwrap_or_default();

@@ -19,7 +19,7 @@ const MAX_REQUEST_TEXT_BYTES: usize = 256 << 10;
 /// Bytes of an answer beside its vectors, and for each component of a vector as an indented JSON number.
 const ANSWER_OVERHEAD_BYTES: usize = 64 << 10;
 const COMPONENT_BYTES: usize = 32;
-/// Components of a vector that are allowed for before the model's number is known.
+/// Maximum number of components of a vector before the model's number is known.
 const MAX_DIMENSIONS: usize = 8192;
 
 /// The API of a kind of server.

@@ -53,7 +53,7 @@ pub(super) fn answer_parts<'a>(
 pub(super) struct ItemMaker<'a> {
     /// Type of the kept items, which differs between the APIs.
     item_type: &'static str,
-    /// Name that tells the makers of one API apart.
+    /// Name that distinguishes the makers of one API.
     name: &'a str,
 }
 

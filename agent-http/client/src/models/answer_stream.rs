@@ -53,7 +53,7 @@ pub(super) struct AnswerStream<D> {
 }
 
 impl<D: DecodeAnswer> AnswerStream<D> {
-    /// Creates the stream. The context window of `model` is learnt if the server rejects a prompt of `prompt_tokens`.
+    /// Creates the stream. The context window of `model` is learned if the server rejects a prompt of `prompt_tokens`.
     pub(super) fn new(
         body: BodyStream,
         answer: D,

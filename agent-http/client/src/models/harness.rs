@@ -7,9 +7,12 @@ use agent_core::conformance::{self, ModelSubject, Scenario};
 use agent_core::error::AgentError;
 use agent_core::message::Message;
 use agent_core::model::{Model, ModelEvent, ModelRequest};
+use agent_core::payload::Payload;
 use agent_core::prompt::{Prompt, PromptMessage};
 use agent_core::tool::{ToolChoice, ToolSpec};
+use expect_test::Expect;
 use futures_util::StreamExt;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response};
@@ -74,6 +77,37 @@ pub(in crate::models) async fn answer_to(model: &dyn Model, request: &ModelReque
     let payload = model.prepare(request).expect("prepared");
     let events = async { Ok(model.start(payload).await?.collect::<Vec<_>>().await) };
     render_events(tokio::time::timeout(Duration::from_secs(10), events).await.expect("the answer ends"))
+}
+
+/// Sends [`request`] to a model. Checks that the server receives the bytes of the prepared payload and these lines of the
+/// head, and returns the head.
+pub(in crate::models) async fn check_sent_request(
+    model: &dyn Model,
+    server: &LoopbackServer,
+    lines: &[&str],
+) -> String {
+    let payload = model.prepare(&request()).expect("prepared");
+    let bytes = payload.bytes().clone();
+    drop(model.start(payload).await.expect("started"));
+    let requests = server.requests();
+    let (head, body) = requests[0].split_once("\r\n\r\n").expect("a request");
+    assert_eq!(body.as_bytes(), bytes);
+    for line in lines {
+        assert!(head.lines().any(|found| found == *line), "{line}: {head}");
+    }
+    head.to_owned()
+}
+
+/// Compares the body of a streamed request, whose server has the key `sk-1`, with its expected lines.
+pub(in crate::models) fn check_streamed_body(payload: &Payload, expected: &Expect) {
+    assert!(!format!("{payload:?}").contains("sk-1"), "the key is no part of the body");
+    let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+    assert_eq!(body["stream"], true);
+    expected.assert_eq(
+        &String::from_utf8_lossy(payload.bytes())
+            .replace("},{", "},\n{")
+            .replace(",\"messages", ",\n\"messages"),
+    );
 }
 
 /// Checks that an adapter conforms. `model` creates it for a server whose responses have the media type; `whole` is a

@@ -1,4 +1,4 @@
-//! Token limits of models: the role's, settings, the catalogue's, and windows learnt from servers' errors.
+//! Token limits of models: the role's, settings, the catalogue's, and windows learned from servers' errors.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -18,12 +18,12 @@ const DEFAULT_CONTEXT_WINDOW: usize = 128_000;
 pub const DEFAULT_MAX_OUTPUT_TOKENS: usize = 16_384;
 /// Divisor of the context window: an answer gets at most one part in this many.
 const OUTPUT_SHARE_DIVISOR: usize = 4;
-/// Least context window that is learnt, in tokens, whatever a server reports.
+/// Least context window that is learned, in tokens, even if a server reports a smaller one.
 const MIN_CONTEXT_WINDOW: usize = 256;
-/// Limit on the models of which a process has learnt limits.
-const MAX_LEARNT_MODELS: usize = 1024;
-/// Lifetime of what is learnt of a model: its server may be restarted with another configuration.
-const LEARNT_TTL: Duration = Duration::from_secs(60 * 60);
+/// Limit on the models of which a process has learned limits.
+const MAX_LEARNED_MODELS: usize = 1024;
+/// Lifetime of what is learned of a model: its server may be restarted with another configuration.
+const LEARNED_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// Limits on the tokens of models, shared by the models of a process.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ pub struct ModelLimits {
     /// Limits of models.
     pub catalog: Arc<Catalog>,
     /// Limits that servers have reported.
-    pub learnt: Arc<LearntLimits>,
+    pub learned: Arc<LearnedLimits>,
     /// Counter by `o200k_base`, from whose counts those of tokenizers that are not published are estimated; `None` leaves them
     /// to the platform's counter.
     pub counter: Option<Arc<dyn TokenCounter>>,
@@ -54,7 +54,7 @@ impl Default for ModelLimits {
             role: TokenLimits::default(),
             company: TokenLimits::default(),
             catalog: Catalog::shipped(),
-            learnt: Arc::new(LearntLimits::default()),
+            learned: Arc::new(LearnedLimits::default()),
             counter: None,
         }
     }
@@ -97,14 +97,14 @@ impl ModelLimits {
         Self { context_window: Some(window), ..self.clone() }
     }
 
-    /// Returns the limits of the model of which limits are learnt under `key`.
+    /// Returns the limits of the model of which limits are learned under `key`.
     pub(crate) fn resolve(&self, provider: &str, model: &str, key: &str) -> ResolvedLimits {
         let known = self.catalog.model_with_window(provider, model);
         let window = self.role.context_window.or(self.company.context_window);
         let window = window.map(tokens).or(self.context_window);
         let window = window.or_else(|| known.and_then(|model| model.context_window).map(tokens));
-        let learnt = self.learnt.get(key).and_then(|learnt| learnt.window);
-        let window = window.unwrap_or(DEFAULT_CONTEXT_WINDOW).min(learnt.unwrap_or(usize::MAX));
+        let learned = self.learned.get(key).and_then(|learned| learned.window);
+        let window = window.unwrap_or(DEFAULT_CONTEXT_WINDOW).min(learned.unwrap_or(usize::MAX));
         let output = self.role.max_output_tokens.map(tokens).unwrap_or_else(|| {
             let known = known.and_then(|model| model.max_output_tokens);
             let known = self.company.max_output_tokens.or(known).map_or(usize::MAX, tokens);
@@ -133,9 +133,13 @@ impl ModelLimits {
             let limits = Self { context_window: Some(window), role, company, ..self.clone() };
             limits.resolve(provider, model, "").prompt_budget().max_prompt_tokens
         };
-        if let Some(window) = learnt_window(ContextSize::of(error), estimated, fits) {
-            tracing::info!(model, window, "the context window of a model was learnt from its server's error");
-            self.learnt.update(key, |learnt| learnt.window = Some(window));
+        if let Some(window) = learned_window(ContextSize::of(error), estimated, fits) {
+            tracing::info!(
+                model,
+                window,
+                "the context window of a model was learned from its server's error"
+            );
+            self.learned.update(key, |learned| learned.window = Some(window));
         }
     }
 }
@@ -144,14 +148,14 @@ fn tokens(limit: NonZeroU32) -> usize {
     limit.get() as usize
 }
 
-/// Returns the key of a model in the learnt limits.
+/// Returns the key of a model in the learned limits.
 pub(crate) fn window_key(address: &str, model: &str) -> String {
     format!("{address}\n{model}")
 }
 
 /// Computes the window by the platform's count, which may differ from the server's: a prompt that fits the result fits
 /// the server's window, and is shorter than the rejected one. `budget` returns the prompt's share of a window.
-fn learnt_window(
+fn learned_window(
     size: ContextSize,
     estimated: Option<usize>,
     budget: impl Fn(usize) -> usize,
@@ -169,61 +173,61 @@ fn learnt_window(
     Some(window.max(MIN_CONTEXT_WINDOW))
 }
 
-/// Limits of models learnt from servers' errors, and members of requests that the servers refuse, by address and model. When
+/// Limits of models learned from servers' errors, and members of requests that the servers refuse, by address and model. When
 /// it is full, a new one replaces any other, at the cost of one more rejected call.
 #[derive(Debug, Default)]
-pub struct LearntLimits(Mutex<HashMap<String, LearntModel>>);
+pub struct LearnedLimits(Mutex<HashMap<String, LearnedModel>>);
 
 /// Limits and refused members of one model.
 #[derive(Debug, Clone)]
-struct LearntModel {
+struct LearnedModel {
     /// Context window, in tokens.
     window: Option<usize>,
     /// Names of members that the server's API does not have.
     refused_members: Vec<&'static str>,
-    learnt_at: Instant,
+    learned_at: Instant,
 }
 
-impl LearntLimits {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, LearntModel>> {
+impl LearnedLimits {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, LearnedModel>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, key: &str) -> Option<LearntModel> {
-        self.lock().get(key).filter(|learnt| learnt.learnt_at.elapsed() < LEARNT_TTL).cloned()
+    fn get(&self, key: &str) -> Option<LearnedModel> {
+        self.lock().get(key).filter(|learned| learned.learned_at.elapsed() < LEARNED_TTL).cloned()
     }
 
     /// Returns true if the server of the model under `key` refuses a member of requests.
     pub(super) fn refuses(&self, key: &str, member: &str) -> bool {
-        self.get(key).is_some_and(|learnt| learnt.refused_members.contains(&member))
+        self.get(key).is_some_and(|learned| learned.refused_members.contains(&member))
     }
 
     /// Records that the server of the model under `key` refuses a member of requests.
     pub(super) fn record_refusal(&self, key: &str, member: &'static str) {
-        self.update(key, |learnt| {
-            if !learnt.refused_members.contains(&member) {
-                learnt.refused_members.push(member);
+        self.update(key, |learned| {
+            if !learned.refused_members.contains(&member) {
+                learned.refused_members.push(member);
             }
         });
     }
 
-    fn update(&self, key: &str, change: impl FnOnce(&mut LearntModel)) {
+    fn update(&self, key: &str, change: impl FnOnce(&mut LearnedModel)) {
         let known = self.get(key);
         let mut models = self.lock();
-        if models.len() >= MAX_LEARNT_MODELS && !models.contains_key(key) {
-            models.retain(|_, learnt| learnt.learnt_at.elapsed() < LEARNT_TTL);
-            let evicted = models.keys().next().filter(|_| models.len() >= MAX_LEARNT_MODELS).cloned();
+        if models.len() >= MAX_LEARNED_MODELS && !models.contains_key(key) {
+            models.retain(|_, learned| learned.learned_at.elapsed() < LEARNED_TTL);
+            let evicted = models.keys().next().filter(|_| models.len() >= MAX_LEARNED_MODELS).cloned();
             if let Some(key) = evicted {
                 models.remove(&key);
             }
         }
-        let learnt_at = Instant::now();
-        let mut learnt = match known {
-            Some(known) => LearntModel { learnt_at, ..known },
-            None => LearntModel { window: None, refused_members: Vec::new(), learnt_at },
+        let learned_at = Instant::now();
+        let mut learned = match known {
+            Some(known) => LearnedModel { learned_at, ..known },
+            None => LearnedModel { window: None, refused_members: Vec::new(), learned_at },
         };
-        change(&mut learnt);
-        models.insert(key.to_owned(), learnt);
+        change(&mut learned);
+        models.insert(key.to_owned(), learned);
     }
 }
 
@@ -306,9 +310,9 @@ mod tests {
     }
 
     #[test]
-    fn a_learnt_window_cuts_the_next_prompt() {
+    fn a_learned_window_cuts_the_next_prompt() {
         let cases = [
-            // Window and prompt that the server reports; estimate; least and most of the learnt window.
+            // Window and prompt that the server reports; estimate; least and most of the learned window.
             (Some(4_096), Some(9_000), Some(9_000), 4_096, 4_096),
             (Some(4_096), Some(9_000), Some(12_000), 4_096, 4_096),
             (Some(4_096), Some(10_000), Some(5_000), 2_048, 2_048),
@@ -320,9 +324,9 @@ mod tests {
         for (window, prompt, estimated, least, most) in cases {
             let limits = ModelLimits::default();
             limits.learn(("openai", "m"), "k", &overflow(window, prompt), estimated);
-            let learnt = limits.resolve("openai", "m", "k");
-            assert!((least..=most).contains(&learnt.context_window), "{window:?} {prompt:?}: {learnt:?}");
-            let budget = learnt.prompt_budget().max_prompt_tokens;
+            let learned = limits.resolve("openai", "m", "k");
+            assert!((least..=most).contains(&learned.context_window), "{window:?} {prompt:?}: {learned:?}");
+            let budget = learned.prompt_budget().max_prompt_tokens;
             assert!(estimated.is_none_or(|estimated| budget < estimated), "{budget} for {estimated:?}");
             assert_eq!(limits.resolve("openai", "m", "other").context_window, DEFAULT_CONTEXT_WINDOW);
         }
@@ -333,12 +337,12 @@ mod tests {
     }
 
     #[test]
-    fn learnt_windows_are_bounded() {
+    fn learned_windows_are_bounded() {
         let limits = ModelLimits::default();
-        for index in 0..MAX_LEARNT_MODELS + 100 {
+        for index in 0..MAX_LEARNED_MODELS + 100 {
             limits.learn(("openai", "m"), &index.to_string(), &overflow(Some(4_096), None), None);
             assert_eq!(limits.resolve("openai", "m", &index.to_string()).context_window, 4_096);
         }
-        assert_eq!(limits.learnt.lock().len(), MAX_LEARNT_MODELS);
+        assert_eq!(limits.learned.lock().len(), MAX_LEARNED_MODELS);
     }
 }

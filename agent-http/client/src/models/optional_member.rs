@@ -75,7 +75,7 @@ fn is_refused(name: &str, body: &[u8]) -> bool {
 }
 
 /// Sends a request by `send`. One that is refused because the server's API does not have one of `parts` is sent again without
-/// it, once for each. If that succeeds, the refusals are recorded in `model`, whose later requests are to be built without
+/// it, once for each. If that succeeds, the refusals are recorded in `model`, whose later requests must be built without
 /// these parts. Returns the response, with a notice for each part that was left out.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Estimates of the tokens of requests, from which windows are learnt and budgets reserved.
+//! Estimates of the tokens of requests, from which windows are learned and budgets reserved.
 
 use std::sync::Arc;
 

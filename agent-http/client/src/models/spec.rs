@@ -89,7 +89,7 @@ impl ModelSpec {
         Self { limits, ..self }
     }
 
-    /// Sets the provider, and the server's address, by which the model's context window is learnt.
+    /// Sets the provider, and the server's address, by which the model's context window is learned.
     pub(super) fn at(self, provider: &'static str, address: &str) -> Self {
         let window_key = window_key(address, &self.name);
         let names = window_key.to_ascii_lowercase();
@@ -102,7 +102,7 @@ impl ModelSpec {
         self.echoes_reasoning
     }
 
-    /// Returns the limits, with the window that has been learnt.
+    /// Returns the limits, with the window that has been learned.
     pub(super) fn limits(&self) -> ResolvedLimits {
         self.limits.resolve(self.provider, &self.name, &self.window_key)
     }
@@ -127,13 +127,13 @@ impl ModelSpec {
 
     /// Returns true if the server's API does not have a member of requests, as far as it has said so.
     pub(super) fn refuses(&self, member: &str) -> bool {
-        self.limits.learnt.refuses(&self.window_key, member)
+        self.limits.learned.refuses(&self.window_key, member)
     }
 
     /// Records that the server's API does not have a member of requests.
     pub(super) fn record_refusal(&self, member: &'static str) {
         tracing::info!(model = %self.name, member, "the model's server refuses a member of requests");
-        self.limits.learnt.record_refusal(&self.window_key, member);
+        self.limits.learned.record_refusal(&self.window_key, member);
     }
 
     /// Learns the context window if `failure` rejects a prompt of `estimated` tokens by the platform's count.

@@ -70,7 +70,7 @@ pub(super) fn head_timeout() -> AgentError {
     AgentError::new(AgentErrorKind::Timeout, "the upstream service did not respond in time")
 }
 
-/// Failure for a URL or header that HTTP cannot carry; the source does not repeat it.
+/// Returns the error for a URL or header that HTTP cannot carry; its source does not repeat the value.
 pub(super) fn unsendable(error: impl Error + Send + Sync + 'static) -> AgentError {
     AgentError::new(AgentErrorKind::InvalidRequest, "the request has an invalid URL or header")
         .with_source(error)

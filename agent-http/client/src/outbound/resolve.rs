@@ -26,7 +26,7 @@ const MAX_LOOKUPS_PER_DOMAIN: usize = 16;
 /// Maximum number of a tenant's lookups below one domain, so that one domain stops neither the tenant's others nor the
 /// other tenants: names of several owners are below one such as `co.uk`.
 const MAX_TENANT_LOOKUPS_PER_DOMAIN: usize = 4;
-/// Number of domains or tenants beyond which those without a lookup are forgotten.
+/// Maximum number of tracked domains or tenants; beyond it, those without a lookup are removed.
 const MAX_IDLE_KEYS: usize = 1024;
 
 /// Resolves the addresses of a URI and applies the address policy, if there is one.

@@ -2,7 +2,7 @@
 
 use super::RelayOptions;
 
-/// Size in bytes at which a frame is returned although more events are ready.
+/// Maximum size of a frame in bytes: once it is reached, the frame is returned although more events are ready.
 const MAX_FRAME_BYTES: usize = 64 * 1024;
 
 /// Initial capacity of the first buffer, in bytes: room for the events up to the first token.

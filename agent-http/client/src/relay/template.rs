@@ -10,7 +10,7 @@
 /// parses them.
 #[derive(Debug)]
 pub(crate) struct DeltaTemplate {
-    /// False for the plain implementation: nothing is learnt, so that the caller parses each chunk.
+    /// False for the plain implementation: nothing is learned, so that the caller parses each chunk.
     enabled: bool,
     /// The chunk without its text.
     frame: Vec<u8>,
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_learnt_without_the_optimization() {
+    fn nothing_is_learned_without_the_optimization() {
         let chunk = br#"{"content":"one"}"#;
         let mut template = DeltaTemplate::new(false);
         template.learn(chunk, std::str::from_utf8(&chunk[12..15]).unwrap());
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_from_elsewhere_is_not_learnt() {
+    fn a_text_from_elsewhere_is_not_learned() {
         let mut template = DeltaTemplate::new(true);
         let chunk = br#"{"content":"a\u0062"}"#;
         template.learn(chunk, "ab");

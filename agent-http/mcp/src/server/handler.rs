@@ -196,7 +196,7 @@ impl ServerHandler for McpHandler {
         Cow::Borrowed(SUPPORTED_VERSIONS)
     }
 
-    /// Clients may share and keep the result, which is the same for every caller.
+    /// Returns the server's description. Clients may share and cache it, since it is the same for every caller.
     async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
         let result = DiscoverResult::from_server_info(SUPPORTED_VERSIONS.to_vec(), self.get_info());
         Ok(result.with_ttl_ms(DISCOVERY_TTL_MS).with_cache_scope(CacheScope::Public))

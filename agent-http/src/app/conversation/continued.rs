@@ -200,7 +200,7 @@ impl ContinuedTurn {
         }
     }
 
-    /// Returns the client's calls without a result, for which the answer has to wait; none if the user goes on without them.
+    /// Returns the client's calls without a result, for which the answer has to wait; none if the user continues without them.
     fn awaited_client_calls(&self) -> Vec<Id> {
         let messages = &self.turn.messages;
         if messages.last().is_some_and(|message| message.role == Role::User) {
@@ -245,7 +245,7 @@ impl ContinuedTurn {
 
 /// Stores by `store_begin` that a call begins. While the store is unavailable, stores it again until the run ends, which drops
 /// the future. An earlier attempt may have been committed although its answer was lost: the store refuses the next one then,
-/// and `has_begun` tells that it was this one.
+/// and `has_begun` indicates that it was this one.
 ///
 /// # Errors
 /// Those of the store, and [`ConversationError::CallRefused`], if the call must not be made.

@@ -1,4 +1,4 @@
-//! Runs whose clients leave while they start.
+//! Runs whose clients disconnect while they start.
 
 use std::pin::Pin;
 use std::sync::Arc;

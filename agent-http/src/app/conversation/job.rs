@@ -123,7 +123,7 @@ async fn unused_run_id(
     })
 }
 
-/// Converts an error so that its status tells the scheduler whether the occurrence is to be tried again.
+/// Converts an error so that its status tells the scheduler whether to retry the occurrence.
 fn scheduler_error(error: BeginError) -> HttpError {
     match error {
         BeginError::Store(

@@ -16,17 +16,17 @@ use agent_platform::history::{HistorySource, ThreadFields, is_missing_result};
 use futures_util::{StreamExt, stream};
 
 use super::super::App;
-use super::ask_again::ReplayRecorder;
 use super::begin_error::BeginError;
 use super::log_reader::{LogReader, log_gone, too_many_readers};
+use super::reissue_interrupts::ReplayRecorder;
 use super::stored_turn::{StoredTurn, thread_key};
 use crate::error::{Code, HttpError};
 use crate::stream::{RunRecorder, RunSource};
 
-/// Number of a thread's latest runs that are searched for results.
+/// Maximum number of a thread's latest runs that are searched for results.
 const MAX_SEARCHED_RUNS: usize = 8;
 
-/// Results that a thread has of the calls whose results a request brings.
+/// Stored results of the calls for which a request contains results again.
 enum EarlierResults {
     /// The same ones.
     Same(Box<SameResults>),
@@ -92,7 +92,9 @@ impl StoredTurn {
             }
             Ok(Some(EarlierResults::Other)) => match error {
                 BeginError::Store(ConversationError::RunIdUsed { .. }) => error,
-                _ => BeginError::Request(HttpError::conflict("a call of the client has another result")),
+                _ => BeginError::Request(HttpError::conflict(
+                    "a different result of a client's tool call is stored",
+                )),
             },
             Err(error) => error.into(),
         }

@@ -138,7 +138,7 @@ impl ConversationService {
             .unwrap_or_else(|_| Err(busy()))
     }
 
-    /// Cancels the runs of a thread that is to be deleted, and waits for a short time until they are over: their clients in
+    /// Cancels the runs of a thread before its deletion, and waits for a short time until they are over: their clients in
     /// all processes then receive their ends.
     pub(in super::super) async fn end_before_deletion(
         &self,

@@ -31,7 +31,7 @@ use super::starting_client::StartingClient;
 use crate::app::services::ConversationService;
 use crate::app::services::live::{LiveRun, RunStop, UnattendedRun};
 use crate::shutdown::{ShutdownStage, shutting_down};
-use crate::stream::{Departure, RunRecorder};
+use crate::stream::{DisconnectOutcome, RunRecorder};
 
 /// Maximum time for which a client waits for its run's end to be stored.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 const FAILED_END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time for which the end of a run is attempted to be stored. Until then the thread is busy.
 const END_RETRY_TIME: Duration = Duration::from_secs(10 * 60);
-/// Initial pause between attempts to store the end of a run; it doubles up to [`MAX_END_RETRY_PAUSE`].
+/// Minimum pause between attempts to store the end of a run, which is the first one; it doubles up to [`MAX_END_RETRY_PAUSE`].
 const MIN_END_RETRY_PAUSE: Duration = Duration::from_millis(100);
 const MAX_END_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
@@ -129,7 +129,7 @@ impl StoredRunRecorder {
         }
     }
 
-    /// Stores the run. If the future is dropped, the commit goes on once the run ends.
+    /// Stores the run. If the future is dropped, the commit continues once the run ends.
     ///
     /// # Errors
     /// Those of [`Conversations::begin_run`] or [`Conversations::queue_run`]. The run does not exist then, unless the store is
@@ -329,21 +329,21 @@ impl RunRecorder for StoredRunRecorder {
         live.run.poll_stop(cx).map(RunStop::end)
     }
 
-    fn leave(&mut self) -> Departure {
-        let Some((_, live)) = &self.open else { return Departure::End(RunStop::Lost.end()) };
+    fn client_disconnected(&mut self) -> DisconnectOutcome {
+        let Some((_, live)) = &self.open else { return DisconnectOutcome::End(RunStop::Lost.end()) };
         live.run.detach_own_client();
         if live.service.is_ending() {
             let failure = shutting_down();
             let (message, code) = (failure.message().to_owned(), failure.kind().code().to_owned());
-            return Departure::End(RunEnd::Failed { message, code, usage: Vec::new() });
+            return DisconnectOutcome::End(RunEnd::Failed { message, code, usage: Vec::new() });
         }
         self.unattended = UnattendedRun::new(&live.service.runs, &live.run, self.on_disconnect, self.grace);
         if self.unattended.is_some() {
-            return Departure::GoOn;
+            return DisconnectOutcome::Continue;
         }
         let stop = RunStop::Cancelled(CancelReason::Disconnected);
         live.run.stop(stop);
-        Departure::End(stop.end())
+        DisconnectOutcome::End(stop.end())
     }
 
     fn spawner(&self) -> Option<Arc<dyn Spawner>> {
@@ -352,14 +352,14 @@ impl RunRecorder for StoredRunRecorder {
 }
 
 impl Drop for StoredRunRecorder {
-    /// Ends a run whose stream was dropped without [`leave`](RunRecorder::leave).
+    /// Ends a run whose stream was dropped without [`client_disconnected`](RunRecorder::client_disconnected).
     fn drop(&mut self) {
         if self.open.is_none() {
             return;
         }
-        let end = match self.leave() {
-            Departure::End(end) => end,
-            Departure::GoOn => RunStop::Lost.end(),
+        let end = match self.client_disconnected() {
+            DisconnectOutcome::End(end) => end,
+            DisconnectOutcome::Continue => RunStop::Lost.end(),
         };
         let terminal = self.terminal(end);
         if self.open.as_ref().is_some_and(|(_, live)| live.run.tail().count() == 0) {
@@ -642,7 +642,7 @@ mod tests {
         recorder.wait_until_stored().await.expect("it begins");
         let started = recorder.run_started();
         recorder.record(&started);
-        assert!(matches!(recorder.leave(), Departure::GoOn));
+        assert!(matches!(recorder.client_disconnected(), DisconnectOutcome::Continue));
         assert_eq!(stop_of(&mut recorder), None, "the grace has begun");
         recorder
     }

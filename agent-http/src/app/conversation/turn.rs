@@ -29,7 +29,7 @@ const BACKGROUND_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Maximum number of attempts to begin a run in a thread that concurrent requests change.
 const MAX_BEGIN_ATTEMPTS: usize = 8;
 
-/// A request whose run is to be stored, unless the agent's role forbids it.
+/// A request whose run will be stored, unless the agent's role forbids it.
 pub(in super::super) struct ThreadRequest {
     fields: ThreadFields,
     /// Error of a request without a message that would need one if its run were not stored.
@@ -162,7 +162,7 @@ impl StoredTurn {
         let answer = match begun {
             Ok((events, recorder)) => return Ok((events, Box::new(recorder))),
             Err(BeginError::StillWaiting { run, .. }) => {
-                match self.ask_again(app, principal, ids, &run).await {
+                match self.reissue_interrupts(app, principal, ids, &run).await {
                     Ok(ended) => return Ok(ended),
                     Err(error) => Err(error),
                 }

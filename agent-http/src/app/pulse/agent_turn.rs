@@ -90,7 +90,7 @@ pub(super) async fn run_agent_turn(
 }
 
 /// Returns the refusal of a run, or of one of its calls, by a budget. The scheduler postpones the job until the budget begins
-/// anew.
+/// again.
 pub(super) fn budget_refusal(app: &App, context: &ExecutionContext) -> Option<HttpError> {
     app.usage.recorder.budgets()?.take_refusal(context).map(HttpError::from)
 }

@@ -15,7 +15,7 @@ use crate::shutdown::ShutdownStage;
 
 /// Number of jobs that are read at once.
 const PAGE_SIZE: usize = 100;
-/// Time after which a pass reads no further page; the next pass continues.
+/// Maximum duration of a pass, after which it reads no further page; the next pass continues.
 const MAX_PASS_TIME: Duration = Duration::from_secs(5);
 /// Time within which a job that was paused is paused at the scheduler: a day, with many passes.
 const PAUSE_TIME_LIMIT_MS: u64 = 24 * 60 * 60 * 1000;

@@ -1,4 +1,4 @@
-//! Background maintenance.
+//! Background maintenance of assignments, and deletion of expired records.
 //!
 //! - Synchronizes assignments with the scheduler, and cancels the jobs of deleted users.
 //! - Deletes expired records: occurrences, journal entries, leases of ended processes, sign-ins to subscriptions, run ids,

@@ -2,7 +2,7 @@
 //!
 //! A widget token may be in the body of a chat request, so such a body is read before its sender is authenticated. A
 //! client that sends it slowly holds a connection for that time. These bounds keep most connections for others, health
-//! probes included, whatever one such client or all of them do.
+//! probes included, regardless of the number of such clients.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

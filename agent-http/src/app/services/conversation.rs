@@ -20,7 +20,7 @@ use super::live::{LeaseTerm, LiveRuns};
 use crate::shutdown::{Shutdown, ShutdownStage};
 use crate::timestamps::add_saturating;
 
-/// Part of the length of a lease that has passed when runs do not begin under it any more. The lease is renewed before.
+/// Maximum part of a lease that has passed when a run begins under it. The lease is renewed before.
 const MAX_USED_LEASE: f32 = 0.4;
 
 /// Time within which the ends of runs are stored together, while at least [`MIN_GATHERED_RUNS`] runs are live: most commits would

@@ -84,7 +84,7 @@ pub(in crate::app) struct LiveRun {
     grown: Notify,
     /// Number of readers of the tail.
     readers: AtomicUsize,
-    attendance: watch::Sender<Attendance>,
+    clients: watch::Sender<AttachedClients>,
     /// Time until which another process's readers count as attached.
     watched_until: Mutex<Option<Instant>>,
     /// Wakes the run while it is queued.
@@ -110,7 +110,7 @@ impl LiveRun {
             tail: Mutex::new(Tail::new()),
             grown: Notify::new(),
             readers: AtomicUsize::new(0),
-            attendance: watch::Sender::new(Attendance::new()),
+            clients: watch::Sender::new(AttachedClients::new()),
             watched_until: Mutex::default(),
             next: Notify::new(),
             storing: Arc::default(),
@@ -141,7 +141,7 @@ impl LiveRun {
         lock(&self.tail)
     }
 
-    /// Logs an event. Returns true if the tail is to be stored at once.
+    /// Logs an event. Returns true if the tail must be stored at once.
     pub(in crate::app) fn record(&self, event: &Event) -> bool {
         let is_large = {
             let mut tail = self.tail();
@@ -215,15 +215,15 @@ impl LiveRun {
 
     /// Returns the number of attached clients.
     pub(in crate::app) fn attached_clients(&self) -> u32 {
-        self.attendance.borrow().count
+        self.clients.borrow().count
     }
 
     /// Counts the client of the run's own request as gone. Further calls have no effect.
     pub(in crate::app) fn detach_own_client(&self) {
-        self.attendance.send_if_modified(|attendance| {
-            let is_first = std::mem::replace(&mut attendance.has_own_client, false);
+        self.clients.send_if_modified(|clients| {
+            let is_first = std::mem::replace(&mut clients.has_own_client, false);
             if is_first {
-                attendance.subtract_one();
+                clients.subtract_one();
             }
             is_first
         });
@@ -232,7 +232,7 @@ impl LiveRun {
     /// Counts a reader of the tail as an attached client, until the guard is dropped.
     pub(in crate::app) fn attach(self: &Arc<Self>) -> AttachedReader {
         self.readers.fetch_add(1, Ordering::SeqCst);
-        self.attendance.send_modify(|attendance| attendance.count += 1);
+        self.clients.send_modify(|clients| clients.count += 1);
         AttachedReader(self.clone())
     }
 
@@ -276,18 +276,17 @@ impl LiveRun {
     fn wait_until_abandoned(self: &Arc<Self>, grace: Duration) -> BoxFuture<'static, ()> {
         let run = self.clone();
         async move {
-            let mut attendance = run.attendance.subscribe();
+            let mut clients = run.clients.subscribe();
             loop {
                 // The run owns the sender.
-                let empty = attendance.wait_for(|attendance| attendance.count == 0).await;
-                let Ok(last_left) = empty.map(|attendance| attendance.last_left) else { return };
+                let empty = clients.wait_for(|clients| clients.count == 0).await;
+                let Ok(last_left) = empty.map(|clients| clients.last_left) else { return };
                 let mut deadline = last_left + grace;
                 if run.is_watched() {
                     deadline = deadline.max(Instant::now() + WATCH_TIME);
                 }
                 let elapsed = {
-                    let returned =
-                        attendance.wait_for(|attendance| attendance.count > 0).map(|_| false).boxed();
+                    let returned = clients.wait_for(|clients| clients.count > 0).map(|_| false).boxed();
                     let elapsed = tokio::time::sleep_until(deadline).map(|()| true).boxed();
                     select(returned, elapsed).await.factor_first().0
                 };
@@ -301,7 +300,7 @@ impl LiveRun {
 }
 
 /// Clients that are attached to a run in this process.
-struct Attendance {
+struct AttachedClients {
     /// Number of attached clients, that of the run's own request included.
     count: u32,
     /// True until the client of the run's own request has left.
@@ -310,7 +309,7 @@ struct Attendance {
     last_left: Instant,
 }
 
-impl Attendance {
+impl AttachedClients {
     fn new() -> Self {
         Self { count: 1, has_own_client: true, last_left: Instant::now() }
     }
@@ -333,7 +332,7 @@ impl AttachedReader {
 impl Drop for AttachedReader {
     fn drop(&mut self) {
         self.0.readers.fetch_sub(1, Ordering::SeqCst);
-        self.0.attendance.send_modify(Attendance::subtract_one);
+        self.0.clients.send_modify(AttachedClients::subtract_one);
     }
 }
 

@@ -150,7 +150,7 @@ mod tests {
     use agent_core::clock::Clock;
     use agent_core::testing::ManualClock;
     use agent_platform::memory::MemoryRecords;
-    use agent_platform::records::{Collection, Key, ListQuery, Page, Record, Records, Write};
+    use agent_platform::records::{Records, RecordsWrapper, Write};
     use agent_platform::user_rates::SessionLimits;
     use async_trait::async_trait;
     use futures_util::future::BoxFuture;
@@ -187,13 +187,9 @@ mod tests {
     struct ReadOnlyRecords(MemoryRecords);
 
     #[async_trait]
-    impl Records for ReadOnlyRecords {
-        async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-            self.0.get_many(keys).await
-        }
-
-        async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-            self.0.list(collection, list).await
+    impl RecordsWrapper for ReadOnlyRecords {
+        fn inner(&self) -> &dyn Records {
+            &self.0
         }
 
         async fn commit(&self, _: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {

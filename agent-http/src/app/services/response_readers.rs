@@ -92,7 +92,7 @@ pub(in crate::app) fn hold_while_read<S: Stream>(
 }
 
 fn too_many_readers() -> HttpError {
-    HttpError::new(Code::RateLimited, "too many logs of runs are being read, of the company or in all")
+    HttpError::new(Code::RateLimited, "too many run logs are being read, by the company or in total")
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ const LAGGING_TAIL_BYTES: usize = MAX_WAITING_BYTES / 2;
 /// Packed events of one run from the first that is not stored.
 #[derive(Debug)]
 pub(in crate::app) struct Tail {
-    /// Chunk that is being stored, or whose storing failed and is to be repeated.
+    /// Chunk that is being stored, or that was not stored because of an error and will be retried.
     storing: Option<LogChunk>,
     /// Events after it.
     open: ChunkWriter,
@@ -30,14 +30,14 @@ pub(in crate::app) struct Tail {
     state: TailState,
 }
 
-/// Rest of a log from which events are missing: the ends of what it has open, and the terminal event.
+/// Rest of a log with missing events: the ends of the items that are open in the log, and the terminal event.
 #[derive(Debug, Default)]
 struct LogGap {
     /// Messages, calls and steps whose starts are missing, and whose ends are too.
     unlogged: HashSet<(ItemKind, Id)>,
 }
 
-/// Kind of what events open and close.
+/// Kind of an item that one event opens and another one closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum ItemKind {
     Text,

@@ -11,7 +11,7 @@ use crate::error::{Code, HttpError};
 /// Time between two passes that settle the reservations of ended processes. The next one is sooner if one has found runs that
 /// may be lost.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(60);
-/// Time for which a reader waits for the calls that have just ended.
+/// Maximum time for which a reader waits for the calls that have just ended.
 const MAX_READER_WAIT: Duration = Duration::from_secs(1);
 /// Time between two deletions of old entries.
 const TRIM_INTERVAL: Duration = Duration::from_secs(60 * 60);

@@ -10,7 +10,7 @@ use super::claimed::{ClaimKey, DeliveryStart, DueDeliveries};
 use super::{DeliveryOutcome, MAX_POLL_INTERVAL, Worker, duration_until};
 use crate::scheduler::delivery::DeliveryResult;
 
-/// Time that a due job waits for a slot before its claim is released to other processes.
+/// Maximum time that a due job waits for a slot. After it, its claim is released to other processes.
 const MAX_SLOT_WAIT: Duration = Duration::from_secs(1);
 
 impl Worker {

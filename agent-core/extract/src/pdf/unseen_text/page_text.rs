@@ -9,17 +9,17 @@ use super::super::covered_text::OperationPosition;
 use super::super::drawing::{Drawing, Ink, TextExtent, is_writing, numbers, strings_of};
 use super::{PageWalk, Visibility};
 
-/// Size of text in points up to which it is not read.
+/// Maximum size of text that counts as hidden, in points.
 const MAX_HIDDEN_SIZE: f32 = 1.0;
 /// Lower and upper edge of small letters, for a font of size 1.
 const LETTER_EDGES: (f32, f32) = (0.1, 0.5);
 /// Lower and upper edge of symbols, for a font of size 1.
 const SYMBOL_EDGES: (f32, f32) = (-0.2, 1.0);
-/// Fonts of a page whose glyphs are read. Those of any further font may have drawings of their own.
+/// Maximum number of fonts of a page whose glyphs are read. Those of any further font may have drawings of their own.
 const MAX_FONTS: usize = 256;
 /// Lower and upper edge of capital letters, for a font of size 1.
 const CAPITAL_EDGES: (f32, f32) = (0.0, 0.75);
-/// Average width of the glyphs of a text, for a font of size 1, below which their widths are not those of letters.
+/// Minimum average width of the glyphs of a text, for a font of size 1, that can be those of letters.
 const MIN_GLYPH_WIDTH: f32 = 0.15;
 
 impl PageWalk<'_> {

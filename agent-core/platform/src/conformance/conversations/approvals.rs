@@ -8,10 +8,10 @@ use serde_json::json;
 
 use super::support::*;
 use crate::conversation::{
-    ApprovalState, AskAgain, BeginRun, CallExecution, CancelReason, ChangeRun, ChangedRun, ChunkWriter,
+    ApprovalState, BeginRun, CallExecution, CancelReason, ChangeRun, ChangedRun, ChunkWriter,
     ConversationError, Conversations, Decision, DecisionRoute, EndRun, LogEnd, MAX_PAGE_THREADS,
-    MAX_REAPED_RUNS, NewNode, NodeOrigin, Run, RunChange, RunEndKind, RunEnding, RunKey, RunState,
-    RunTriggerKind, ThreadStatus, Verdict,
+    MAX_REAPED_RUNS, NewNode, NodeOrigin, ReissueInterrupts, Run, RunChange, RunEndKind, RunEnding, RunKey,
+    RunState, RunTriggerKind, ThreadStatus, Verdict,
 };
 
 pub(super) const CALLS: [&str; 2] = ["call-1", "call-2"];
@@ -218,7 +218,7 @@ async fn questions_expire_and_are_withdrawn(store: &dyn Conversations) {
 }
 
 /// Returns a run that asks the questions of `waiting` again, with its log until `at(5000)`.
-fn ask_again(waiting: &Run, id: &str) -> AskAgain {
+fn reissue_interrupts(waiting: &Run, id: &str) -> ReissueInterrupts {
     let outcome = waiting.outcome.clone().expect("questions");
     let mut log = ChunkWriter::default();
     log.push(&Event::RunStarted { thread_id: "t".into(), run_id: id.into() });
@@ -230,7 +230,7 @@ fn ask_again(waiting: &Run, id: &str) -> AskAgain {
         usage: Vec::new(),
     });
     let (chunks, until) = (log.take().into_iter().collect(), Some(at(5000)));
-    AskAgain {
+    ReissueInterrupts {
         run_id: id.into(),
         trigger: RunTriggerKind::Resume.into(),
         process: "p1".to_owned(),
@@ -241,7 +241,8 @@ fn ask_again(waiting: &Run, id: &str) -> AskAgain {
 
 async fn questions_are_asked_again_by_another_run(store: &dyn Conversations) {
     let waiting = waiting_run(store, "r1").await;
-    let asking = |id: &str| change("r1", RunChange::AskAgain(Box::new(ask_again(&waiting, id))), 20);
+    let asking =
+        |id: &str| change("r1", RunChange::ReissueInterrupts(Box::new(reissue_interrupts(&waiting, id))), 20);
     let asked = done("a question", store.change_run(asking("r2")).await);
     assert_eq!((asked.run.state, asked.is_changed), (RunState::Waiting, false));
     let run = done("a read", store.run(&ada(), &"r2".into()).await).expect("the run");
@@ -250,7 +251,7 @@ async fn questions_are_asked_again_by_another_run(store: &dyn Conversations) {
     assert_eq!((run.ended_at, run.approvals.len(), run.node_ids.len()), (Some(at(20)), 0, 0));
     assert_eq!((run.events.count, run.events.complete), (2, true));
     let log = done("a log", store.events(&ada(), &"r2".into(), 0).await).expect("the run");
-    assert_eq!(log.chunks, ask_again(&waiting, "r2").log.chunks);
+    assert_eq!(log.chunks, reissue_interrupts(&waiting, "r2").log.chunks);
     for used in ["r1", "r2"] {
         let refused = store.change_run(asking(used)).await;
         assert!(

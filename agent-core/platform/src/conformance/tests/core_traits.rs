@@ -17,6 +17,7 @@ use serde_json::json;
 use super::*;
 use crate::layers::{CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer};
 use crate::pulse::Pulse;
+use crate::records::RecordsWrapper;
 use crate::seal::Sealer;
 use crate::testing::MemoryPulse;
 use crate::tools::{ToolServices, builtin_tools};
@@ -56,7 +57,11 @@ impl StagedRecords {
 }
 
 #[async_trait]
-impl Records for StagedRecords {
+impl RecordsWrapper for StagedRecords {
+    fn inner(&self) -> &dyn Records {
+        &*self.inner
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
         let _open = self.begin().await?;
         self.inner.get_many(keys).await
@@ -71,6 +76,16 @@ impl Records for StagedRecords {
         let _open = self.begin().await?;
         self.commits.fetch_add(1, Ordering::SeqCst);
         self.inner.commit(writes).await
+    }
+
+    async fn count(&self, collection: &Collection) -> Result<u64, StoreError> {
+        let _open = self.begin().await?;
+        self.inner.count(collection).await
+    }
+
+    async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
+        let _open = self.begin().await?;
+        self.inner.versions(keys).await
     }
 }
 

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use super::super::time::whole_millis;
 use super::super::{
-    Approval, ApprovalState, AskAgain, BeginRun, CallExecution, ChangeRun, ConversationError, NewNode,
-    NodeId, NodeOrigin, Run, RunChange, RunState, RunStep, StoredNode, Thread, ThreadStatus,
+    Approval, ApprovalState, BeginRun, CallExecution, ChangeRun, ConversationError, NewNode, NodeId,
+    NodeOrigin, ReissueInterrupts, Run, RunChange, RunState, RunStep, StoredNode, Thread, ThreadStatus,
     check_conversation_id,
 };
 use super::queue::set_idle;
@@ -81,9 +81,9 @@ pub struct ChangeRows {
 }
 
 /// Returns the run that a change adds; `None` for a change that adds none.
-pub fn added_run(change: &ChangeRun) -> Option<&AskAgain> {
+pub fn added_run(change: &ChangeRun) -> Option<&ReissueInterrupts> {
     match &change.change {
-        RunChange::AskAgain(ask) => Some(&**ask),
+        RunChange::ReissueInterrupts(ask) => Some(&**ask),
         _ => None,
     }
 }
@@ -153,17 +153,19 @@ pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, 
         }
         RunChange::Expire if !run.has_expired(now) => {}
         RunChange::Expire => (thread, run, nodes) = expire(thread, run, known, now)?,
-        RunChange::AskAgain(ask) => added = Some(ask_again(change, &run, ask, used_run, now)?),
+        RunChange::ReissueInterrupts(ask) => {
+            added = Some(reissue_interrupts(change, &run, ask, used_run, now)?);
+        }
     }
     let is_changed = run != before;
     Ok(ChangeCommit { thread, run, nodes, added, is_changed })
 }
 
 /// Returns a run that has ended with the questions of `run`. They stay those of `run`, which waits.
-fn ask_again(
+fn reissue_interrupts(
     change: &ChangeRun,
     run: &Run,
-    ask: &AskAgain,
+    ask: &ReissueInterrupts,
     used: Option<Run>,
     now: Timestamp,
 ) -> Result<StoredRun, ConversationError> {

@@ -15,9 +15,9 @@ use super::super::{
     StoredNode, Thread, ThreadKey, ThreadOwner, ThreadScan, TurnContext, WaitingRuns, interrupt_run,
 };
 
-/// Capacity in nodes.
+/// Maximum number of nodes.
 const MAX_MEMORY_NODES: usize = 1_000_000;
-/// Capacity for contexts of messages, in bytes. Further ones are not stored, which changes the cost of later prompts alone.
+/// Maximum total size of the contexts of messages, in bytes. Further ones are not stored, which changes the cost of later prompts alone.
 const MAX_MEMORY_CONTEXT_BYTES: usize = 256 << 20;
 
 #[derive(Debug, Default)]

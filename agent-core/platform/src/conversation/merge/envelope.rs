@@ -1,6 +1,6 @@
-//! Formats of requests, which tell what a list of messages means.
+//! Formats of requests, which determine whether a list of messages is the whole conversation.
 
-/// Format of a request, which tells whether its list is the whole conversation.
+/// Format of a request, which indicates whether its list is the whole conversation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Envelope {
     /// The field `message`: one new user message.

@@ -7,8 +7,7 @@ use futures_util::future::join_all;
 use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::{
-    Collection, ListQuery, Page, Record, Records, RecordsExt, StoreError, UPDATE_ATTEMPTS, UpdateAttempts,
-    Write,
+    Record, Records, RecordsExt, RecordsWrapper, StoreError, UPDATE_ATTEMPTS, UpdateAttempts, Write,
 };
 
 /// Record store double whose commits let other writers read first, and are counted.
@@ -19,13 +18,9 @@ struct YieldingRecords {
 }
 
 #[async_trait]
-impl Records for YieldingRecords {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.inner.get_many(keys).await
-    }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.inner.list(collection, list).await
+impl RecordsWrapper for YieldingRecords {
+    fn inner(&self) -> &dyn Records {
+        &self.inner
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
@@ -40,10 +35,6 @@ impl Records for YieldingRecords {
         .await;
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.inner.commit(writes).await
-    }
-
-    async fn wait_turn(&self, key: &Key) -> WriterTurn {
-        self.inner.wait_turn(key).await
     }
 }
 

@@ -10,14 +10,14 @@ use agent_retrieval::doc_index::DocIndex;
 use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, Embeddings};
 use futures_util::future::{Either, select};
 
-/// Duration and number of chunks after which a slice calls the embedder no more.
+/// Maximum duration and number of chunks of a slice; beyond one of them, it does not call the embedder again.
 const MAX_SLICE_DURATION: Duration = Duration::from_secs(5);
 const MAX_SLICE_CHUNKS: usize = 1_024;
 /// Maximum duration of one call of the embedder.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// Number of calls in a row that end an attempt if the embedder is unavailable.
+/// Maximum number of calls in a row to an embedder that is unavailable; the last one ends the attempt.
 const MAX_UNAVAILABLE_IN_A_ROW: u32 = 2;
-/// Number of failed calls in a row that end an attempt: more than the halving of a large batch down to one text takes.
+/// Maximum number of failed calls in a row; the last one ends the attempt: more than the halving of a large batch down to one text takes.
 const MAX_FAILURES_IN_A_ROW: u32 = 32;
 
 /// Vectors of some chunks of a document.
@@ -36,7 +36,7 @@ pub(super) struct Slice {
 }
 
 impl Slice {
-    /// Returns a slice that goes on with an attempt.
+    /// Returns a slice that continues with an attempt.
     pub(super) fn continued(failure: Option<EmbedError>, failures_in_a_row: u32) -> Self {
         Self { failure, failures_in_a_row, ..Self::default() }
     }

@@ -15,9 +15,7 @@ use futures_util::future::{BoxFuture, Either, select};
 use super::slice::CALL_TIMEOUT;
 use super::*;
 use crate::memory::MemoryRecords;
-use crate::records::{
-    Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt as _, Write,
-};
+use crate::records::{Key, Precondition, Record, Records, RecordsExt as _, RecordsWrapper, Write};
 use crate::retrieval::{
     DEFAULT_CACHE_BYTES, DocumentSearch, EmbedderSkip, RetrievalEmbedder, Retriever as _, RetrieverConfig,
     SearchResult,
@@ -184,13 +182,9 @@ struct FailingIndexRecords {
 }
 
 #[async_trait]
-impl Records for FailingIndexRecords {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.records.get_many(keys).await
-    }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.records.list(collection, list).await
+impl RecordsWrapper for FailingIndexRecords {
+    fn inner(&self) -> &dyn Records {
+        &*self.records
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
@@ -219,13 +213,9 @@ impl RacingRecords {
 }
 
 #[async_trait]
-impl Records for RacingRecords {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.records.get_many(keys).await
-    }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.records.list(collection, list).await
+impl RecordsWrapper for RacingRecords {
+    fn inner(&self) -> &dyn Records {
+        &*self.records
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {

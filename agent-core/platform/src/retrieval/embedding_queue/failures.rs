@@ -139,7 +139,7 @@ impl EmbeddingFailures {
         self.forget(company_id, id);
     }
 
-    /// Forgets the failures of a document, which was changed or is to be tried again at once.
+    /// Removes the failures of a document that was changed or is retried at once.
     pub(super) fn forget(&mut self, company_id: &CompanyId, id: &str) {
         self.remove_document(company_id, id);
         if self.companies.get(company_id).is_some_and(CompanyFailures::is_empty) {

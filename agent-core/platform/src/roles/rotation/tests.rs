@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::memory::MemoryRecords;
-use crate::records::{Key, Page, Records, Write};
+use crate::records::{InventoryWrapper, Records, RecordsWrapper, Write};
 use crate::roles::RoleStore;
 use crate::seal::Sealer;
 use agent_core::role::RoleBlock;
@@ -51,13 +51,9 @@ struct FailingCommitRecords {
 }
 
 #[async_trait]
-impl Records for FailingCommitRecords {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.inner.get_many(keys).await
-    }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.inner.list(collection, list).await
+impl RecordsWrapper for FailingCommitRecords {
+    fn inner(&self) -> &dyn Records {
+        &self.inner
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
@@ -68,14 +64,9 @@ impl Records for FailingCommitRecords {
     }
 }
 
-#[async_trait]
-impl Inventory for FailingCommitRecords {
-    async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError> {
-        self.inner.companies(after).await
-    }
-
-    async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
-        self.inner.collections(company, after).await
+impl InventoryWrapper for FailingCommitRecords {
+    fn inventory(&self) -> &dyn Inventory {
+        &self.inner
     }
 }
 

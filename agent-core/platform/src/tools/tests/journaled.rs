@@ -6,23 +6,26 @@ use async_trait::async_trait;
 
 use super::*;
 use crate::journal::{ClaimOutcome, JournaledTools, Journals};
-use crate::records::{Collection, Key, ListQuery, Page, Record, Records, StoreError, Write};
+use crate::records::{Collection, ListQuery, Page, Records, RecordsWrapper, StoreError, Write};
 use agent_core::ids::JobId;
 use agent_jobs::job::JobPayload;
 
-/// Records that count the commits.
+/// Records that count the commits and the lists.
+#[derive(Default)]
 struct CountingRecords {
     inner: MemoryRecords,
     commits: AtomicUsize,
+    lists: AtomicUsize,
 }
 
 #[async_trait]
-impl Records for CountingRecords {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.inner.get_many(keys).await
+impl RecordsWrapper for CountingRecords {
+    fn inner(&self) -> &dyn Records {
+        &self.inner
     }
 
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
+        self.lists.fetch_add(1, Ordering::SeqCst);
         self.inner.list(collection, list).await
     }
 
@@ -34,7 +37,7 @@ impl Records for CountingRecords {
 
 #[test]
 fn a_tool_that_writes_completes_its_job_with_its_one_commit() {
-    let records = Arc::new(CountingRecords { inner: MemoryRecords::default(), commits: AtomicUsize::new(0) });
+    let records = Arc::new(CountingRecords::default());
     let roles = Arc::new(RecordRoleStore::new(records.clone(), Sealer::ephemeral()));
     let workspace = json!({
         "agents": [{"id": "a", "companyId": "c", "ownerId": "ada", "content": {}}],
@@ -75,10 +78,13 @@ fn a_tool_that_writes_completes_its_job_with_its_one_commit() {
             run_id: format!("{job}:1").into(),
             ..ExecutionContext::default()
         };
-        let before = records.commits.load(Ordering::SeqCst);
+        let [commits, lists] = [&records.commits, &records.lists].map(|count| count.load(Ordering::SeqCst));
         ready(tools.call(&context, name, arguments, &NoProgress))
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(records.commits.load(Ordering::SeqCst) - before, 1, "{name}");
+        assert_eq!(records.commits.load(Ordering::SeqCst) - commits, 1, "{name}");
+        if name == "createDoc" {
+            assert_eq!(records.lists.load(Ordering::SeqCst), lists, "documents are counted, and not read");
+        }
         assert!(run.is_complete(), "{name}");
     }
 }

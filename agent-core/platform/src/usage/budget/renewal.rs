@@ -4,7 +4,7 @@
 //! of a killed process would count for the time of the longest run, and the company's further runs would be refused. So the
 //! reservation of a run has a short lease, which the run's process extends.
 //!
-//! A run whose reservation was settled as lost goes on: after its process was stopped for longer than the lease, or could not
+//! A run whose reservation was settled as lost continues: after its process was stopped for longer than the lease, or could not
 //! write while others could. Its process makes the reservation again, also beyond the limit, which then
 //! admits no further run until enough have ended.
 

@@ -123,7 +123,7 @@ impl Budgets {
     }
 
     /// Removes and returns the latest refusal of a run or of one of its calls in this process, as the error of the run. Neither
-    /// the events of a run nor the results of its tools say when a budget begins anew.
+    /// the events of a run nor the results of its tools say when a budget begins again.
     pub fn take_refusal(&self, context: &ExecutionContext) -> Option<AgentError> {
         let scope = RunScope::from(context);
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -181,7 +181,7 @@ impl Budgets {
         self.state.records.count(&Collection::new(company.clone(), BUDGETS)?).await
     }
 
-    /// Writes a budget and returns its version. The meters of its limits go on; that of a limit which it did not have before
+    /// Writes a budget and returns its version. The meters of its limits continue; that of a limit which it did not have before
     /// has what the ledger has of the current window, if that is more.
     ///
     /// # Errors

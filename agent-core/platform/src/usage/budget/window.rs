@@ -1,6 +1,6 @@
 //! Windows of limits: minutes, and the days and months of the time zone of a company. Pure.
 //!
-//! A window is a calendar day or month, and a meter is of the date on which it begins, whatever the zone. So each day and month
+//! A window is a calendar day or month, and a meter is of the date on which it begins regardless of the zone. So each day and month
 //! has its amount once: neither a clock that goes back nor a change of the zone begins an earlier one again.
 
 use std::str::FromStr;

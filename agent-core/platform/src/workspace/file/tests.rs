@@ -12,8 +12,8 @@ use super::*;
 use crate::ingestion::{Ingestion, IngestionLimits, IngestionServices};
 use crate::memory::MemoryRecords;
 use crate::records::{
-    Collection, Inventory as _, Key, ListQuery, MAX_WRITES, Page, Precondition, Record, Records, RecordsExt,
-    StoreError, Write,
+    Inventory as _, Key, MAX_WRITES, Precondition, Record, Records, RecordsExt, RecordsWrapper, StoreError,
+    Write,
 };
 use crate::roles::{RecordRoleStore, RoleStore};
 use crate::seal::Sealer;
@@ -174,13 +174,9 @@ struct ContendedRecords {
 }
 
 #[async_trait]
-impl Records for ContendedRecords {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.inner.get_many(keys).await
-    }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.inner.list(collection, list).await
+impl RecordsWrapper for ContendedRecords {
+    fn inner(&self) -> &dyn Records {
+        &self.inner
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {

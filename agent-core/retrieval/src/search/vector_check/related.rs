@@ -3,7 +3,7 @@
 use super::sample::SampledChunk;
 use crate::search::bm25::idf;
 
-/// Share of the weights of two chunks' terms that they must have in common, as the cosine of the weights.
+/// Minimum share of the weights of two chunks' terms that they have in common, as the cosine of the weights.
 const MIN_OVERLAP: f32 = 0.1;
 /// Part of a sample, as a divisor, beyond which a term is not rare; in a small sample, a number of chunks.
 const RARE_DIVISOR: usize = 8;

@@ -25,7 +25,7 @@ pub(super) struct SampledChunk<'a> {
 
 /// Selects chunks with vectors of an embedder by the hashes of their positions, so that a change of a document changes little
 /// of the sample. Adjacent chunks, which are related, are drawn together. Chunks with equal words count once: they have equal
-/// vectors whatever the model. All vectors have as many components as the first.
+/// vectors regardless of the model. All vectors have as many components as the first.
 pub(super) fn draw<'a>(corpus: &Corpus<'a>, embedder: &EmbedderId) -> Vec<SampledChunk<'a>> {
     let mut selected = BestCandidates::new(corpus, MAX_CHUNKS);
     for (number, part) in corpus.parts.iter().enumerate() {

@@ -262,7 +262,7 @@ impl ConversationTables {
     }
 }
 
-/// Inserts chunks by one statement; those that are there stay.
+/// Inserts chunks by one statement. Existing ones are not changed.
 pub(in crate::postgres) async fn insert_logs(
     session: &Session,
     rows: &[LogRow],

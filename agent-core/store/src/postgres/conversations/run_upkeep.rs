@@ -93,7 +93,7 @@ impl PostgresRecords {
     }
 }
 
-/// Writes a run as one transaction, again while the write is to be repeated. Returns false if there is nothing to write.
+/// Writes a run as one transaction, which is repeated after conflicts. Returns false if there is nothing to write.
 async fn write_run(
     mut attempts: OwnerWrite<'_>,
     run: &RunKey,

@@ -271,7 +271,7 @@ pub(super) async fn erase_node(
             }
             if let Some(run) = run
                 && let Some((number, _, stored)) = tables.run(&key.thread_owner(), &run).await?
-                // The log of a live run has nothing of its user's messages, and goes on.
+                // The log of a live run has nothing of its user's messages, and continues.
                 && !stored.run.state.is_live()
             {
                 delete_log(tables, number, commit::erase_run(stored.run)).await?;

@@ -1,7 +1,7 @@
 //! Queue of commits: those of one company that wait share a transaction. The platform's records about a company, such as its
 //! meters, have transactions of their own, which wait neither for those of other companies nor for the company's large ones.
 //!
-//! A transaction waits for locks of other transactions for a short time, and then goes on without the commits that need
+//! A transaction waits for locks of other transactions for a short time, and then continues without the commits that need
 //! them. These share transactions that wait for their locks beside the company's others.
 
 use std::collections::{HashMap, VecDeque};

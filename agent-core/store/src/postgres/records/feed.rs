@@ -26,7 +26,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Maximum number of changes that a poll processes one by one; beyond it, all cached reads are invalidated.
 const MAX_CHANGES_PER_POLL: usize = 10_000;
 
-/// Time within which a transaction that writes changes usually ends: more than all its timeouts together. A commit that
+/// Maximum usual duration of a transaction that writes changes: more than all its timeouts together. A commit that
 /// waits for a standby has no timeout.
 const MAX_TRANSACTION_TIME: Duration = Duration::from_secs(300);
 /// Age after which changes are deleted. A process that has not polled for [`MAX_TRANSACTION_TIME`] invalidates all.
@@ -41,7 +41,7 @@ const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of old changes that are deleted between two polls: few enough that the next poll is not late.
 const PRUNE_ROWS: i64 = 2_000;
 
-/// Reads the current snapshot and the start time of the server, which tells servers apart.
+/// Reads the current snapshot and the start time of the server, which distinguishes servers.
 const SELECT_SNAPSHOT: &str = "SELECT pg_current_snapshot()::text, pg_postmaster_start_time()::text";
 
 /// Reads the current snapshot, the start time of the server, and the changes that are visible in the snapshot and were

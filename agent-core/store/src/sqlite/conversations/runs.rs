@@ -294,7 +294,7 @@ pub(super) fn erase_node(
                 tables.insert_inputs(number, &[])?;
             }
             let run = run.map_or(Ok(None), |id| tables.run(&key.thread_owner(), &id))?;
-            // The log of a live run has nothing of its user's messages, and goes on.
+            // The log of a live run has nothing of its user's messages, and continues.
             if let Some((number, _, stored)) = run.filter(|(.., stored)| !stored.run.state.is_live()) {
                 delete_log(tables, number, commit::erase_run(stored.run))?;
             }

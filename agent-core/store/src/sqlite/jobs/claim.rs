@@ -19,7 +19,7 @@ pub(super) const SELECT_DUE: &str = "
       AND (state <> 'running' OR wake_ms <= :now)
     ORDER BY wake_ms, company";
 
-/// Number of consecutive jobs over quota after which the query restarts behind all jobs of the same company
+/// Maximum number of consecutive jobs over quota; after them, the query restarts behind all jobs of the same company
 /// and time.
 const MAX_CONSECUTIVE_SKIPS: usize = 8;
 

@@ -28,7 +28,7 @@ pub(super) const SELECT_BY_ROWIDS: &str = "
 const UPDATE: &str = "
     UPDATE jobs SET state = ?2, wake_ms = ?3, ended_ms = ?4, dead = ?5, progress = ?6 WHERE rowid = ?1";
 /// Variant of [`UPDATE`] for a job that was not final and is not, so that `?4` is NULL. SQLite would write the entry of the
-/// index `jobs_open` anew if the statement set `ended_ms`.
+/// index `jobs_open` again if the statement set `ended_ms`.
 pub(super) const UPDATE_OPEN: &str = "
     UPDATE jobs SET state = ?2, wake_ms = ?3, dead = ?5, progress = ?6 WHERE rowid = ?1 AND ended_ms IS ?4";
 /// Variant of [`UPDATE`] that applies only if the row still has the cached content.

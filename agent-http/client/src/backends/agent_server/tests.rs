@@ -452,7 +452,7 @@ async fn the_backend_conforms() {
 }
 
 #[tokio::test]
-async fn the_window_of_a_runtimes_model_is_learnt_from_its_problem() {
+async fn the_window_of_a_runtimes_model_is_learned_from_its_problem() {
     let problem =
         r#"{"code":"CONTEXT_LENGTH_EXCEEDED","contextWindow":4096,"promptTokens":5021,"detail":"sk-1"}"#;
     let answer = chunked_response("502 Bad Gateway", PROBLEM, problem.as_bytes(), 64, true);

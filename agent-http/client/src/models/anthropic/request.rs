@@ -86,7 +86,7 @@ fn push_parameters(parameters: &ModelParameters, thinks: bool, body: &mut Payloa
     sampling::push_extra(parameters, body);
 }
 
-/// Appends the tools, all of them whatever the choice, so that the choice does not change the prefix of the prompt. The
+/// Appends the tools, all of them regardless of the choice, so that the choice does not change the prefix of the prompt. The
 /// last one has a breakpoint if no system prompt follows, whose breakpoints include the tools.
 fn push_tools(model: &ModelSpec, request: &ModelRequest, body: &mut PayloadBuilder) {
     if request.tools.is_empty() {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 use crate::models::ModelLimits;
-use crate::models::harness::{answer_of, answer_to, check_conformance, request, tool};
+use crate::models::harness::{answer_of, answer_to, check_conformance, check_sent_request, request, tool};
 
 mod requests;
 
@@ -372,22 +372,16 @@ async fn the_request_goes_to_the_endpoint_with_key_version_and_the_very_bytes() 
         let key = Some(Secret::new("sk-1"));
         let outbound = outbound_client("127.0.0.1");
         let model = Anthropic::new(outbound, &url, UrlTrust::Supplied, key, "m-1").expect("a model");
-        let payload = model.prepare(&request()).expect("prepared");
-        let bytes = payload.bytes().clone();
-        drop(model.start(payload).await.expect("started"));
-        let requests = server.requests();
-        let (head, body) = requests[0].split_once("\r\n\r\n").expect("a request");
-        assert_eq!(body.as_bytes(), bytes);
         let path = if base == "/proxy" { "/proxy/v1/messages" } else { "/v1/messages" };
-        for line in [
-            &*format!("POST {path} HTTP/1.1"),
+        let request_line = format!("POST {path} HTTP/1.1");
+        let lines = [
+            &*request_line,
             "x-api-key: sk-1",
             "anthropic-version: 2023-06-01",
             "content-type: application/json",
             "accept: text/event-stream",
-        ] {
-            assert!(head.lines().any(|found| found == line), "{line}: {head}");
-        }
+        ];
+        let head = check_sent_request(&model, &server, &lines).await;
         assert!(!head.contains("authorization"), "{head}");
     }
 }
@@ -415,7 +409,7 @@ fn tokens_are_estimated_for_the_models_tokenizer() {
 }
 
 #[tokio::test]
-async fn the_window_is_learnt_from_a_refusal() {
+async fn the_window_is_learned_from_a_refusal() {
     let error = json!({"type": "error", "error": {"type": "invalid_request_error",
         "message": "prompt is too long: 2083 tokens > 2000 maximum"}});
     for (status, media_type, body) in

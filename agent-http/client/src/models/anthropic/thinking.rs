@@ -15,7 +15,7 @@ use crate::models::spec::ModelSpec;
 const BUDGETS: [(&str, usize); 3] = [("low", 2048), ("medium", 8192), ("high", 16_384)];
 /// Level at which thinking is switched on without one.
 const DEFAULT_LEVEL: &str = "medium";
-/// Level of a model whose thinking is to be off and cannot be.
+/// Level of a model whose thinking cannot be switched off, although the settings ask for it.
 const LOWEST_EFFORT: &str = "low";
 /// Levels with which thinking cannot be disabled, and the one in their place.
 const HIGHEST_EFFORTS: [&str; 2] = ["max", "xhigh"];

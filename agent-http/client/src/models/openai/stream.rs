@@ -54,7 +54,7 @@ enum DecodeStep {
 }
 
 impl ChatStream {
-    /// Creates the stream. The context window of `model` is learnt if the server rejects a prompt of `prompt_tokens`.
+    /// Creates the stream. The context window of `model` is learned if the server rejects a prompt of `prompt_tokens`.
     pub(super) fn new(
         response: OutboundResponse,
         model: Arc<ModelSpec>,

@@ -163,7 +163,7 @@ mod tests {
     use crate::relay::DeltaTemplate;
 
     #[test]
-    fn a_text_without_escapes_lies_in_its_chunk_so_that_likeness_can_be_learnt() {
+    fn a_text_without_escapes_lies_in_its_chunk_so_that_likeness_can_be_learned() {
         let chunk = |text: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}"#);
         let (first, second) = (chunk("one"), chunk("two"));
         let read: Chunk<'_> = serde_json::from_str(&first).expect("a chunk");

@@ -37,7 +37,7 @@ pub struct ResponsesProtocol {
 
 impl ResponsesProtocol {
     /// Creates the protocol for `model` at the server with the address `address`, by which the model's context window is
-    /// learnt. Usage names `provider`; `account` selects the error of a refusal.
+    /// learned. Usage names `provider`; `account` selects the error of a refusal.
     pub fn new(provider: &'static str, account: Account, model: impl Into<ModelSpec>, address: &str) -> Self {
         let model = model.into().at(provider, address);
         Self {

@@ -92,7 +92,7 @@ fn push_instructions(protocol: &ResponsesProtocol, request: &ModelRequest, body:
     }
 }
 
-/// Appends the tools, all of them whatever the choice, so that the choice does not change the prefix of the prompt.
+/// Appends the tools, all of them regardless of the choice, so that the choice does not change the prefix of the prompt.
 fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
     if request.tools.is_empty() {
         return;

@@ -1,6 +1,6 @@
 //! Classification of the errors that a Responses server reports. Pure.
 //!
-//! A known code decides first, then the content type (an HTML page comes from a proxy, whatever its status), then the
+//! A known code decides first, then the content type (an HTML page comes from a proxy regardless of its status), then the
 //! status. No text of the server reaches an error or the log, except for codes and names of parameters.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -130,7 +130,7 @@ impl ServerError {
     fn overflow(&self, vendor: &VendorError) -> Option<AgentError> {
         match self.status {
             Some(StatusCode::TOO_MANY_REQUESTS) => None,
-            // May come from a proxy that limits bytes, so the context window is not learnt from it.
+            // May come from a proxy that limits bytes, so the context window is not learned from it.
             Some(StatusCode::PAYLOAD_TOO_LARGE) if vendor.overflow().is_none() => {
                 let message = "the prompt does not fit the model";
                 Some(AgentError::new(AgentErrorKind::InvalidRequest, message))

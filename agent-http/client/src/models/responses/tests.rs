@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 use crate::models::ModelLimits;
-use crate::models::harness::{answer_of, answer_to, check_conformance, request, tool};
+use crate::models::harness::{answer_of, answer_to, check_conformance, check_sent_request, request, tool};
 use crate::models::spec::ModelSpec;
 
 mod answers;
@@ -118,20 +118,13 @@ async fn the_request_goes_to_the_endpoint_with_the_key_and_the_very_bytes() {
     let answer = chunked_response("200 OK", SSE, sse(&[completed()]).as_bytes(), 64, true);
     let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
     let model = model(&server);
-    let payload = model.prepare(&request()).expect("prepared");
-    let bytes = payload.bytes().clone();
-    drop(model.start(payload).await.expect("started"));
-    let requests = server.requests();
-    let (head, body) = requests[0].split_once("\r\n\r\n").expect("a request");
-    assert_eq!(body.as_bytes(), bytes);
-    for line in [
+    let lines = [
         "POST /v1/responses HTTP/1.1",
         "authorization: Bearer sk-1",
         "content-type: application/json",
         "accept: text/event-stream",
-    ] {
-        assert!(head.lines().any(|found| found == line), "{line}: {head}");
-    }
+    ];
+    check_sent_request(&model, &server, &lines).await;
 }
 
 #[tokio::test]

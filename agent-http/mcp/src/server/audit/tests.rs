@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use agent_core::tool::ExecutionContext;
 use agent_platform::memory::MemoryRecords;
-use agent_platform::records::{Collection, Key, ListQuery, Page, Record, Write};
+use agent_platform::records::{Collection, ListQuery, Page, RecordsWrapper, Write};
 use async_trait::async_trait;
 
 use super::*;
@@ -160,9 +160,9 @@ impl UnavailableRecords {
 }
 
 #[async_trait]
-impl Records for UnavailableRecords {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.inner.get_many(keys).await
+impl RecordsWrapper for UnavailableRecords {
+    fn inner(&self) -> &dyn Records {
+        &self.inner
     }
 
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {

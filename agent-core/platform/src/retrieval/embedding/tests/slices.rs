@@ -66,25 +66,17 @@ impl CountedRecords {
 }
 
 #[async_trait]
-impl Records for CountedRecords {
+impl RecordsWrapper for CountedRecords {
+    fn inner(&self) -> &dyn Records {
+        &*self.records
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
         for key in keys {
             let name = key.collection().path().to_owned();
             *self.reads.lock().expect("no panic").entry(name).or_default() += 1;
         }
         self.records.get_many(keys).await
-    }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.records.list(collection, list).await
-    }
-
-    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
-        self.records.commit(writes).await
-    }
-
-    async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
-        self.records.versions(keys).await
     }
 }
 

@@ -6,7 +6,7 @@ use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 
 use super::*;
-use crate::records::{Key, Page, Record, Records, Write};
+use crate::records::{Records, RecordsWrapper, Write};
 
 /// Records of which the company's cannot be written for some time.
 #[derive(Default)]
@@ -34,13 +34,9 @@ impl LockedRecords {
 }
 
 #[async_trait]
-impl Records for LockedRecords {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.records.get_many(keys).await
-    }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.records.list(collection, list).await
+impl RecordsWrapper for LockedRecords {
+    fn inner(&self) -> &dyn Records {
+        &self.records
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {

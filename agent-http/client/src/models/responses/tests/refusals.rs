@@ -66,7 +66,7 @@ async fn a_status_that_is_no_success_refuses() {
 }
 
 #[tokio::test]
-async fn the_window_is_learnt_from_a_refusal_and_from_an_answer() {
+async fn the_window_is_learned_from_a_refusal_and_from_an_answer() {
     let error = json!({"code": "context_length_exceeded", "message": "sk-1"});
     let failed = json!({"type": "response.failed", "response": {"error": error}});
     let refusal = json!({ "error": error }).to_string();

@@ -8,7 +8,7 @@ use agent_core::event::{Event, EventStream, RunEnd, RunIds, RunOutcome, SourceEv
 use agent_core::ids::RunId;
 use agent_core::request::Principal;
 use agent_platform::conversation::{
-    AskAgain, ChangeRun, ChangedRun, ChunkWriter, ConversationError, Decision, LogEnd, NewNode, Run,
+    ChangeRun, ChangedRun, ChunkWriter, ConversationError, Decision, LogEnd, NewNode, ReissueInterrupts, Run,
     RunChange, RunKey, RunTriggerKind, ThreadOwner,
 };
 use agent_platform::spawner::Spawner;
@@ -18,7 +18,7 @@ use futures_util::{FutureExt, stream};
 use super::super::App;
 use super::stored_turn::StoredTurn;
 use crate::error::HttpError;
-use crate::stream::{Departure, RunRecorder, RunSource};
+use crate::stream::{DisconnectOutcome, RunRecorder, RunSource};
 
 impl StoredTurn {
     /// Stores results of the client's calls in a run that waits for decisions. Returns the run as it is then.
@@ -71,7 +71,7 @@ impl StoredTurn {
     ///
     /// # Errors
     /// 409 for an id that another run has; errors of the store.
-    pub(super) async fn ask_again(
+    pub(super) async fn reissue_interrupts(
         &self,
         app: &App,
         principal: &Principal,
@@ -82,7 +82,7 @@ impl StoredTurn {
         let pending_tool_call_ids = waiting.pending_calls().to_vec();
         let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids };
         let clock = app.conversations.clock();
-        let ask = AskAgain {
+        let ask = ReissueInterrupts {
             run_id: ids.run_id.clone(),
             trigger: self.trigger.clone().unwrap_or_else(|| RunTriggerKind::Resume.into()),
             process: app.conversations.process.clone(),
@@ -91,7 +91,7 @@ impl StoredTurn {
         };
         let owner = ThreadOwner::new(principal.company_id.clone(), principal.user_id.clone());
         let run = RunKey { owner, id: waiting.id.clone() };
-        let change = RunChange::AskAgain(Box::new(ask));
+        let change = RunChange::ReissueInterrupts(Box::new(ask));
         self.store.change_run(ChangeRun { run, change, now: clock.now }).await?;
         let end = RunEnd::Finished { result: None, outcome: Some(outcome), usage: Vec::new() };
         let events = EventStream::new(ids, stream::iter([Ok(SourceEvent::End(end))]));
@@ -134,8 +134,8 @@ impl RunRecorder for ReplayRecorder {
         Poll::Pending
     }
 
-    fn leave(&mut self) -> Departure {
-        Departure::GoOn
+    fn client_disconnected(&mut self) -> DisconnectOutcome {
+        DisconnectOutcome::Continue
     }
 
     fn spawner(&self) -> Option<Arc<dyn Spawner>> {
