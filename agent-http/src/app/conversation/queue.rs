@@ -14,6 +14,7 @@ use agent_platform::conversation::{
     BeginOrder, CancelReason, ConversationError, LoadedThread, MAX_QUEUED_RUNS, Merged, NodeLink,
     ParentChoice, QueueRun, RunKey, RunTriggerKind, ThreadKey,
 };
+use agent_platform::usage::AdmittedRun;
 use futures_util::FutureExt;
 use jiff::Timestamp;
 
@@ -184,11 +185,12 @@ impl WaitingTurn {
     async fn begin_when_free(&self) -> Result<EventStream, HttpError> {
         let key = thread_key(&self.principal, &self.turn);
         let (mut conflicts, mut refusals) = (0, 0);
+        let mut admitted = None;
         loop {
             let mut wake = pin!(self.queued.run.wait_for_wake());
             wake.as_mut().enable();
             match self.queued.position(&key).await {
-                Ok(QueuePosition::Next) => match self.try_begin().await {
+                Ok(QueuePosition::Next) => match self.try_begin(&mut admitted).await {
                     Err(BeginError::Store(ConversationError::ThreadBusy { .. })) => {}
                     Err(BeginError::Store(ConversationError::VersionConflict { .. }))
                         if conflicts < MAX_CONFLICTS =>
@@ -216,15 +218,17 @@ impl WaitingTurn {
                     tracing::warn!(run_id = %self.turn.run_id, %error, "the queue of a thread could not be read; its run keeps waiting")
                 }
             }
+            // A run that waits does not count.
+            admitted = None;
             let _ = tokio::time::timeout(POLL_INTERVAL, wake).await;
         }
     }
 
-    async fn try_begin(&self) -> Result<EventStream, BeginError> {
+    async fn try_begin(&self, admitted: &mut Option<AdmittedRun>) -> Result<EventStream, BeginError> {
         let Self { stored_turn, app, principal, turn, queued, next, since } = self;
         let mut plan = stored_turn.plan(app, principal, turn, BeginOrder::FromQueue, next.as_ref()).await?;
         let waited = app.conversations.now().duration_since(*since).as_millis();
         plan.queued_ms = Some(u64::try_from(waited).unwrap_or_default());
-        plan.begin_queued(app, principal, turn, queued).await
+        plan.begin_queued(app, principal, turn, queued, admitted).await
     }
 }
