@@ -271,13 +271,19 @@ impl StoredTurn {
             },
             Err(error) => error,
         };
-        match self.or_repeated(app, principal, turn, error).await {
-            BeginError::Unanswered { below } => {
-                let (anew, turn) = self.for_answer_below(below, turn);
-                let plan = anew.plan(app, principal, &turn, BeginOrder::AfterQueue, None).await?;
-                plan.begin(app, principal, &turn, &anew, accepted, admitted).await
-            }
-            error => Err(error),
+        let below = match self.or_repeated(app, principal, turn, error).await {
+            BeginError::Unanswered { below } => below,
+            error => return Err(error),
+        };
+        let (anew, answer_turn) = self.for_answer_below(below, turn);
+        let begun = match anew.plan(app, principal, &answer_turn, BeginOrder::AfterQueue, None).await {
+            Ok(plan) => plan.begin(app, principal, &answer_turn, &anew, accepted, admitted).await,
+            Err(error) => Err(error),
+        };
+        match begun {
+            // A concurrent request may have begun the answer.
+            Err(error @ BeginError::Store(_)) => Err(self.or_repeated(app, principal, turn, error).await),
+            begun => begun,
         }
     }
 
