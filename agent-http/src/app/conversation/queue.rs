@@ -33,8 +33,8 @@ use crate::stream::RunSource;
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum number of attempts to begin a queued run in a thread that is changed meanwhile.
 const MAX_CONFLICTS: usize = 100;
-/// Maximum number of times that a limit on runs may refuse a queued run which then waits again: the run before counts for a
-/// moment after its end, which has woken this one.
+/// Maximum number of times that a limit on runs may refuse a queued run which then waits again: the run before, in another
+/// process, may count for a moment after its end, which has woken this one.
 const MAX_REFUSALS: usize = 1;
 
 /// Position of a run in the queue of its thread.

@@ -2,7 +2,7 @@
 
 use agent_core::backend::{BackendCapabilities, PreparedRequest, Turn};
 use agent_core::budget::TokenBudget;
-use agent_core::event::{AssistantRole, Event, EventStream, RunIds, SourceEvent};
+use agent_core::event::{AssistantRole, Event, EventStream, RunEnd, RunIds, RunOutcome, SourceEvent};
 use agent_core::payload::Payload;
 use agent_core::role::WorkflowConnector;
 use agent_core::select::{BackendChoice, BackendKind};
@@ -12,6 +12,7 @@ use futures_util::stream;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::usage::backend::RunMeter;
 
 #[tokio::test]
 async fn runs_and_tool_calls_are_counted() {
@@ -247,4 +248,22 @@ async fn a_run_that_is_admitted_before_its_backend_starts_counts_once() {
     drop(again);
     budgets(&process).flush().await;
     assert_eq!(amounts(&process).await, (0, 0));
+}
+
+#[tokio::test]
+async fn a_run_that_has_ended_does_not_count_while_its_end_is_not_read() {
+    let installation = Installation::new();
+    let process = installation.process();
+    put_company(&process, json!({"unit": "concurrentRuns", "amount": 1})).await;
+    let hold = budgets(&process).admit_run(&scope("a")).await.expect("admitted").hold;
+    let meter = RunMeter::new(process.clone(), (scope("a"), None), BackendKind::Workflow, (None, hold));
+    let ids = RunIds { thread_id: "t".into(), run_id: "a".into() };
+    let mut events = EventStream::new(ids, stream::pending()).with_observer(Box::new(meter));
+    assert_eq!(amounts(&process).await, (0, 1));
+    let outcome = Some(RunOutcome::Cancelled);
+    events.finish(RunEnd::Finished { result: None, outcome, usage: Vec::new() });
+    budgets(&process).admit_run(&scope("b")).await.expect("the place is free");
+    drop(events);
+    budgets(&process).flush().await;
+    assert_eq!(amounts(&process).await, (0, 0), "it was given back once");
 }
