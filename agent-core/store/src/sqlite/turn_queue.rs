@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn threads_that_wait_receive_what_is_sent_or_freed() {
-        let queue = TurnQueue::new(1);
+        let queue = TurnQueue::<Operation>::new(1);
         let (received, operations) = mpsc::channel();
         thread::scope(|scope| {
             let (go_on, gates): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel::<()>()).unzip();
