@@ -12,8 +12,7 @@ use super::*;
 use crate::ingestion::{Ingestion, IngestionLimits, IngestionServices};
 use crate::memory::MemoryRecords;
 use crate::records::{
-    Inventory as _, Key, MAX_WRITES, Precondition, Record, Records, RecordsExt, RecordsWrapper, StoreError,
-    Write,
+    Inventory as _, Key, MAX_WRITES, Precondition, Records, RecordsExt, RecordsWrapper, StoreError, Write,
 };
 use crate::roles::{RecordRoleStore, RoleStore};
 use crate::seal::Sealer;
