@@ -16,14 +16,15 @@ use crate::schema_steps::local_pointer;
 /// Maximum size of a compiled pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 256 << 10;
 /// Maximum number of bytes of all guards of a schema. Alternatives beyond it have none.
-const MAX_GUARD_BYTES: usize = 1 << 20;
+const MAX_GUARD_BYTES: usize = 256 << 10;
 /// Number of bytes for which each schema counts that is read for a guard.
 const READ_SCHEMA_BYTES: usize = 64;
 /// Maximum number of references from an alternative to the keywords of its guard.
 const MAX_REFERENCES: usize = 8;
-/// Revisions of JSON Schema without `if`, and the beginning of the keywords that ask which other keywords have accepted a part of
-/// a value.
-const UNGUARDED: [&str; 4] = ["draft-03", "draft-04", "draft-06", "unevaluated"];
+/// Revisions of JSON Schema without `if`.
+const REVISIONS_WITHOUT_IF: [&str; 3] = ["draft-03", "draft-04", "draft-06"];
+/// Beginning of the keywords that ask which other keywords have accepted a part of a value.
+const UNEVALUATED: &str = "unevaluated";
 
 /// Compiles a schema. Patterns take linear time, and nothing is read from elsewhere. Returns the schema with its guards, by which
 /// steps are counted, and its validator.
@@ -51,12 +52,25 @@ fn with_guards(schema: &Value) -> Value {
     let mut guarded = schema.clone();
     let mut references = Vec::new();
     collect_references(schema, &mut references);
-    let text = schema.to_string();
-    if !references.is_empty() && !UNGUARDED.iter().any(|name| text.contains(name)) {
+    if !references.is_empty() && may_have_guards(schema) {
         let mut writer = GuardWriter { root: schema, references, remaining_bytes: MAX_GUARD_BYTES };
         writer.add_within(&mut guarded, "");
     }
     guarded
+}
+
+/// Returns false for a schema that would accept other values with guards.
+fn may_have_guards(schema: &Value) -> bool {
+    match schema {
+        Value::Object(fields) => fields.iter().all(|(name, value)| match value {
+            Value::String(revision) if name == "$schema" => {
+                !REVISIONS_WITHOUT_IF.iter().any(|older| revision.contains(older))
+            }
+            _ => !name.starts_with(UNEVALUATED) && may_have_guards(value),
+        }),
+        Value::Array(items) => items.iter().all(may_have_guards),
+        _ => true,
+    }
 }
 
 /// Writer of the guards of one schema.
@@ -248,8 +262,12 @@ mod tests {
         let guards = |schema: &Value| with_guards(schema).to_string().matches(r#""if""#).count();
         let counts: Vec<_> = schemas().iter().map(guards).collect();
         assert_eq!(counts, [2, 2, 0, 1]);
-        let older = json!({"$schema": "http://json-schema.org/draft-06/schema#", "anyOf": schemas()[0]["$defs"]["expression"]["oneOf"]});
-        assert_eq!(guards(&older), 0, "the revision has no guards");
+        let alternatives = schemas()[0]["$defs"]["expression"]["oneOf"].clone();
+        let with =
+            |keyword: &str, value: Value| json!({"anyOf": alternatives, "$defs": {"part": {keyword: value}}});
+        assert_eq!(guards(&with("$schema", json!("http://json-schema.org/draft-06/schema#"))), 0, "no `if`");
+        assert_eq!(guards(&with("unevaluatedProperties", json!(false))), 0);
+        assert_eq!(guards(&with("description", json!("An unevaluated expression of draft-06"))), 2);
         let guarded = with_guards(&schemas()[1]);
         let guard = &guarded["$defs"]["expression"]["anyOf"][1]["if"];
         let expected = json!({"type": "object", "required": ["op", "left", "right"], "properties": {"op": {"const": "multiply"}}});
