@@ -101,8 +101,7 @@ impl GuardWriter<'_> {
                 }
                 Value::Object(schemas) if SCHEMA_MAPS.contains(&keyword) => {
                     for (name, schema) in schemas.iter_mut() {
-                        let name = name.replace('~', "~0").replace('/', "~1");
-                        self.add_within(schema, &format!("{pointer}/{name}"));
+                        self.add_within(schema, &format!("{pointer}/{}", escape_segment(name)));
                     }
                 }
                 Value::Object(_) if ONE_SCHEMA.contains(&keyword) => self.add_within(operand, &pointer),
@@ -186,12 +185,23 @@ fn collect_references(schema: &Value, references: &mut Vec<String>) {
     match schema {
         Value::Object(fields) => {
             let reference = fields.get("$ref").and_then(Value::as_str);
-            references.extend(reference.and_then(local_pointer));
+            references.extend(reference.and_then(local_pointer).map(|pointer| escape_anew(&pointer)));
             fields.values().for_each(|value| collect_references(value, references));
         }
         Value::Array(items) => items.iter().for_each(|item| collect_references(item, references)),
         _ => {}
     }
+}
+
+/// Returns a name as a segment of a JSON Pointer (RFC 6901, section 3).
+fn escape_segment(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+/// Returns a pointer whose segments are escaped as [`escape_segment`] does. A `~` alone is understood as `~0`, too.
+fn escape_anew(pointer: &str) -> String {
+    let names = pointer.split('/').map(|segment| segment.replace("~1", "/").replace("~0", "~"));
+    names.map(|name| escape_segment(&name)).collect::<Vec<_>>().join("/")
 }
 
 fn has_reference(schema: &Value) -> bool {
@@ -224,7 +234,10 @@ mod tests {
         // Names of keywords as names of properties, and data that look like schemas.
         let names = json!({"properties": {"anyOf": {"const": {"anyOf": [{"$ref": "#", "type": "string"}, {"type": "number"}]}},
             "left": {"oneOf": [{"$ref": "#", "type": "object"}, {"type": "number"}]}}});
-        vec![inline, referenced, within, names]
+        // A place within an alternative, named without the escape of its property, whose name a guard has, too.
+        let unescaped = json!({"properties": {"c": {"$ref": "#/properties/a~b/anyOf/0/then"},
+            "a~b": {"anyOf": [{"type": "object", "properties": {"left": {"$ref": "#"}}, "then": {"type": "string"}}, {"type": "number"}]}}});
+        vec![inline, referenced, within, names, unescaped]
     }
 
     fn values() -> Vec<Value> {
@@ -241,6 +254,8 @@ mod tests {
             json!({"anyOf": 1}),
             json!({"left": {"left": {"left": 1}}}),
             json!({"left": {"left": {"left": "text"}}}),
+            json!({"c": "text"}),
+            json!({"c": {}}),
         ];
         values.extend([json!({"op": "multiply", "left": leaf, "right": leaf}), leaf]);
         values
@@ -261,7 +276,7 @@ mod tests {
     fn alternatives_with_references_get_guards_where_no_place_moves() {
         let guards = |schema: &Value| with_guards(schema).to_string().matches(r#""if""#).count();
         let counts: Vec<_> = schemas().iter().map(guards).collect();
-        assert_eq!(counts, [2, 2, 0, 1]);
+        assert_eq!(counts, [2, 2, 0, 1, 0]);
         let alternatives = schemas()[0]["$defs"]["expression"]["oneOf"].clone();
         let with =
             |keyword: &str, value: Value| json!({"anyOf": alternatives, "$defs": {"part": {keyword: value}}});
