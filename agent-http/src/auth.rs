@@ -159,11 +159,11 @@ impl Authenticator {
     /// [`AuthError::Unauthenticated`], [`AuthError::Ambiguous`] and [`AuthError::Store`].
     pub(crate) async fn authenticate_api(&self, head: &request::Parts) -> Result<ApiClient, AuthError> {
         let bearer = single_header(&head.headers, &AUTHORIZATION)?;
+        let text = bearer.and_then(bearer_token).ok_or(AuthError::Unauthenticated)?;
         let other_credentials = [&PROACTIVE_TRIGGER_HEADER, &WIDGET_TOKEN_HEADER];
         if other_credentials.into_iter().any(|name| head.headers.contains_key(name)) {
             return Err(AuthError::Ambiguous);
         }
-        let text = bearer.and_then(bearer_token).ok_or(AuthError::Unauthenticated)?;
         self.api.as_ref().ok_or(AuthError::Unauthenticated)?.verify(text).await
     }
 
