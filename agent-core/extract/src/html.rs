@@ -1,13 +1,16 @@
 //! HTML documents as Markdown.
 
 mod css;
+mod formulas;
 mod movement;
 mod sheets;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod visibility;
 
 use std::rc::Rc;
+use std::sync::atomic::AtomicUsize;
 
 use agent_retrieval::document::TextFormat;
 use agent_retrieval::extract::{ExtractError, Extraction};
@@ -22,10 +25,34 @@ use crate::encoding::decode_html;
 use crate::limits::ExtractionLimits;
 use crate::text_builder::TextBuilder;
 
-/// Elements without text for readers, and the navigation between pages.
-const SKIPPED_ELEMENTS: [&str; 22] = [
-    "audio", "button", "canvas", "datalist", "dialog", "embed", "head", "iframe", "input", "link", "meta",
-    "nav", "noscript", "object", "script", "select", "style", "svg", "template", "textarea", "title",
+/// Elements without text for readers, readings beside a text, other forms of a formula, and the navigation between pages.
+const SKIPPED_ELEMENTS: [&str; 27] = [
+    "annotation",
+    "annotation-xml",
+    "audio",
+    "button",
+    "canvas",
+    "datalist",
+    "dialog",
+    "embed",
+    "head",
+    "iframe",
+    "input",
+    "link",
+    "meta",
+    "nav",
+    "noscript",
+    "object",
+    "rp",
+    "rt",
+    "rtc",
+    "script",
+    "select",
+    "style",
+    "svg",
+    "template",
+    "textarea",
+    "title",
     "video",
 ];
 /// Roles of elements that correspond to skipped elements.
@@ -74,10 +101,16 @@ fn converter() -> HtmlToMarkdown {
         ol_number_spacing: 1,
         ..Options::default()
     };
+    let depth = AtomicUsize::new(0);
     HtmlToMarkdown::builder()
         .options(options)
         .add_handler(vec!["a"], convert_link)
         .add_handler(vec!["img"], convert_image)
+        .add_handler(vec!["sup"], convert_superscript)
+        .add_handler(formulas::ELEMENTS.to_vec(), formulas::convert)
+        .add_handler(vec!["table"], move |handlers: &dyn Handlers, element: Element| {
+            tables::convert_table(&depth, handlers, element)
+        })
         .build()
 }
 
@@ -100,6 +133,14 @@ fn is_absolute(address: &str) -> bool {
 
 fn convert_image(_: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     Some(attribute(&element, "alt")?.into())
+}
+
+/// Writes digits and signs as superscripts: `10⁶` is another number than `106`.
+fn convert_superscript(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
+    let text = handlers.walk_children(element.node).content;
+    let raised: Option<String> =
+        text.trim().chars().map(|character| formulas::superscript(restore(character))).collect();
+    Some(raised.filter(|raised| !raised.is_empty()).unwrap_or(text).into())
 }
 
 fn attribute(element: &Element, name: &str) -> Option<String> {
