@@ -9,11 +9,14 @@ mod presentation;
 mod relations;
 mod slide_layout;
 mod slide_text;
+mod symbol;
 #[cfg(test)]
 mod tests;
 mod theme;
 mod word;
+mod word_properties;
 mod workbook;
+mod workbook_xml;
 mod xml;
 
 use std::borrow::Cow;
