@@ -2,6 +2,7 @@
 
 mod chart;
 mod color;
+mod diagram;
 mod formula;
 mod number_format;
 mod parts;

@@ -1,5 +1,5 @@
-//! Presentations without hidden slides, shapes and text, with formulas as text and charts as tables, and with the notes of
-//! each slide at the name where they are looked for.
+//! Presentations without hidden slides, shapes and text, with formulas as text, charts and diagrams as tables, and with the
+//! notes of each slide at the name where they are looked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -8,6 +8,7 @@ use quick_xml::events::{BytesStart, Event};
 
 use super::chart::chart_table;
 use super::color::{Color, look_alike};
+use super::diagram::{DIAGRAM, DIAGRAM_DATA, DIAGRAM_RELATION, diagram_table};
 use super::formula::read_formula;
 use super::parts::OfficeParts;
 use super::relations::{part_name, related_part, relations_of};
@@ -95,8 +96,9 @@ fn place_notes(parts: &mut OfficeParts<'_>, names: &[String], hidden_slides: &BT
     }
 }
 
-/// Returns the tables of a slide's charts by the identifiers of their relations. Removes the relations, by which the reader
-/// would find the charts in any order, also those of hidden shapes. A chart is placed on one slide only, like notes.
+/// Returns the tables of a slide's charts and diagrams by the identifiers of their relations. Removes the relations of charts, by
+/// which the reader would find them in any order, also those of hidden shapes. A chart or diagram is placed on one slide only,
+/// like notes.
 fn take_charts(
     parts: &mut OfficeParts<'_>,
     slide: &str,
@@ -116,15 +118,18 @@ fn take_charts(
             }
             _ => continue,
         };
-        let is_chart = attribute(&element, "Type").is_some_and(|kind| kind.ends_with(CHART_RELATION));
-        if !is_chart {
+        let kind = attribute(&element, "Type").unwrap_or_default();
+        let is_chart = kind.ends_with(CHART_RELATION);
+        if is_chart {
+            changes.remove(range.start..end);
+        } else if !kind.ends_with(DIAGRAM_RELATION) {
             continue;
         }
-        changes.remove(range.start..end);
         let part = attribute(&element, "Target").map(|target| part_name(&target));
         let chart = part.filter(|part| placed.insert(part.clone())).and_then(|part| parts.xml(&part));
         if let (Some(id), Some(chart)) = (attribute(&element, "Id"), chart) {
-            tables.extend(chart_table(&chart).map(|table| (id, table)));
+            let table = if is_chart { chart_table(&chart) } else { diagram_table(&chart) };
+            tables.extend(table.map(|table| (id, table)));
         }
     }
     if let Some(changed) = changes.finish() {
@@ -168,7 +173,7 @@ struct ShapeEditor<'x> {
     background: Option<Color>,
     /// The areas of shapes that paint; `None` for one that may be anywhere. They are kept only where the background is certain.
     painted: Vec<Option<Area>>,
-    /// Tables of charts that were not placed yet, by the identifiers of their relations.
+    /// Tables of charts and diagrams that were not placed yet, by the identifiers of their relations.
     charts: BTreeMap<String, String>,
     /// The shapes that are open.
     shapes: Vec<Shape>,
@@ -194,7 +199,7 @@ impl<'x> ShapeEditor<'x> {
         while let Some((event, range)) = events.next() {
             match event {
                 Event::Start(element) => self.open(&element, range.start, &mut events),
-                Event::Empty(element) if element.local_name().into_inner() == "chart" => {
+                Event::Empty(element) if matches!(element.local_name().into_inner(), "chart" | DIAGRAM) => {
                     self.place_chart(&element, range);
                 }
                 Event::Empty(element) => self.apply(&element),
@@ -220,7 +225,7 @@ impl<'x> ShapeEditor<'x> {
                 let range = start..events.skip(element);
                 self.check_text(range);
             }
-            "chart" => {
+            "chart" | DIAGRAM => {
                 let range = start..events.skip(element);
                 self.place_chart(element, range);
             }
@@ -238,9 +243,10 @@ impl<'x> ShapeEditor<'x> {
         }
     }
 
-    /// Replaces a chart by its table.
+    /// Replaces a chart or diagram by its table.
     fn place_chart(&mut self, element: &BytesStart<'_>, range: Range<usize>) {
-        if let Some(table) = attribute(element, "r:id").and_then(|id| self.charts.remove(&id)) {
+        let id = attribute(element, "r:id").or_else(|| attribute(element, DIAGRAM_DATA));
+        if let Some(table) = id.and_then(|id| self.charts.remove(&id)) {
             self.changes.replace(range, table);
         }
     }

@@ -1,14 +1,16 @@
 //! Word documents without text that is not shown and without what tracked changes have replaced, and with formulas as text.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use quick_xml::escape::escape;
 use quick_xml::events::{BytesStart, Event};
 
 use super::color::look_alike;
+use super::diagram::{DIAGRAM, DIAGRAM_DATA, DIAGRAM_RELATION, diagram_texts};
 use super::formula::read_formula;
 use super::parts::OfficeParts;
+use super::relations::relations_of;
 use super::symbol::symbol_text;
 use super::theme::ThemeColors;
 use super::word_properties::{Shading, TextProperties};
@@ -32,6 +34,9 @@ const LEFT_OUT: [&str; 10] = [
 const BACKGROUND_SIGNS: [&str; 4] = ["<w:background", "behindDoc=\"1\"", "behindDoc=\"true\"", "z-index:-"];
 /// A space in the text of a note, whose lines and paragraphs would be joined.
 const SPACE_IN_NOTE: &str = "<w:t> </w:t>";
+/// Part with the text of the document, which alone has diagrams. Copies of them for each part would exceed the limits of what the
+/// archive expands to.
+const DOCUMENT: &str = "word/document.xml";
 /// Styles that a style is based on one after the other.
 const MAX_BASES: usize = 16;
 /// Size of text in half points up to which it is not read.
@@ -55,10 +60,36 @@ pub(super) fn change(parts: &mut OfficeParts<'_>) {
     }
     let has_background = texts.iter().any(|(_, xml)| BACKGROUND_SIGNS.iter().any(|sign| xml.contains(sign)));
     for (name, xml) in texts {
-        if let Some(changed) = PartEditor::new(&xml, &styles, has_background).edit() {
+        let mut editor = PartEditor::new(&xml, &styles, has_background);
+        if name == DOCUMENT {
+            editor.diagrams = read_diagrams(parts);
+        }
+        if let Some(changed) = editor.edit() {
             parts.put(&name, changed);
         }
     }
+}
+
+/// Reads the texts of the document's diagrams by the identifiers of their relations, each part once.
+fn read_diagrams(parts: &mut OfficeParts<'_>) -> BTreeMap<String, String> {
+    let (mut diagrams, mut read) = (BTreeMap::new(), BTreeSet::new());
+    let relations = parts.xml(&relations_of(DOCUMENT)).unwrap_or_default();
+    let mut events = XmlEvents::new(&relations);
+    while let Some((event, _)) = events.next() {
+        let (Event::Start(element) | Event::Empty(element)) = event else { continue };
+        let is_diagram = attribute(&element, "Type").is_some_and(|kind| kind.ends_with(DIAGRAM_RELATION));
+        let (Some(id), Some(target)) = (attribute(&element, "Id"), attribute(&element, "Target")) else {
+            continue;
+        };
+        let part = target.strip_prefix('/').map_or_else(|| format!("word/{target}"), str::to_owned);
+        if is_diagram
+            && read.insert(part.clone())
+            && let Some(xml) = parts.xml(&part)
+        {
+            diagrams.insert(id, diagram_texts(&xml).join("; "));
+        }
+    }
+    diagrams
 }
 
 /// Reads the colors of the theme; none if the document has other names for them.
@@ -218,6 +249,10 @@ struct PartEditor<'x> {
     properties: Vec<String>,
     /// The end of the formula that was read last.
     formula_end: Option<usize>,
+    /// Texts of diagrams that were not placed yet, by the identifiers of their relations.
+    diagrams: BTreeMap<String, String>,
+    /// The text of the diagram in the open drawing.
+    diagram: Option<String>,
     changes: XmlChanges<'x>,
 }
 
@@ -231,6 +266,8 @@ impl<'x> PartEditor<'x> {
             scopes: Vec::new(),
             properties: Vec::new(),
             formula_end: None,
+            diagrams: BTreeMap::new(),
+            diagram: None,
             changes: XmlChanges::new(xml),
         }
     }
@@ -340,6 +377,10 @@ impl<'x> PartEditor<'x> {
         let name = element.name().into_inner();
         scope.has_field |= matches!(name, "w:fldChar" | "w:instrText");
         scope.has_object |= matches!(name, "w:drawing" | "w:pict" | "w:object");
+        if element.local_name().into_inner() == DIAGRAM {
+            self.diagram = attribute(element, DIAGRAM_DATA).and_then(|id| self.diagrams.remove(&id));
+            return;
+        }
         // The properties of a paragraph contain those of its mark.
         if self.properties.len() != 1 || self.properties[0] != scope.kind.properties() {
             return;
@@ -357,6 +398,11 @@ impl<'x> PartEditor<'x> {
     }
 
     fn close(&mut self, name: &str, Range { start, end }: Range<usize>) {
+        if name == "w:drawing"
+            && let Some(text) = self.diagram.take()
+        {
+            self.changes.replace(end..end, format!("<w:t xml:space=\"preserve\">{}</w:t>", escape(text)));
+        }
         if self.properties.last().is_some_and(|open| open == name) {
             self.properties.pop();
             return;

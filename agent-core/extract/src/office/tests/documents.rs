@@ -42,6 +42,27 @@ fn hidden_runs_are_dropped() {
 }
 
 #[test]
+fn diagrams_are_their_texts() {
+    let point = |text: &str| {
+        format!("<dgm:pt modelId=\"{text}\"><dgm:t><a:p><a:r><a:t>{text}</a:t></a:r></a:p></dgm:t></dgm:pt>")
+    };
+    let data = format!(
+        "<dgm:dataModel><dgm:ptLst>{}{}</dgm:ptLst></dgm:dataModel>",
+        point("Plan"),
+        point("Do &amp; check")
+    );
+    let relations = "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\"><Relationship Id=\"rId1\" \
+        Target=\"styles.xml\" Type=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships/styles\"/><Relationship Id=\"rId7\" \
+        Target=\"diagrams/data1.xml\" \
+        Type=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships/diagramData\"/></Relationships>";
+    let drawing = "<w:drawing><wp:inline><a:graphic><a:graphicData><dgm:relIds r:dm=\"rId7\"/></a:graphicData></a:graphic></wp:inline></w:drawing>";
+    let body = format!("<w:p>{}<w:r>{drawing}</w:r></w:p>", run("", "before"));
+    let parts = [("word/diagrams/data1.xml", data.as_str()), ("word/_rels/document.xml.rels", relations)];
+    let text = word_text_beside(&parts, &body);
+    assert!(text.starts_with("before") && text.contains("Plan; Do & check"), "{text}");
+}
+
+#[test]
 fn symbols_readings_and_deleted_rows() {
     let symbol = |font: &str, code: &str| format!("<w:sym w:font=\"{font}\" w:char=\"{code}\"/>");
     let dose = format!(
