@@ -23,6 +23,7 @@ use self::sheets::StyleSheets;
 use self::visibility::{TextVisibility, VisualElement};
 use crate::encoding::decode_html;
 use crate::limits::ExtractionLimits;
+use crate::superscript::raised;
 use crate::text_builder::TextBuilder;
 
 /// Elements without text for readers, readings beside a text, other forms of a formula, and the navigation between pages.
@@ -135,12 +136,10 @@ fn convert_image(_: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     Some(attribute(&element, "alt")?.into())
 }
 
-/// Writes digits and signs as superscripts: `10⁶` is another number than `106`.
 fn convert_superscript(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     let text = handlers.walk_children(element.node).content;
-    let raised: Option<String> =
-        text.trim().chars().map(|character| formulas::superscript(restore(character))).collect();
-    Some(raised.filter(|raised| !raised.is_empty()).unwrap_or(text).into())
+    let characters: String = text.chars().map(restore).collect();
+    Some(raised(&characters).unwrap_or(text).into())
 }
 
 fn attribute(element: &Element, name: &str) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Formulas of HTML documents (MathML) as text on one line, and superscripts.
+//! Formulas of HTML documents (MathML) as text on one line.
 
 use std::rc::Rc;
 
@@ -36,21 +36,4 @@ pub(super) fn convert(handlers: &dyn Handlers, element: Element) -> Option<Handl
 /// Returns a part of a formula in brackets if it has several characters that are not one word or number.
 fn grouped(part: String) -> String {
     if part.chars().all(char::is_alphanumeric) { part } else { format!("({part})") }
-}
-
-/// Returns the superscript of a digit or sign; `None` for another character.
-pub(super) fn superscript(character: char) -> Option<char> {
-    Some(match character {
-        '0' => '⁰',
-        '1' => '¹',
-        '2' => '²',
-        '3' => '³',
-        '4'..='9' => char::from_u32(u32::from('⁴') + u32::from(character) - u32::from('4'))?,
-        '+' => '⁺',
-        '-' | '\u{2212}' => '⁻',
-        '(' => '⁽',
-        ')' => '⁾',
-        'n' => 'ⁿ',
-        _ => return None,
-    })
 }

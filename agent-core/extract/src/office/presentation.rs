@@ -17,6 +17,7 @@ use super::slide_text::{
     Area, TextVisibility, area_of, color_behind, may_be_filled, may_overlap, text_visibility,
 };
 use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
+use crate::superscript::raised;
 
 /// Types of placeholders on pages of notes whose text is not the author's, such as page numbers.
 const NOTES_PLACEHOLDERS: [&str; 5] = ["dt", "ftr", "hdr", "sldImg", "sldNum"];
@@ -253,6 +254,7 @@ impl<'x> ShapeEditor<'x> {
 
     /// Removes the text of a run that is not seen. Text in a color is checked at the end of its shape.
     fn check_text(&mut self, run: Range<usize>) {
+        self.raise_text(&run);
         match text_visibility(&self.xml[run.clone()], &self.layout.colors) {
             TextVisibility::Shown => {}
             TextVisibility::Hidden => self.changes.remove(run),
@@ -260,6 +262,35 @@ impl<'x> ShapeEditor<'x> {
                 if let Some(shape) = self.shapes.last_mut() {
                     shape.texts.push((color, run));
                 }
+            }
+        }
+    }
+
+    /// Writes a superscript as such, whose digits would be read as those of the number before it.
+    fn raise_text(&mut self, run: &Range<usize>) {
+        let xml = self.xml;
+        let xml = &xml[run.clone()];
+        if !xml.contains(" baseline=") {
+            return;
+        }
+        let mut is_raised = false;
+        let mut events = XmlEvents::new(xml);
+        while let Some((event, range)) = events.next() {
+            match event {
+                Event::Start(element) | Event::Empty(element)
+                    if element.local_name().into_inner() == "rPr" =>
+                {
+                    let baseline = attribute(&element, "baseline").unwrap_or_default();
+                    let height = baseline.trim_end_matches('%').parse::<f64>();
+                    is_raised = height.is_ok_and(|height| height > 0.0);
+                }
+                Event::Text(_) if is_raised => {
+                    let place = run.start + range.start..run.start + range.end;
+                    if let Some(text) = raised(&xml[range]) {
+                        self.changes.replace(place, text);
+                    }
+                }
+                _ => {}
             }
         }
     }

@@ -205,6 +205,27 @@ fn charts_are_tables_in_the_order_of_their_shapes() {
 }
 
 #[test]
+fn superscripts_are_no_digits_of_numbers() {
+    let mut parts = pptx_parts();
+    let run = |properties: &str, text: &str| format!("<a:r><a:rPr{properties}/><a:t>{text}</a:t></a:r>");
+    let runs = [
+        run("", "10"),
+        run(" baseline=\"30000\"", "6"),
+        run("", " and 1"),
+        run(" baseline=\"30%\"", "st"),
+        run("", " H"),
+        run(" baseline=\"-25000\"", "2"),
+    ];
+    let shape = format!(
+        "<p:sp><p:spPr/><p:txBody><a:bodyPr/><a:p>{}</a:p></p:txBody></p:sp></p:spTree>",
+        runs.concat()
+    );
+    edit(&mut parts, "ppt/slides/slide1.xml", "</p:spTree>", &shape);
+    let text = extracted(MediaType::Pptx, &parts).document.text;
+    assert!(text.contains("10⁶ and 1st H2"), "{text}");
+}
+
+#[test]
 fn diagrams_are_tables_of_their_texts() {
     let mut parts = pptx_parts();
     let frame = "<p:graphicFrame><p:nvGraphicFramePr><p:cNvPr id=\"9\" name=\"d\"/></p:nvGraphicFramePr><a:graphic><a:graphicData \
