@@ -42,7 +42,7 @@ const DEMO: &str = r#"{
   "later": true
 }"#;
 
-fn ready<T>(future: impl Future<Output = Result<T, StoreError>>) -> T {
+fn ready<T, E: std::fmt::Debug>(future: impl Future<Output = Result<T, E>>) -> T {
     future.now_or_never().expect("no wait").expect("the store in memory answers")
 }
 
