@@ -6,7 +6,7 @@ use std::fmt::Write;
 use agent_retrieval::analysis::is_hidden;
 use agent_retrieval::document::TextFormat;
 use agent_retrieval::extract::{ExtractError, Extraction};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::encoding::decode;
 use crate::limits::ExtractionLimits;
@@ -44,9 +44,8 @@ fn with_exact_numbers(json: &str) -> Cow<'_, str> {
                 let end = offset + bytes[offset..].iter().take_while(is_part).count();
                 let number = &json[offset..end];
                 let is_kept = number.len() <= MAX_INTEGER_DIGITS && !number.contains(['.', 'e', 'E']);
-                if !is_kept
-                    && serde_json::from_str(number).is_ok_and(|read: Value| read.to_string() != number)
-                {
+                let read = serde_json::from_str::<Number>(number);
+                if !is_kept && read.is_ok_and(|read| read.to_string() != number) {
                     exact.push_str(&json[copied..offset]);
                     exact.push('"');
                     exact.push_str(number);
