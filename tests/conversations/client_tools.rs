@@ -1,5 +1,8 @@
 //! Tools that the client of a run executes: the run ends with calls without results, which the next one brings.
 
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::{ConversationApp, Turn, call_as, gated};
@@ -298,6 +301,30 @@ async fn results_whose_answer_was_not_completed_are_answered_anew() {
         expect_problem(send("r5", "painted blue").await, 409, "CONFLICT").await;
         assert_eq!(test.vendor.received_bodies("m").len(), 3, "{reason}");
     }
+}
+
+#[tokio::test]
+async fn results_that_are_sent_again_many_times_at_once_are_answered_anew_once() {
+    let test = ConversationApp::start().await;
+    let partly = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
+    let (steps, gate) = gated();
+    test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), partly, steps]);
+    let first = test.chat(input("r1", json!([user("m1", "Paint")]))).await;
+    let mut running = test.app.chat(&input_with_result(&first, "r2", "painted")).await;
+    read_until(&mut running, "Partly").await;
+    drop(running);
+    assert_eq!(test.ended_run("r2").await["state"], "cancelled");
+    let again = |number: u32| input_with_result(&first, &format!("r{number}"), "painted");
+    let bodies: Vec<Value> = (3..9).map(again).collect();
+    let responses = join_all(bodies.iter().map(|body| test.app.chat(body))).await;
+    gate.send_replace(true);
+    let mut answers = HashSet::new();
+    for response in responses {
+        assert_eq!(response.status(), 200);
+        answers.insert(response.text().await.expect("a whole body"));
+    }
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    assert_eq!(test.get("/api/threads/t").await["messageCount"], 5);
 }
 
 #[tokio::test]

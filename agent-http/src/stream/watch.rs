@@ -21,7 +21,8 @@ pub(super) struct TimeoutStream {
     timer: StreamTimer,
     ending: EndingObserver,
     recording: Option<Box<Recording>>,
-    /// Present while the run is queued. Then the limits have no effect, and `events` has nothing but the start.
+    /// Present while the run is queued, or starts without a client. Then the limits have no effect, and `events` has nothing but
+    /// the start.
     waiting: Option<Box<QueueWait>>,
     whole_delivery: Option<WholeDelivery>,
     /// True for the log of a run, whose silence is not limited.

@@ -129,8 +129,8 @@ pub(super) struct RunMeter {
     call: Option<Box<MeteredCall>>,
     has_content: bool,
     outcome: Option<String>,
-    /// Counts the run among the concurrent ones until it is dropped.
-    _hold: RunHold,
+    /// Counts the run among the concurrent ones until its end.
+    hold: RunHold,
 }
 
 impl RunMeter {
@@ -142,7 +142,7 @@ impl RunMeter {
     ) -> Self {
         recorder.open_run(&scope, trace);
         let call = call.map(Box::new);
-        Self { recorder, scope, backend, call, has_content: false, outcome: None, _hold: hold }
+        Self { recorder, scope, backend, call, has_content: false, outcome: None, hold }
     }
 
     fn refuse(&mut self, error: &AgentError) {
@@ -153,6 +153,8 @@ impl RunMeter {
     }
 
     fn end(&mut self, outcome: &str, usage: &[agent_core::message::Usage]) {
+        // The client may read the end late, and a run that waits for this end begins once it is stored.
+        drop(std::mem::take(&mut self.hold));
         self.outcome = Some(super::entry::clean(outcome));
         if let Some(mut call) = self.call.take() {
             call.set_outcome(outcome);

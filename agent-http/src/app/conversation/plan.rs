@@ -88,7 +88,7 @@ pub(super) struct RunPlan {
 impl RunPlan {
     /// Commits the beginning of the run while the backend starts, or before it starts if the run is in the background. A run that
     /// is stopped meanwhile has no events but its start, and its recorder has its end. A run that the limits on runs refuse
-    /// leaves nothing, so that the client can send the request again.
+    /// leaves nothing, so that the client can send the request again. `admitted` is kept between attempts to begin it.
     pub(super) async fn begin(
         self,
         app: &Arc<App>,
@@ -96,8 +96,9 @@ impl RunPlan {
         turn: &TurnRequest,
         stored_turn: &StoredTurn,
         accepted: Instant,
+        admitted: &mut Option<AdmittedRun>,
     ) -> Result<(RunSource, StoredRunRecorder), BeginError> {
-        let admitted = self.admission(app, principal, turn).await?;
+        *admitted = self.admission(app, principal, turn, admitted.take()).await?;
         let (slot, store) = (self.sent_context.clone(), stored_turn.store.clone());
         let (begin, start) = self.into_begin(app, principal, turn, store.clone());
         let mut recorder = StoredRunRecorder::begin(&app.conversations, store, begin, slot, accepted);
@@ -105,6 +106,7 @@ impl RunPlan {
         let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
         if stored_turn.is_background() {
             recorder.wait_until_stored().await?;
+            let admitted = admitted.take();
             let events = async move {
                 let _admitted = admitted;
                 start.start_stored(&observer).await
@@ -130,15 +132,16 @@ impl RunPlan {
         }
     }
 
-    /// Commits the beginning of a queued run while the backend starts.
+    /// Commits the beginning of a queued run while the backend starts. `admitted` is kept between attempts.
     pub(super) async fn begin_queued(
         self,
         app: &Arc<App>,
         principal: &Principal,
         turn: &TurnRequest,
         queued: &QueuedBegin,
+        admitted: &mut Option<AdmittedRun>,
     ) -> Result<EventStream, BeginError> {
-        let _admitted = self.admission(app, principal, turn).await?;
+        *admitted = self.admission(app, principal, turn, admitted.take()).await?;
         let slot = self.sent_context.clone();
         let (begin, start) = self.into_begin(app, principal, turn, queued.store.clone());
         match start.start(queued.begin(begin, slot), &queued.observer).await {
@@ -149,14 +152,17 @@ impl RunPlan {
         }
     }
 
-    /// Admits the run by the limits on runs. A run that makes decided calls first is admitted when it asks its backend.
+    /// Admits the run by the limits on runs, unless `admitted`, by an earlier attempt to begin it, is unused. A run that makes
+    /// decided calls first is admitted when it asks its backend.
     fn admission(
         &self,
         app: &Arc<App>,
         principal: &Principal,
         turn: &TurnRequest,
+        admitted: Option<AdmittedRun>,
     ) -> impl Future<Output = Result<Option<AdmittedRun>, BeginError>> + Send + use<> {
         let makes_calls = self.continues.as_ref().is_some_and(|run| run.state == RunState::Waiting);
+        let unused = admitted.filter(|admitted| !makes_calls && admitted.is_unused());
         let (app, caller) = (app.clone(), principal.caller);
         let context = ExecutionContext {
             company_id: principal.company_id.clone(),
@@ -168,8 +174,8 @@ impl RunPlan {
             ..ExecutionContext::default()
         };
         async move {
-            if makes_calls {
-                return Ok(None);
+            if makes_calls || unused.is_some() {
+                return Ok(unused);
             }
             match app.usage.recorder.admit_run(&context).await {
                 Ok(admitted) => Ok(Some(admitted)),

@@ -14,6 +14,7 @@ use agent_platform::conversation::{
     BeginOrder, CancelReason, ConversationError, LoadedThread, MAX_QUEUED_RUNS, Merged, NodeLink,
     ParentChoice, QueueRun, RunKey, RunTriggerKind, ThreadKey,
 };
+use agent_platform::usage::AdmittedRun;
 use futures_util::FutureExt;
 use jiff::Timestamp;
 
@@ -32,8 +33,8 @@ use crate::stream::RunSource;
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum number of attempts to begin a queued run in a thread that is changed meanwhile.
 const MAX_CONFLICTS: usize = 100;
-/// Maximum number of times that a limit on runs may refuse a queued run which then waits again: the run before counts for a
-/// moment after its end, which has woken this one.
+/// Maximum number of times that a limit on runs may refuse a queued run which then waits again: the run before, in another
+/// process, may count for a moment after its end, which has woken this one.
 const MAX_REFUSALS: usize = 1;
 
 /// Position of a run in the queue of its thread.
@@ -184,11 +185,12 @@ impl WaitingTurn {
     async fn begin_when_free(&self) -> Result<EventStream, HttpError> {
         let key = thread_key(&self.principal, &self.turn);
         let (mut conflicts, mut refusals) = (0, 0);
+        let mut admitted = None;
         loop {
             let mut wake = pin!(self.queued.run.wait_for_wake());
             wake.as_mut().enable();
             match self.queued.position(&key).await {
-                Ok(QueuePosition::Next) => match self.try_begin().await {
+                Ok(QueuePosition::Next) => match self.try_begin(&mut admitted).await {
                     Err(BeginError::Store(ConversationError::ThreadBusy { .. })) => {}
                     Err(BeginError::Store(ConversationError::VersionConflict { .. }))
                         if conflicts < MAX_CONFLICTS =>
@@ -216,15 +218,17 @@ impl WaitingTurn {
                     tracing::warn!(run_id = %self.turn.run_id, %error, "the queue of a thread could not be read; its run keeps waiting")
                 }
             }
+            // A run that waits does not count.
+            admitted = None;
             let _ = tokio::time::timeout(POLL_INTERVAL, wake).await;
         }
     }
 
-    async fn try_begin(&self) -> Result<EventStream, BeginError> {
+    async fn try_begin(&self, admitted: &mut Option<AdmittedRun>) -> Result<EventStream, BeginError> {
         let Self { stored_turn, app, principal, turn, queued, next, since } = self;
         let mut plan = stored_turn.plan(app, principal, turn, BeginOrder::FromQueue, next.as_ref()).await?;
         let waited = app.conversations.now().duration_since(*since).as_millis();
         plan.queued_ms = Some(u64::try_from(waited).unwrap_or_default());
-        plan.begin_queued(app, principal, turn, queued).await
+        plan.begin_queued(app, principal, turn, queued, admitted).await
     }
 }

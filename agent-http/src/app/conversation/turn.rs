@@ -15,6 +15,7 @@ use agent_platform::conversation::{
 };
 use agent_platform::history::{ChatInput, FieldError, MAX_GRACE_MS, ThreadFields};
 use agent_platform::run_registry::RunIdClaim;
+use agent_platform::usage::AdmittedRun;
 
 use super::super::App;
 use super::begin_error::BeginError;
@@ -205,9 +206,9 @@ impl StoredTurn {
         turn: TurnRequest,
     ) -> Result<(RunSource, StoredRunRecorder), BeginError> {
         let accepted = app.conversations.observers.now();
-        let mut attempts = 1;
+        let (mut attempts, mut admitted) = (1, None);
         loop {
-            match self.try_begin(app, principal, &turn, accepted).await {
+            match self.try_begin(app, principal, &turn, accepted, &mut admitted).await {
                 Err(BeginError::Store(ConversationError::ThreadBusy { .. }))
                     if attempts < MAX_BEGIN_ATTEMPTS && self.fields.on_busy == Some(OnBusy::Queue) =>
                 {
@@ -264,21 +265,28 @@ impl StoredTurn {
         principal: &Principal,
         turn: &TurnRequest,
         accepted: Instant,
+        admitted: &mut Option<AdmittedRun>,
     ) -> Result<(RunSource, StoredRunRecorder), BeginError> {
         let error = match self.plan(app, principal, turn, BeginOrder::AfterQueue, None).await {
-            Ok(plan) => match plan.begin(app, principal, turn, self, accepted).await {
+            Ok(plan) => match plan.begin(app, principal, turn, self, accepted, admitted).await {
                 Err(error @ BeginError::Store(_)) => error,
                 begun => return begun,
             },
             Err(error) => error,
         };
-        match self.or_repeated(app, principal, turn, error).await {
-            BeginError::Unanswered { below } => {
-                let (anew, turn) = self.for_answer_below(below, turn);
-                let plan = anew.plan(app, principal, &turn, BeginOrder::AfterQueue, None).await?;
-                plan.begin(app, principal, &turn, &anew, accepted).await
-            }
-            error => Err(error),
+        let below = match self.or_repeated(app, principal, turn, error).await {
+            BeginError::Unanswered { below } => below,
+            error => return Err(error),
+        };
+        let (anew, answer_turn) = self.for_answer_below(below, turn);
+        let begun = match anew.plan(app, principal, &answer_turn, BeginOrder::AfterQueue, None).await {
+            Ok(plan) => plan.begin(app, principal, &answer_turn, &anew, accepted, admitted).await,
+            Err(error) => Err(error),
+        };
+        match begun {
+            // A concurrent request may have begun the answer.
+            Err(error @ BeginError::Store(_)) => Err(self.or_repeated(app, principal, turn, error).await),
+            begun => begun,
         }
     }
 

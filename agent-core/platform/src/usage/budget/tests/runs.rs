@@ -2,15 +2,17 @@
 
 use agent_core::backend::{BackendCapabilities, PreparedRequest, Turn};
 use agent_core::budget::TokenBudget;
-use agent_core::event::{AssistantRole, Event, EventStream, RunIds, SourceEvent};
+use agent_core::event::{AssistantRole, Event, EventStream, RunEnd, RunIds, RunOutcome, SourceEvent};
 use agent_core::payload::Payload;
 use agent_core::role::WorkflowConnector;
 use agent_core::select::{BackendChoice, BackendKind};
 use agent_core::testing::{backend_turn, prepare_turn, start_turn};
+use agent_core::tool::ExecutionContext;
 use futures_util::stream;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::usage::backend::RunMeter;
 
 #[tokio::test]
 async fn runs_and_tool_calls_are_counted() {
@@ -212,4 +214,56 @@ async fn a_run_that_does_not_begin_ends_when_its_time_is_over() {
     let booked = process.store().run_usage(&COMPANY.into(), &"run-1".into()).await.expect("entries");
     let [entry] = &booked[..] else { panic!("one entry: {booked:?}") };
     assert_eq!((entry.outcome.as_str(), entry.estimated), ("BUDGET_EXCEEDED", true), "it may have been read");
+}
+
+#[tokio::test]
+async fn a_run_that_is_admitted_before_its_backend_starts_counts_once() {
+    let installation = Installation::new();
+    let process = installation.process();
+    put_company(&process, json!({"unit": "concurrentRuns", "amount": 1})).await;
+    let backend =
+        MeteredBackend::new(SilentBackend, BackendKind::Workflow, Booking::PerCall, process.clone());
+    let mut turn = backend_turn(BackendChoice::Workflow(Box::default()));
+    turn.context.company_id = COMPANY.into();
+    let context = turn.context.clone();
+    let prepared = prepare_turn(&backend, Arc::new(turn)).expect("a request");
+    let admitted = process.admit_run(&context).await.expect("admitted");
+    assert!(admitted.is_unused());
+    let other = ExecutionContext { run_id: "run-2".into(), ..context.clone() };
+    let error = process.admit_run(&other).await.err().expect("one at once");
+    assert_eq!(error.kind(), AgentErrorKind::RateLimited);
+    {
+        let mut started = pin!(start_turn(&backend, prepared));
+        assert!(futures_util::poll!(started.as_mut()).is_pending());
+        assert!(!admitted.is_unused(), "the backend has taken it");
+        assert_eq!(amounts(&process).await, (0, 1));
+    }
+    budgets(&process).flush().await;
+    assert_eq!(amounts(&process).await, (0, 0), "it ends with the start");
+    // Another attempt needs another admission, which ends with the attempt if no backend starts.
+    let again = process.admit_run(&context).await.expect("admitted");
+    drop(admitted);
+    assert!(again.is_unused());
+    assert_eq!(amounts(&process).await, (0, 1));
+    drop(again);
+    budgets(&process).flush().await;
+    assert_eq!(amounts(&process).await, (0, 0));
+}
+
+#[tokio::test]
+async fn a_run_that_has_ended_does_not_count_while_its_end_is_not_read() {
+    let installation = Installation::new();
+    let process = installation.process();
+    put_company(&process, json!({"unit": "concurrentRuns", "amount": 1})).await;
+    let hold = budgets(&process).admit_run(&scope("a")).await.expect("admitted").hold;
+    let meter = RunMeter::new(process.clone(), (scope("a"), None), BackendKind::Workflow, (None, hold));
+    let ids = RunIds { thread_id: "t".into(), run_id: "a".into() };
+    let mut events = EventStream::new(ids, stream::pending()).with_observer(Box::new(meter));
+    assert_eq!(amounts(&process).await, (0, 1));
+    let outcome = Some(RunOutcome::Cancelled);
+    events.finish(RunEnd::Finished { result: None, outcome, usage: Vec::new() });
+    budgets(&process).admit_run(&scope("b")).await.expect("the place is free");
+    drop(events);
+    budgets(&process).flush().await;
+    assert_eq!(amounts(&process).await, (0, 0), "it was given back once");
 }
