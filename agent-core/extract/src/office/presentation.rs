@@ -158,8 +158,8 @@ struct Shape {
     texts: Vec<(Color, Range<usize>)>,
 }
 
-/// Removes shapes that are hidden, placeholders of some kinds, the older forms of content that exists in two forms, and text that is
-/// not seen; puts text in the place of formulas, and tables in that of charts.
+/// Removes shapes that are hidden, placeholders of some kinds, the older of two forms of the same content, and text
+/// that is not seen. Replaces formulas by text, and charts by tables.
 struct ShapeEditor<'x> {
     xml: &'x str,
     placeholders: &'x [&'x str],
