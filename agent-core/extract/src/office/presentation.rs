@@ -7,10 +7,10 @@ use std::ops::Range;
 use quick_xml::events::{BytesStart, Event};
 
 use super::chart::chart_table;
-use super::color::{Color, look_alike};
+use super::color::{Color, are_indistinguishable};
 use super::formula::read_formula;
 use super::parts::OfficeParts;
-use super::relations::{part_name, related_part, relations_of};
+use super::relations::{part_name, related_part, relations_part};
 use super::slide_layout::{SlideLayout, SlideLayouts};
 use super::slide_text::{
     Area, TextVisibility, area_of, color_behind, may_be_filled, may_overlap, text_visibility,
@@ -42,7 +42,7 @@ pub(super) fn change(parts: &mut OfficeParts<'_>) {
         if is_hidden_slide(&xml) {
             parts.put(name, EMPTY_SLIDE);
             // The reader finds the slide's charts by its relations.
-            parts.remove(&relations_of(name));
+            parts.remove(&relations_part(name));
             hidden_slides.insert(name.as_str());
             continue;
         }
@@ -72,7 +72,7 @@ fn place_notes(parts: &mut OfficeParts<'_>, names: &[String], hidden_slides: &BT
     // Notes belong to one slide. Copies for each would exceed the limits of what the archive expands to.
     let mut placed = BTreeSet::new();
     for slide in names.iter().filter(|name| is_slide(name) && !hidden_slides.contains(name.as_str())) {
-        let relations = parts.xml(&relations_of(slide)).unwrap_or_default();
+        let relations = parts.xml(&relations_part(slide)).unwrap_or_default();
         if let Some(notes) = related_part(&relations, NOTES_RELATION).filter(|notes| names.contains(notes))
             && placed.insert(notes.clone())
         {
@@ -85,8 +85,8 @@ fn place_notes(parts: &mut OfficeParts<'_>, names: &[String], hidden_slides: &BT
         let Some(xml) = parts.xml(&notes) else { continue };
         let changed = ShapeEditor::new(&xml, &NOTES_PLACEHOLDERS, &no_layout).edit();
         parts.put(&expected, changed.unwrap_or(xml));
-        if let Some(relations) = parts.bytes(&relations_of(&notes)) {
-            parts.put(&relations_of(&expected), relations);
+        if let Some(relations) = parts.bytes(&relations_part(&notes)) {
+            parts.put(&relations_part(&expected), relations);
         }
     }
     // Notes of other slides would be taken for those of the slide with their number.
@@ -103,7 +103,7 @@ fn take_charts(
     placed: &mut BTreeSet<String>,
 ) -> BTreeMap<String, String> {
     let mut tables = BTreeMap::new();
-    let name = relations_of(slide);
+    let name = relations_part(slide);
     let Some(relations) = parts.xml(&name) else { return tables };
     let mut changes = XmlChanges::new(&relations);
     let mut events = XmlEvents::new(&relations);
@@ -282,7 +282,7 @@ impl<'x> ShapeEditor<'x> {
         }
         let behind = shape.color.or_else(|| self.background_of(&shape, end));
         for (color, text) in &shape.texts {
-            if behind.is_some_and(|behind| look_alike(*color, behind)) {
+            if behind.is_some_and(|behind| are_indistinguishable(*color, behind)) {
                 self.changes.remove(text.clone());
             }
         }

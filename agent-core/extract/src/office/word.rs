@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use quick_xml::events::{BytesStart, Event};
 
-use super::color::{Color, look_alike, parse_color};
+use super::color::{Color, are_indistinguishable, parse_color};
 use super::formula::read_formula;
 use super::parts::OfficeParts;
 use super::theme::ThemeColors;
@@ -473,7 +473,7 @@ impl<'x> PartEditor<'x> {
         }
         let Some(Some(color)) = properties.color else { return false };
         match properties.shading.unwrap_or_else(|| self.background()) {
-            Shading::Color(behind) => look_alike(color, behind),
+            Shading::Color(behind) => are_indistinguishable(color, behind),
             Shading::Unknown => false,
         }
     }

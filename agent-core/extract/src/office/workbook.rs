@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use quick_xml::escape::escape;
 use quick_xml::events::{BytesStart, Event};
 
-use super::color::{Color, look_alike, parse_color};
+use super::color::{Color, are_indistinguishable, parse_color};
 use super::number_format::NumberFormat;
 use super::parts::OfficeParts;
 use super::theme::ThemeColors;
@@ -82,7 +82,7 @@ fn without_hidden_sheets(xml: &str, has_epoch_1904: &mut bool) -> Option<String>
 /// palette of its own.
 fn has_usual_white(parts: &mut OfficeParts<'_>, styles: &str) -> bool {
     let theme = parts.xml("xl/theme/theme1.xml").map(|xml| ThemeColors::read(&xml)).unwrap_or_default();
-    let is_white = theme.background().is_none_or(|background| look_alike(background, [255; 3]));
+    let is_white = theme.background().is_none_or(|background| are_indistinguishable(background, [255; 3]));
     is_white && !styles.contains("<indexedColors")
 }
 
@@ -172,7 +172,7 @@ impl CellColor {
     /// Returns true for colors of which it is certain that a reader cannot tell them apart.
     fn looks_like(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Known(color), Self::Known(other)) => look_alike(*color, *other),
+            (Self::Known(color), Self::Known(other)) => are_indistinguishable(*color, *other),
             (Self::Unknown, _) => false,
             _ => self == other,
         }
