@@ -6,7 +6,7 @@ use std::borrow::Cow;
 pub(super) const MEDIUM_FONT_PIXELS: f32 = 16.0;
 /// Width and height in pixels that a page is taken to have.
 pub(super) const PAGE_PIXELS: f32 = 1000.0;
-/// Opacity up to which nothing is seen.
+/// Maximum opacity at which nothing is seen.
 const MAX_HIDDEN_OPACITY: f32 = 0.05;
 
 /// Colors by name: the basic ones, and those that are nearly white.

@@ -32,8 +32,8 @@ const MAX_OUTER_SHAPES: usize = 16;
 const NOTES_RELATION: &str = "/notesSlide";
 const CHART_RELATION: &str = "/chart";
 
-/// Changes the parts of a presentation.
-pub(super) fn change(parts: &mut OfficeParts<'_>) {
+/// Rewrites the parts of a presentation so that they contain only what a reader sees, and its notes and charts as text.
+pub(super) fn rewrite_as_shown(parts: &mut OfficeParts<'_>) {
     let names = parts.names();
     let (mut hidden_slides, mut placed_charts) = (BTreeSet::new(), BTreeSet::new());
     let mut layouts = SlideLayouts::default();

@@ -11,7 +11,7 @@ use super::parts::OfficeParts;
 use super::theme::ThemeColors;
 use super::xml::{XmlChanges, XmlEvents, attribute};
 
-/// Elements with what was there before tracked changes: text, and properties, which would be read in place of the present
+/// Elements with the text and the properties before tracked changes. The reader would take the properties for the present
 /// ones.
 const FORMER_CONTENTS: [&str; 9] = [
     "w:del",
@@ -28,9 +28,9 @@ const FORMER_CONTENTS: [&str; 9] = [
 const BACKGROUND_SIGNS: [&str; 4] = ["<w:background", "behindDoc=\"1\"", "behindDoc=\"true\"", "z-index:-"];
 /// A space in the text of a note, whose lines and paragraphs would be joined.
 const SPACE_IN_NOTE: &str = "<w:t> </w:t>";
-/// Styles that a style is based on one after the other.
+/// Maximum length of the chain of styles that a style is based on.
 const MAX_BASES: usize = 16;
-/// Size of text in half points up to which it is not read.
+/// Maximum size of text that counts as hidden, in half points.
 const MAX_HIDDEN_SIZE: u32 = 2;
 
 /// Colors of a theme that text and shadings name, with the attributes that change them.
@@ -40,8 +40,8 @@ const FILL_THEME_COLOR: [&str; 3] = ["w:themeFill", "w:themeFillTint", "w:themeF
 const COLOR_MAPPING: [(&str, &str); 4] =
     [("w:bg1", "light1"), ("w:t1", "dark1"), ("w:bg2", "light2"), ("w:t2", "dark2")];
 
-/// Changes the parts of a Word document.
-pub(super) fn change(parts: &mut OfficeParts<'_>) {
+/// Rewrites the parts of a Word document so that they contain only what a reader sees.
+pub(super) fn rewrite_as_shown(parts: &mut OfficeParts<'_>) {
     let theme = read_theme(parts);
     let styles = parts.xml("word/styles.xml").unwrap_or_default();
     let styles = WordStyles::read(&styles, theme);
@@ -91,7 +91,7 @@ struct TextProperties {
     color: Option<Option<Color>>,
     size: Option<u32>,
     shading: Option<Shading>,
-    /// True for text that a shadow, a glow, a relief or a gradient shows, whatever its color.
+    /// True for text that a shadow, a glow, a relief or a gradient shows, regardless of its color.
     has_effects: Option<bool>,
     has_outline: Option<bool>,
     /// True behind the element of the fill, whose content is not that of the outline.
