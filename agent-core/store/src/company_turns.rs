@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::iter;
 use std::sync::Arc;
 
-/// Number of waiting operations of a company from which those of cancelled callers are removed before their turn.
+/// Minimum number of waiting operations of a company at which those of cancelled callers are removed before their turn.
 const MIN_SWEPT: usize = 1024;
 
 /// An operation whose caller can be cancelled while it waits.
