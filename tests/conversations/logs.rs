@@ -1,4 +1,4 @@
-//! Logs of runs: re-attaching at any event, in any format and in any process, and runs that go on without a client.
+//! Logs of runs: re-attaching at any event, in any format and in any process, and runs that continue without a client.
 
 mod clients;
 mod positions;

@@ -108,7 +108,7 @@ impl StoredTurn {
     ) -> Result<Option<Self>, HttpError> {
         let ThreadRequest { mut fields, missing_message } = request;
         if fields.is_background && app.conversations.runs.acquire_detached(&principal.company_id).is_none() {
-            let detail = "too many runs of the company go on without a client";
+            let detail = "too many runs of the company continue without a client";
             return Err(HttpError::new(Code::RateLimited, detail).with_retry_after(BACKGROUND_RETRY_AFTER));
         }
         let role = app.roles.role(&principal.company_id, &turn.agent_id).await?;
