@@ -27,7 +27,6 @@ mod widget;
 
 use std::sync::Arc;
 
-use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use agent_core::secret::Secret;
 use agent_platform::token::Tokens;
@@ -37,6 +36,7 @@ use subtle::ConstantTimeEq;
 use url::{Origin, Url};
 
 use crate::request::Query;
+use crate::state::BodySender;
 
 pub use api::ApiClient;
 pub use console::ConsoleAuth;
@@ -78,13 +78,13 @@ pub(crate) enum HeadCredential {
 }
 
 impl HeadCredential {
-    /// Returns the company of a verified credential; `None` if it has none, as that of a proactive call.
-    pub(crate) fn company_id(&self) -> Option<&CompanyId> {
+    /// Returns the sender with a verified credential; `None` if it has no company, as that of a proactive call.
+    pub(crate) fn body_sender(&self) -> Option<BodySender<'_>> {
         match self {
             Self::Explicit(Credential::Session(principal))
-            | Self::Cookie(Ok(Credential::Session(principal))) => Some(&principal.company_id),
+            | Self::Cookie(Ok(Credential::Session(principal))) => Some(BodySender::of(principal)),
             Self::Explicit(Credential::Widget(visitor)) | Self::Cookie(Ok(Credential::Widget(visitor))) => {
-                Some(&visitor.company_id)
+                Some(BodySender { company_id: &visitor.company_id, is_visitor: true })
             }
             Self::Explicit(Credential::Proactive { .. })
             | Self::Cookie(Ok(Credential::Proactive { .. }) | Err(_)) => None,
@@ -159,11 +159,11 @@ impl Authenticator {
     /// [`AuthError::Unauthenticated`], [`AuthError::Ambiguous`] and [`AuthError::Store`].
     pub(crate) async fn authenticate_api(&self, head: &request::Parts) -> Result<ApiClient, AuthError> {
         let bearer = single_header(&head.headers, &AUTHORIZATION)?;
+        let text = bearer.and_then(bearer_token).ok_or(AuthError::Unauthenticated)?;
         let other_credentials = [&PROACTIVE_TRIGGER_HEADER, &WIDGET_TOKEN_HEADER];
         if other_credentials.into_iter().any(|name| head.headers.contains_key(name)) {
             return Err(AuthError::Ambiguous);
         }
-        let text = bearer.and_then(bearer_token).ok_or(AuthError::Unauthenticated)?;
         self.api.as_ref().ok_or(AuthError::Unauthenticated)?.verify(text).await
     }
 

@@ -148,10 +148,10 @@ impl<S: ServiceState> Endpoint<S> {
         let handler: Handler<S> = Box::new(move |mut context| {
             Box::pin(async move {
                 let verified = credential.authenticate(&context.state, &context.head).await?;
-                if let Some(company_id) = C::company(&verified)
+                if let Some(sender) = C::body_sender(&verified)
                     && !context.body.is_empty()
                 {
-                    context.body.hold(context.state.admit_body(company_id)?);
+                    context.body.hold(context.state.admit_body(sender)?);
                 }
                 if C::CLASS.may_continue_trace() {
                     RequestTrace::of(&context.head).continue_headers(&context.head.headers);

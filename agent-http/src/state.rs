@@ -1,6 +1,8 @@
 //! State that every service has.
 
 use agent_core::ids::CompanyId;
+use agent_core::request::Principal;
+use agent_core::tool::Caller;
 use agent_platform::company_permits::CompanyPermit;
 
 use crate::cors::Origins;
@@ -25,12 +27,28 @@ pub(crate) trait ServiceState: Send + Sync + 'static {
     /// Returns the base.
     fn base(&self) -> &ServiceBase;
 
-    /// Admits the body of a company's request. Returns the permit to hold until it has been read; `None` if the service does
+    /// Admits the body of a sender's request. Returns the permit to hold until it has been read; `None` if the service does
     /// not count bodies.
     ///
     /// # Errors
-    /// 429 if too many bodies of the company are being read.
-    fn admit_body(&self, _company_id: &CompanyId) -> Result<Option<CompanyPermit>, HttpError> {
+    /// 429 if too many bodies of the company, or of its visitors, are being read.
+    fn admit_body(&self, _sender: BodySender<'_>) -> Result<Option<CompanyPermit>, HttpError> {
         Ok(None)
+    }
+}
+
+/// Authenticated sender of a body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BodySender<'s> {
+    /// Company of the sender.
+    pub(crate) company_id: &'s CompanyId,
+    /// True for a visitor of a page: each client that opens the page gets the credential.
+    pub(crate) is_visitor: bool,
+}
+
+impl<'s> BodySender<'s> {
+    /// Returns the sender with a principal.
+    pub(crate) fn of(principal: &'s Principal) -> Self {
+        Self { company_id: &principal.company_id, is_visitor: principal.caller == Caller::Widget }
     }
 }

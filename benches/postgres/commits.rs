@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent_core::clock::SystemClock;
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
-use agent_platform::records::{Key, Records, Write};
+use agent_platform::records::{Collection, Key, Records, Write};
 use agent_platform::run_registry::RunRegistry;
 use agent_store::postgres::PostgresRecords;
 use anyhow::{Result, ensure};
@@ -44,7 +44,8 @@ pub(crate) async fn measure(url: String, repeats: usize) -> Result<Vec<Compariso
     let (mut insert, mut update) = (Vec::new(), Vec::new());
     let mut claims = [const { Vec::new() }; 4];
     let mut increments = [const { Vec::new() }; 2];
-    let mut merged = Merged::default();
+    let mut counts = [const { Vec::new() }; 4];
+    let (mut merged, mut merged_counts) = (Merged::default(), Merged::default());
     for _ in 0..repeats {
         insert.push(bare.clone().inserts_per_second().await?);
         update.push(bare.clone().updates_per_second().await?);
@@ -64,11 +65,24 @@ pub(crate) async fn measure(url: String, repeats: usize) -> Result<Vec<Compariso
         for (figures, stores) in increments.iter_mut().zip([&one[..], &processes[..]]) {
             figures.push(increments_per_second(stores).await?);
         }
+        for (figures, (stores, companies)) in counts.iter_mut().zip([
+            (&one[..], 1),
+            (&one[..], COMPANIES),
+            (&processes[..], 1),
+            (&processes[..], COMPANIES),
+        ]) {
+            let before = merged_counts.begin(stores);
+            figures.push(counts_per_second(stores, companies).await?);
+            if companies == COMPANIES && stores.len() == 1 {
+                merged_counts.end(stores, before);
+            }
+        }
     }
     let row = |description: String, bound, reference: &Vec<f64>, figures: &Vec<f64>| {
         Comparison::new(description, "/s", bound, reference, figures)
     };
     let [hot, spread, hot_of_many, spread_of_many] = &claims;
+    let [counts_of_one, counts_of_all, counts_of_one_by_many, counts_of_all_by_many] = &counts;
     let by_many = format!("by {PROCESSES} stores of {PROCESS_CONNECTIONS} connections");
     Ok(vec![
         row(
@@ -98,6 +112,17 @@ pub(crate) async fn measure(url: String, repeats: usize) -> Result<Vec<Compariso
             &insert,
             spread_of_many,
         ),
+        row(
+            format!(
+                "counts of {COMPANIES} companies in their meters, {CALLERS} callers, beside as many meters of one company; \
+                 {:.0} share a transaction",
+                merged_counts.ratio()
+            ),
+            Bound::Unbounded,
+            counts_of_one,
+            counts_of_all,
+        ),
+        row(format!("the same {by_many}"), Bound::Unbounded, counts_of_one_by_many, counts_of_all_by_many),
     ])
 }
 
@@ -148,6 +173,25 @@ async fn increments_per_second(stores: &[Arc<PostgresRecords>]) -> Result<f64> {
     let stores: Arc<[_]> = stores.into();
     per_second(CALLERS, SLICE, move |caller, _| {
         let (store, key) = (stores[caller % stores.len()].clone(), key.clone());
+        async move {
+            store.commit(vec![Write::Increment { key, limit: u64::MAX }]).await?;
+            Ok(())
+        }
+    })
+    .await
+}
+
+/// Counts in [`COMPANIES`] meters, as those of rates and budgets are: one of each company, or all of one company.
+async fn counts_per_second(stores: &[Arc<PostgresRecords>], companies: usize) -> Result<f64> {
+    let meters = Collection::of_platform("meters")?;
+    let key = |number: usize| -> Result<Key> {
+        let of_company = meters.clone().within(&format!("company-{}", number % companies))?;
+        Ok(of_company.key(format!("user-{number}/runs"))?)
+    };
+    let keys: Arc<[Key]> = (0..COMPANIES).map(key).collect::<Result<_>>()?;
+    let stores: Arc<[_]> = stores.into();
+    per_second(CALLERS, SLICE, move |caller, _| {
+        let (store, key) = (stores[caller % stores.len()].clone(), keys[caller % COMPANIES].clone());
         async move {
             store.commit(vec![Write::Increment { key, limit: u64::MAX }]).await?;
             Ok(())

@@ -570,6 +570,27 @@ async fn an_approved_call_has_the_time_zone_of_its_user() {
 }
 
 #[tokio::test]
+async fn the_notification_of_an_approved_call_is_deleted_with_its_thread() {
+    let vendor = Vendor::start().await;
+    let mut all = everyone(&vendor.base_url());
+    all["agents"][0]["content"]["tools"] = json!(["sendNotification"]);
+    all["agents"][0]["content"]["approvals"] = json!([{"tools": ["sendNotification"]}]);
+    let stores = server::stores(&all).await;
+    let app = server::app_with_stores(stores.clone(), &[]).await;
+    let test = ConversationApp { vendor, app, stores };
+    let arguments = json!({"title": "Done"}).to_string();
+    test.vendor.on("m", [tool_calls(&[("c1", "sendNotification", &arguments)]), answer(&["Sent."])]);
+    let asked = test.chat(json!({"threadId": "t", "message": "Tell me"})).await;
+    let interrupt = asked.last()["outcome"]["interrupts"][0].clone();
+    test.resume("t", &interrupt, json!(true)).await;
+    let sent = crate::pulse::notifications(&test.stores).await;
+    let threads: Vec<Option<&str>> = sent.iter().map(|found| found.thread_id.as_deref()).collect();
+    assert_eq!(threads, [Some("t")]);
+    assert_eq!(test.call("DELETE", "/api/threads/t", None).await.0, 204);
+    assert!(crate::pulse::notifications(&test.stores).await.is_empty());
+}
+
+#[tokio::test]
 async fn a_waiting_run_can_be_cancelled_and_deleted() {
     let test = start(json!({})).await;
     test.vendor.on("m", [call("c1", "Milk"), call("c2", "Bread")]);

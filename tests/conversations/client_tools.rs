@@ -179,7 +179,9 @@ async fn results_are_answered_again_in_their_own_thread_alone() {
         [(&colleague, "t"), (&session_token("u1", "c1"), "other"), (&session_token("u1", "c1"), "never")]
     {
         let response = test.app.chat_as(session, "", &results(thread)).await;
-        expect_problem(response, 400, "INVALID_REQUEST").await;
+        let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
+        let expected = "messages has results of tool calls for which the thread does not wait";
+        assert_eq!(problem["detail"], expected, "{thread}");
     }
     let again = test.app.chat(&results("t")).await;
     assert_eq!(again.status(), 200);

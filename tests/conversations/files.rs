@@ -33,6 +33,14 @@ impl ConversationApp {
         assert_eq!(location, format!("/api/files/{}", file["fileId"].as_str().expect("an id")));
         file
     }
+
+    /// Returns the threads that have a file of user `u1`.
+    async fn threads_with(&self, file: &Value) -> Vec<ThreadId> {
+        let (company, user) = (CompanyId::from("c1"), UserId::from("u1"));
+        let id = file["fileId"].as_str().expect("an id");
+        let found = get_user_files(&*self.stores.records, (&company, &user), &[id]).await.expect("read");
+        found.into_iter().flatten().next().expect("a file").value.threads
+    }
 }
 
 fn with_file(id: &Value, text: &str) -> Value {
@@ -235,11 +243,22 @@ async fn a_copied_thread_has_the_files_of_its_messages() {
     let file = test.upload("/api/files", "text/plain", b"held").await;
     test.chat(json!({"threadId": "t", "messages": with_file(&file["fileId"], "Look")})).await;
     assert_eq!(test.call("POST", "/api/threads/t/fork", Some(json!({"id": "copy"}))).await.0, 201);
-    let (company, user) = (CompanyId::from("c1"), UserId::from("u1"));
-    let id = file["fileId"].as_str().expect("an id");
-    let found = get_user_files(&*test.stores.records, (&company, &user), &[id]).await.expect("read");
-    let file = found.into_iter().flatten().next().expect("a file").value;
-    assert_eq!(file.threads, ["t", "copy"].map(ThreadId::from), "it stays as long as either of them");
+    let threads = test.threads_with(&file).await;
+    assert_eq!(threads, ["t", "copy"].map(ThreadId::from), "it stays as long as either of them");
+}
+
+#[tokio::test]
+async fn a_thread_has_the_files_of_messages_without_a_run() {
+    let test = ConversationApp::start().await;
+    let file = test.upload("/api/files", "text/plain", b"held").await;
+    let messages = with_file(&file["fileId"], "Look");
+    let create = json!({"id": "imported", "agentId": "a1", "messages": messages});
+    assert_eq!(test.call("POST", "/api/threads", Some(create)).await.0, 201);
+    let create = json!({"id": "appended", "agentId": "a1"});
+    assert_eq!(test.call("POST", "/api/threads", Some(create)).await.0, 201);
+    let append = json!({"messages": messages});
+    assert_eq!(test.call("POST", "/api/threads/appended/messages", Some(append)).await.0, 201);
+    assert_eq!(test.threads_with(&file).await, ["imported", "appended"].map(ThreadId::from));
 }
 
 #[tokio::test]

@@ -286,6 +286,19 @@ async fn a_job_that_waits_for_approval_is_done_and_tells_its_user() {
 }
 
 #[tokio::test]
+async fn a_tool_job_whose_call_needs_approval_is_not_attempted_again() {
+    for unattended in ["deny", "wait"] {
+        let approvals = json!([{"tools": ["createTodo"], "unattended": unattended}]);
+        let test = start(|content| content["approvals"] = approvals).await;
+        let payload = json!({"kind": "tool", "userId": "u1", "companyId": "c1", "agentId": "a1",
+            "toolId": "createTodo", "todoListId": "l1", "arguments": {"title": "Milk"}});
+        let response = test.deliver(payload, "j1", 1).await;
+        let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
+        assert!(problem["detail"].as_str().expect("text").contains("approval"), "{problem}");
+    }
+}
+
+#[tokio::test]
 async fn runs_that_are_not_stored_have_no_thread() {
     let test = start(|content| content["conversations"] = json!({"store": false})).await;
     test.vendor.on("m", [answer(&["It rains."])]);

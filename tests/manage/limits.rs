@@ -48,6 +48,27 @@ async fn the_agents_and_documents_of_a_company_are_limited() {
 }
 
 #[tokio::test]
+async fn concurrent_documents_stay_within_the_quota() {
+    let bench = open(&[("MAX_DOCUMENTS", "3")]).await;
+    let document = json!({"title": "New", "text": "One."});
+    let create = |number: usize| {
+        let (bench, document) = (&bench, &document);
+        async move {
+            let path = format!("/api/documents/new-{number}");
+            let response = bench.send(("eve", "c3"), "PUT", &path, &[], Some(document)).await;
+            match response.status().as_u16() {
+                409 => expect_problem(response, 409, "CONFLICT").await["limit"].clone(),
+                status => json!({"status": status}),
+            }
+        }
+    };
+    let outcomes = futures_util::future::join_all((0..12).map(create)).await;
+    let created = outcomes.iter().filter(|outcome| **outcome == json!({"status": 201})).count();
+    let refused = outcomes.iter().filter(|outcome| **outcome == json!(3)).count();
+    assert_eq!((created, refused), (3, 9), "{outcomes:?}");
+}
+
+#[tokio::test]
 async fn the_changes_of_a_user_per_minute_are_limited() {
     let bench = open(&[("CHANGES_PER_MINUTE", "2")]).await;
     let (path, body) = ("/api/documents/new", json!({"title": "New", "text": "One."}));

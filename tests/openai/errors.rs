@@ -56,6 +56,9 @@ async fn only_api_tokens_are_accepted() {
     for name in ["x-widget-token", "x-proactive-trigger"] {
         let response = test.send(json!({}), &[(name, widget.expose())]).await;
         expect_error(response, 400, "ambiguous_credentials").await;
+        // Alone it is the credential of other routes.
+        let request = test.app.request("GET", "/v1/models").header(name, widget.expose());
+        expect_error(request.send().await.expect("an answer"), 401, "invalid_api_key").await;
     }
     assert!(test.vendor.received().is_empty());
 }

@@ -1,9 +1,11 @@
 //! Commits by which a run is admitted.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_core::clock::SystemClock;
-use agent_platform::records::Collection;
+use agent_platform::records::{Collection, ListQuery, Record};
 use agent_platform::token::{Grant, NewToken, Tokens, WidgetGrant};
 use futures_util::future::join_all;
 use reqwest::Response;
@@ -12,12 +14,12 @@ use tokio::sync::watch;
 
 use super::{SharedDatabase, over_both};
 use crate::support::commit_log::CommitLog;
-use crate::support::expect_problem;
-use crate::support::server::{self, Server};
+use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, delta, finish, stream_head};
+use crate::support::{expect_problem, poll_until};
 
 /// Collections of what a run takes before it begins.
-const ADMISSION: &[&str] = &["tokenDays", "runIds", "budgetMeters", "budgetReservations"];
+const ADMISSION: &[&str] = &["tokenDays", "runIds", "userRates", "budgetMeters", "budgetReservations"];
 
 /// Mints a widget token of the agent `a1`, and returns its text and id.
 async fn mint(database: &SharedDatabase) -> (String, String) {
@@ -32,28 +34,41 @@ async fn ask(process: &Server, token: &str, run_id: &str) -> Response {
     request.json(&json!({"message": "Hello", "runId": run_id})).send().await.expect("an answer")
 }
 
+/// Lets the vendor end its answers once the returned value is true.
+fn hold_answers(database: &SharedDatabase) -> watch::Sender<bool> {
+    let gate = watch::Sender::new(false);
+    let mut steps = vec![stream_head(), delta(json!({"content": "Hi."})), Step::Until(gate.subscribe())];
+    steps.extend(finish("stop"));
+    database.vendor.on_all(steps);
+    gate
+}
+
+/// Starts an application with further settings and a log of its commits that admit runs.
+async fn start_logged(database: &SharedDatabase, settings: &[(&str, &str)]) -> (Server, Arc<CommitLog>) {
+    let url = database.test_database.url();
+    let own = [("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")];
+    let mut stores = database.open().await;
+    let log = CommitLog::new(stores.records.clone(), ADMISSION);
+    stores.records = log.clone();
+    let config = server::app_config(&[&own[..], settings].concat());
+    (server::app_with_config(config, stores).await, log)
+}
+
+/// Returns the collections of each commit since the last call.
+fn commits(log: &CommitLog) -> Vec<Vec<String>> {
+    log.take().into_iter().map(|names| names.into_iter().collect()).collect()
+}
+
 #[tokio::test]
 async fn two_commits_admit_a_visitors_run_with_an_id_beyond_what_a_process_counts() {
     over_both(two_commits_admit_a_run_over).await;
 }
 
 async fn two_commits_admit_a_run_over(database: SharedDatabase) {
-    let gate = watch::Sender::new(false);
-    let mut steps = vec![stream_head(), delta(json!({"content": "Hi."})), Step::Until(gate.subscribe())];
-    steps.extend(finish("stop"));
-    database.vendor.on_all(steps);
+    let gate = hold_answers(&database);
     let (token, _) = mint(&database).await;
-    let url = database.test_database.url();
     // A process admits an eighth of the limit without a commit.
-    let settings = [
-        ("DATABASE_URL", url.as_str()),
-        ("DATA_SECRET", "data-secret-canary"),
-        ("CONCURRENT_RUNS_COMPANY", "8"),
-    ];
-    let mut stores = database.open().await;
-    let log = CommitLog::new(stores.records.clone(), ADMISSION);
-    stores.records = log.clone();
-    let app = server::app_with_config(server::app_config(&settings), stores).await;
+    let (app, log) = start_logged(&database, &[("CONCURRENT_RUNS_COMPANY", "8")]).await;
     let mut begun = Vec::new();
     let expected: [&[&[&str]]; 3] = [
         &[&["runIds", "tokenDays"]],
@@ -64,14 +79,61 @@ async fn two_commits_admit_a_run_over(database: SharedDatabase) {
         let response = ask(&app, &token, &format!("r-{number}")).await;
         assert_eq!(response.status(), 200);
         begun.push(response);
-        let commits: Vec<Vec<String>> =
-            log.take().into_iter().map(|names| names.into_iter().collect()).collect();
-        assert_eq!(commits, expected, "run {number}");
+        assert_eq!(commits(&log), expected, "run {number}");
     }
     gate.send_replace(true);
     for response in begun {
         response.text().await.expect("a whole body");
     }
+}
+
+#[tokio::test]
+async fn two_commits_admit_a_run_with_an_id_above_half_of_the_limits_per_minute() {
+    over_both(two_commits_admit_a_run_above_half_over).await;
+}
+
+async fn two_commits_admit_a_run_above_half_over(database: SharedDatabase) {
+    let gate = hold_answers(&database);
+    let (token, _) = mint(&database).await;
+    // Half of each limit is admitted without a commit: one run of the user and two of the company.
+    let settings =
+        [("CONCURRENT_RUNS_COMPANY", "8"), ("RUNS_PER_MINUTE", "2"), ("RUNS_PER_MINUTE_COMPANY", "4")];
+    let (app, log) = start_logged(&database, &settings).await;
+    let ask_as_user = async |run_id: &str| {
+        let body = json!({"agentId": "a1", "message": "Hello", "store": false, "runId": run_id});
+        app.chat_as(&session_token("u1", "c1"), "", &body).await
+    };
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    let mut begun = vec![ask_as_user("r-0").await, ask(&app, &token, "v-0").await];
+    let records = database.open().await.records;
+    let counts = Collection::of_platform("userRates").and_then(|rates| rates.within("c1")).expect("a name");
+    let counted = async || {
+        let page = records.list(&counts, &ListQuery::default()).await.expect("the store works");
+        let arrival = |record: &Record| {
+            let state: Value = serde_json::from_str(record.value.get()).expect("JSON");
+            (record.id.clone(), state["arrivalMicros"].as_u64().expect("a time"))
+        };
+        page.records.iter().map(arrival).collect::<BTreeMap<String, u64>>()
+    };
+    // Both are counted in the background: the company has used two intervals of a quarter of a minute.
+    let of_both = u64::try_from((began + Duration::from_secs(25)).as_micros()).expect("a time");
+    let is_counted = |found: &BTreeMap<String, u64>| {
+        found.contains_key("u1/runs") && found.get("runs").is_some_and(|arrival| *arrival > of_both)
+    };
+    poll_until(counted, is_counted).await;
+    commits(&log);
+
+    begun.push(ask_as_user("r-1").await);
+    let admitted = ["budgetMeters", "budgetReservations", "userRates"];
+    assert_eq!(commits(&log), [&["runIds", "userRates"][..], &admitted[..]]);
+    begun.push(ask(&app, &token, "v-1").await);
+    assert_eq!(commits(&log), [&["runIds", "tokenDays"][..], &admitted[..]]);
+    gate.send_replace(true);
+    for response in begun {
+        assert_eq!(response.status(), 200);
+        response.text().await.expect("a whole body");
+    }
+    expect_problem(ask_as_user("r-2").await, 429, "RATE_LIMITED").await;
 }
 
 #[tokio::test]

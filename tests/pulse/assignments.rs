@@ -184,7 +184,8 @@ async fn jobs_of_a_tool_end_when_the_agent_loses_it() {
     let bench = open(NOWHERE, &[]).await;
     expect_json(ask(&bench.app, OWNER, "PUT", PATH, Some(&every_day("One"))).await, 201).await;
     let turn = "/api/agents/a1/assignments/turn";
-    let morning = json!({"kind": "agent", "message": "Good morning",
+    // A turn that names a tool needs none.
+    let morning = json!({"kind": "agent", "message": "Good morning", "toolId": "createTodo",
         "schedule": {"enabled": true, "cron": "0 9 * * *"}});
     expect_json(ask(&bench.app, OWNER, "PUT", turn, Some(&morning)).await, 201).await;
     let of_colleague = json!({"payload": {"kind": "tool", "userId": "u2", "companyId": "c1", "agentId": "a1",

@@ -38,7 +38,7 @@ const fn exception(name: &'static str, text: &'static str) -> Exception {
 
 /// The statements that bind no company, each with the reason. Those that return rows of companies serve a task of the
 /// process itself, which then reads or writes each row under its company.
-const EXCEPTIONS: [Exception; 21] = [
+const EXCEPTIONS: [Exception; 22] = [
     // Each process needs the changes of all companies that it caches, and old ones are deleted by their age.
     exception(
         "change feed: reads changes since a snapshot",
@@ -65,7 +65,11 @@ const EXCEPTIONS: [Exception; 21] = [
         "leases: finds runs whose process has ended",
         "WHERE processes.id = runs.process AND lease_ms > $1",
     ),
-    exception("signals: takes those to a process", "DELETE FROM signals WHERE (process, run, kind) IN"),
+    exception(
+        "signals: reads those to a process",
+        "LEFT JOIN runs ON runs.n = signals.run WHERE signals.process = $1",
+    ),
+    exception("signals: deletes those that were taken", "DELETE FROM signals WHERE (process, run, kind) IN"),
     // A job's id is random and of one company; the scheduler claims and ends jobs of all, and counts them.
     exception(
         "jobs: claims due ones",

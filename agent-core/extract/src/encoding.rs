@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
-use encoding_rs::{Encoding, UTF_8};
+use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 
 /// Maximum number of bytes that are read to guess an encoding without a byte order mark.
 const MAX_GUESS_BYTES: usize = 1024 * 1024;
@@ -11,18 +11,40 @@ const MAX_GUESS_BYTES: usize = 1024 * 1024;
 const MAX_PRESCAN_BYTES: usize = 1024;
 /// Minimum number of valid multi-byte characters for each invalid sequence in a damaged text that still counts as UTF-8.
 const MIN_CHARACTERS_PER_ERROR: usize = 10;
+/// Number of bytes at the beginning of a text by which UTF-16 without a byte order mark is recognized.
+const UTF_16_SAMPLE_BYTES: usize = 4 * 1024;
 
-/// Decodes a text. A byte order mark decides; else the text is UTF-8 if it is valid; else its encoding is guessed, which
-/// is Windows-1252 for Western languages. Invalid sequences become U+FFFD.
+/// Decodes a text. A byte order mark decides; else the text is UTF-16 if it has the zeros of it, or UTF-8 if it is valid; else
+/// its encoding is guessed, which is Windows-1252 for Western languages. Invalid sequences become U+FFFD.
 pub(crate) fn decode(bytes: &[u8]) -> Cow<'_, str> {
     if let Some((encoding, length)) = Encoding::for_bom(bytes) {
         return encoding.decode_without_bom_handling(&bytes[length..]).0;
+    }
+    if let Some(encoding) = unmarked_utf_16(bytes) {
+        return encoding.decode_without_bom_handling(bytes).0;
     }
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);
     }
     let encoding = if is_damaged_utf8(bytes) { UTF_8 } else { guess(bytes) };
     encoding.decode_without_bom_handling(bytes).0
+}
+
+/// Returns the encoding of a text in UTF-16 without a byte order mark, as programs for Windows export it. At least a quarter of its
+/// characters at the beginning are ASCII, of which one byte is zero, and no byte in the other places is.
+pub(crate) fn unmarked_utf_16(bytes: &[u8]) -> Option<&'static Encoding> {
+    let sample = &bytes[..bytes.len().min(UTF_16_SAMPLE_BYTES) & !1];
+    let zeros = |offset: usize| sample.iter().skip(offset).step_by(2).filter(|&&byte| byte == 0).count();
+    let encoding = match [zeros(0), zeros(1)] {
+        [0, zeros] if zeros * 8 >= sample.len().max(1) => UTF_16LE,
+        [zeros, 0] if zeros * 8 >= sample.len().max(1) => UTF_16BE,
+        _ => return None,
+    };
+    let (text, _, _) = encoding.decode(sample);
+    let is_text = |character: char| character.is_whitespace() || !character.is_control();
+    // The sample may end within a surrogate pair.
+    let text = text.trim_end_matches('\u{fffd}');
+    text.chars().all(|character| is_text(character) && character != '\u{fffd}').then_some(encoding)
 }
 
 /// Decodes an HTML document, whose `meta` element may declare the encoding.
@@ -80,6 +102,11 @@ mod tests {
             ("\u{feff}Grüße".as_bytes(), "Grüße"),
             (&utf16_le, "Grüße"),
             (&utf16_be, "Grüße"),
+            (&utf16_le[2..], "Grüße"),
+            (&utf16_be[2..], "Grüße"),
+            (b"a\0", "a"),
+            (b"a\0\0b", "a\0\0b"),
+            (b"a\0\x01\0", "a\0\x01\0"),
             (&windows, german),
             (&cyrillic, russian),
             (&shift_jis, japanese),

@@ -1,13 +1,16 @@
 //! HTML documents as Markdown.
 
 mod css;
+mod formulas;
 mod movement;
 mod sheets;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod visibility;
 
 use std::rc::Rc;
+use std::sync::atomic::AtomicUsize;
 
 use agent_retrieval::document::TextFormat;
 use agent_retrieval::extract::{ExtractError, Extraction};
@@ -20,12 +23,37 @@ use self::sheets::StyleSheets;
 use self::visibility::{TextVisibility, VisualElement};
 use crate::encoding::decode_html;
 use crate::limits::ExtractionLimits;
+use crate::superscript::raised;
 use crate::text_builder::TextBuilder;
 
-/// Elements without text for readers, and the navigation between pages.
-const SKIPPED_ELEMENTS: [&str; 22] = [
-    "audio", "button", "canvas", "datalist", "dialog", "embed", "head", "iframe", "input", "link", "meta",
-    "nav", "noscript", "object", "script", "select", "style", "svg", "template", "textarea", "title",
+/// Elements without text for readers, readings beside a text, other forms of a formula, and the navigation between pages.
+const SKIPPED_ELEMENTS: [&str; 27] = [
+    "annotation",
+    "annotation-xml",
+    "audio",
+    "button",
+    "canvas",
+    "datalist",
+    "dialog",
+    "embed",
+    "head",
+    "iframe",
+    "input",
+    "link",
+    "meta",
+    "nav",
+    "noscript",
+    "object",
+    "rp",
+    "rt",
+    "rtc",
+    "script",
+    "select",
+    "style",
+    "svg",
+    "template",
+    "textarea",
+    "title",
     "video",
 ];
 /// Roles of elements that correspond to skipped elements.
@@ -74,10 +102,16 @@ fn converter() -> HtmlToMarkdown {
         ol_number_spacing: 1,
         ..Options::default()
     };
+    let depth = AtomicUsize::new(0);
     HtmlToMarkdown::builder()
         .options(options)
         .add_handler(vec!["a"], convert_link)
         .add_handler(vec!["img"], convert_image)
+        .add_handler(vec!["sup"], convert_superscript)
+        .add_handler(formulas::ELEMENTS.to_vec(), formulas::convert)
+        .add_handler(vec!["table"], move |handlers: &dyn Handlers, element: Element| {
+            tables::convert_table(&depth, handlers, element)
+        })
         .build()
 }
 
@@ -100,6 +134,12 @@ fn is_absolute(address: &str) -> bool {
 
 fn convert_image(_: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     Some(attribute(&element, "alt")?.into())
+}
+
+fn convert_superscript(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
+    let text = handlers.walk_children(element.node).content;
+    let characters: String = text.chars().map(restore).collect();
+    Some(raised(&characters).unwrap_or(text).into())
 }
 
 fn attribute(element: &Element, name: &str) -> Option<String> {

@@ -35,6 +35,8 @@ mod pdf;
 mod plain;
 mod rows;
 mod sniff;
+#[cfg(feature = "documents")]
+mod superscript;
 #[cfg(all(test, feature = "documents"))]
 mod tests;
 mod text_builder;

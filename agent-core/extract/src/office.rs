@@ -2,6 +2,7 @@
 
 mod chart;
 mod color;
+mod diagram;
 mod formula;
 mod number_format;
 mod parts;
@@ -9,11 +10,14 @@ mod presentation;
 mod relations;
 mod slide_layout;
 mod slide_text;
+mod symbol;
 #[cfg(test)]
 mod tests;
 mod theme;
 mod word;
+mod word_properties;
 mod workbook;
+mod workbook_xml;
 mod xml;
 
 use std::borrow::Cow;

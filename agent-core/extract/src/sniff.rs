@@ -5,7 +5,7 @@ mod office;
 use serde::de::IgnoredAny;
 
 use self::office::ArchiveKind;
-use crate::encoding::decode;
+use crate::encoding::{decode, unmarked_utf_16};
 use crate::media_type::MediaType;
 
 /// Maximum offset of a PDF file's signature, in bytes.
@@ -51,7 +51,7 @@ pub(crate) fn is_encrypted_office(bytes: &[u8]) -> bool {
 }
 
 fn is_text(bytes: &[u8]) -> bool {
-    if encoding_rs::Encoding::for_bom(bytes).is_some() {
+    if encoding_rs::Encoding::for_bom(bytes).is_some() || unmarked_utf_16(bytes).is_some() {
         return true;
     }
     let sample = &bytes[..bytes.len().min(SAMPLE_BYTES)];

@@ -15,6 +15,10 @@ use crate::approval_floor::load_approval_floor;
 use crate::conversation::approval_interrupt;
 use crate::records::Records;
 
+/// Text of the error result of a call that needs approval where no user can be asked.
+pub const UNATTENDED_REFUSAL: &str =
+    "the call was not made: it needs a person's approval, and no user can be asked in this run";
+
 /// Tool registry in which a call that needs approval is suspended, or refused if no user can be asked.
 pub struct ApprovalTools {
     tools: Arc<dyn ToolRegistry>,
@@ -99,10 +103,7 @@ impl ToolRegistry for ApprovalTools {
                     let interrupt = approval_interrupt(&rule, &spec, context, now);
                     return Ok(Suspension::Interrupt(interrupt.into()).into());
                 }
-                CallHandling::Refuse => {
-                    let text = "the call was not made: it needs a person's approval, and no user can be asked in this run";
-                    return Ok(ToolOutput::error(text));
-                }
+                CallHandling::Refuse => return Ok(ToolOutput::error(UNATTENDED_REFUSAL)),
             }
         }
         self.tools.call(context, name, arguments, progress).await

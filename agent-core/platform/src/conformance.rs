@@ -18,6 +18,7 @@ mod coding;
 pub(crate) mod conversations;
 mod documents;
 mod files;
+mod interleaved;
 mod providers;
 mod pulse;
 mod records;

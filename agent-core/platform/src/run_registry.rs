@@ -4,6 +4,7 @@
 //! before and after, so that an id stays used for at least [`RUN_ID_RETENTION`]. A user adds as many ids as the limits
 //! of runs per minute allow; [`delete_old_run_ids`] deletes the older weeks.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -90,14 +91,28 @@ impl NewRunId {
         RunIdClaim { records, key: self.key, version: versions.last().copied().flatten() }
     }
 
-    /// Returns true if the id is used.
+    /// Returns the key of the id's record.
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Returns the keys of those of some ids that are used.
     ///
     /// # Errors
     /// Errors of the store.
-    pub(crate) async fn is_used(&self, records: &dyn Records) -> Result<bool, StoreError> {
-        let [before, after] = self.beside.clone();
-        let versions = records.versions(&[before, self.key.clone(), after]).await?;
-        Ok(versions.iter().any(Option::is_some))
+    pub(crate) async fn find_used<'i>(
+        records: &dyn Records,
+        ids: &[&'i Self],
+    ) -> Result<HashSet<&'i Key>, StoreError> {
+        let weeks = |id: &&Self| {
+            let [before, after] = id.beside.clone();
+            [before, id.key.clone(), after]
+        };
+        let keys: Vec<[Key; 3]> = ids.iter().map(weeks).collect();
+        let versions = records.versions(keys.as_flattened()).await?;
+        let of_ids = ids.iter().zip(versions.chunks(3));
+        let used = of_ids.filter(|(_, versions)| versions.iter().any(Option::is_some));
+        Ok(used.map(|(id, _)| &id.key).collect())
     }
 }
 

@@ -16,14 +16,15 @@ use crate::schema_steps::local_pointer;
 /// Maximum size of a compiled pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 256 << 10;
 /// Maximum number of bytes of all guards of a schema. Alternatives beyond it have none.
-const MAX_GUARD_BYTES: usize = 1 << 20;
+const MAX_GUARD_BYTES: usize = 256 << 10;
 /// Number of bytes for which each schema counts that is read for a guard.
 const READ_SCHEMA_BYTES: usize = 64;
 /// Maximum number of references from an alternative to the keywords of its guard.
 const MAX_REFERENCES: usize = 8;
-/// Revisions of JSON Schema without `if`, and the beginning of the keywords that ask which other keywords have accepted a part of
-/// a value.
-const UNGUARDED: [&str; 4] = ["draft-03", "draft-04", "draft-06", "unevaluated"];
+/// Revisions of JSON Schema without `if`.
+const REVISIONS_WITHOUT_IF: [&str; 3] = ["draft-03", "draft-04", "draft-06"];
+/// Beginning of the keywords that ask which other keywords have accepted a part of a value.
+const UNEVALUATED: &str = "unevaluated";
 
 /// Compiles a schema. Patterns take linear time, and nothing is read from elsewhere. Returns the schema with its guards, by which
 /// steps are counted, and its validator.
@@ -51,12 +52,25 @@ fn with_guards(schema: &Value) -> Value {
     let mut guarded = schema.clone();
     let mut references = Vec::new();
     collect_references(schema, &mut references);
-    let text = schema.to_string();
-    if !references.is_empty() && !UNGUARDED.iter().any(|name| text.contains(name)) {
+    if !references.is_empty() && may_have_guards(schema) {
         let mut writer = GuardWriter { root: schema, references, remaining_bytes: MAX_GUARD_BYTES };
         writer.add_within(&mut guarded, "");
     }
     guarded
+}
+
+/// Returns false for a schema that would accept other values with guards.
+fn may_have_guards(schema: &Value) -> bool {
+    match schema {
+        Value::Object(fields) => fields.iter().all(|(name, value)| match value {
+            Value::String(revision) if name == "$schema" => {
+                !REVISIONS_WITHOUT_IF.iter().any(|older| revision.contains(older))
+            }
+            _ => !name.starts_with(UNEVALUATED) && may_have_guards(value),
+        }),
+        Value::Array(items) => items.iter().all(may_have_guards),
+        _ => true,
+    }
 }
 
 /// Writer of the guards of one schema.
@@ -87,8 +101,7 @@ impl GuardWriter<'_> {
                 }
                 Value::Object(schemas) if SCHEMA_MAPS.contains(&keyword) => {
                     for (name, schema) in schemas.iter_mut() {
-                        let name = name.replace('~', "~0").replace('/', "~1");
-                        self.add_within(schema, &format!("{pointer}/{name}"));
+                        self.add_within(schema, &format!("{pointer}/{}", escape_segment(name)));
                     }
                 }
                 Value::Object(_) if ONE_SCHEMA.contains(&keyword) => self.add_within(operand, &pointer),
@@ -172,12 +185,23 @@ fn collect_references(schema: &Value, references: &mut Vec<String>) {
     match schema {
         Value::Object(fields) => {
             let reference = fields.get("$ref").and_then(Value::as_str);
-            references.extend(reference.and_then(local_pointer));
+            references.extend(reference.and_then(local_pointer).map(|pointer| escape_anew(&pointer)));
             fields.values().for_each(|value| collect_references(value, references));
         }
         Value::Array(items) => items.iter().for_each(|item| collect_references(item, references)),
         _ => {}
     }
+}
+
+/// Returns a name as a segment of a JSON Pointer (RFC 6901, section 3).
+fn escape_segment(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+/// Returns a pointer whose segments are escaped as [`escape_segment`] does. A `~` alone is understood as `~0`, too.
+fn escape_anew(pointer: &str) -> String {
+    let names = pointer.split('/').map(|segment| segment.replace("~1", "/").replace("~0", "~"));
+    names.map(|name| escape_segment(&name)).collect::<Vec<_>>().join("/")
 }
 
 fn has_reference(schema: &Value) -> bool {
@@ -210,7 +234,10 @@ mod tests {
         // Names of keywords as names of properties, and data that look like schemas.
         let names = json!({"properties": {"anyOf": {"const": {"anyOf": [{"$ref": "#", "type": "string"}, {"type": "number"}]}},
             "left": {"oneOf": [{"$ref": "#", "type": "object"}, {"type": "number"}]}}});
-        vec![inline, referenced, within, names]
+        // A place within an alternative, named without the escape of its property, whose name a guard has, too.
+        let unescaped = json!({"properties": {"c": {"$ref": "#/properties/a~b/anyOf/0/then"},
+            "a~b": {"anyOf": [{"type": "object", "properties": {"left": {"$ref": "#"}}, "then": {"type": "string"}}, {"type": "number"}]}}});
+        vec![inline, referenced, within, names, unescaped]
     }
 
     fn values() -> Vec<Value> {
@@ -227,6 +254,8 @@ mod tests {
             json!({"anyOf": 1}),
             json!({"left": {"left": {"left": 1}}}),
             json!({"left": {"left": {"left": "text"}}}),
+            json!({"c": "text"}),
+            json!({"c": {}}),
         ];
         values.extend([json!({"op": "multiply", "left": leaf, "right": leaf}), leaf]);
         values
@@ -247,9 +276,13 @@ mod tests {
     fn alternatives_with_references_get_guards_where_no_place_moves() {
         let guards = |schema: &Value| with_guards(schema).to_string().matches(r#""if""#).count();
         let counts: Vec<_> = schemas().iter().map(guards).collect();
-        assert_eq!(counts, [2, 2, 0, 1]);
-        let older = json!({"$schema": "http://json-schema.org/draft-06/schema#", "anyOf": schemas()[0]["$defs"]["expression"]["oneOf"]});
-        assert_eq!(guards(&older), 0, "the revision has no guards");
+        assert_eq!(counts, [2, 2, 0, 1, 0]);
+        let alternatives = schemas()[0]["$defs"]["expression"]["oneOf"].clone();
+        let with =
+            |keyword: &str, value: Value| json!({"anyOf": alternatives, "$defs": {"part": {keyword: value}}});
+        assert_eq!(guards(&with("$schema", json!("http://json-schema.org/draft-06/schema#"))), 0, "no `if`");
+        assert_eq!(guards(&with("unevaluatedProperties", json!(false))), 0);
+        assert_eq!(guards(&with("description", json!("An unevaluated expression of draft-06"))), 2);
         let guarded = with_guards(&schemas()[1]);
         let guard = &guarded["$defs"]["expression"]["anyOf"][1]["if"];
         let expected = json!({"type": "object", "required": ["op", "left", "right"], "properties": {"op": {"const": "multiply"}}});

@@ -99,6 +99,7 @@ impl From<WorkspaceError> for ToolError {
             WorkspaceError::Changed { .. } => Self::Conflict(error.to_string()),
             WorkspaceError::NoTodoList
             | WorkspaceError::Full { .. }
+            | WorkspaceError::UploadsExceeded { .. }
             | WorkspaceError::Forbidden { .. }
             | WorkspaceError::Uploaded { .. } => Self::Unavailable(error.to_string()),
             WorkspaceError::Store(error) => error.into(),

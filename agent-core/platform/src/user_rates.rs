@@ -6,8 +6,9 @@
 //! - Below half of the limit, as far as this process knows, a request is admitted at once. A background commit adds it to the
 //!   record, together with all others of the company, at most once in each `FLUSH_INTERVAL`. The commit, and a read one
 //!   interval later, return the requests that other processes have admitted.
-//! - At half of the limit and above, a commit admits the request. All waiting requests of a company share the next commit. A
-//!   request above the limit commits nothing and is refused from memory until the minute has moved on.
+//! - At half of the limit and above, a commit admits the request. All waiting requests of a company share the next commit, which
+//!   also claims the ids that clients have chosen for their runs. A run of a company that a budget's commit admits is counted
+//!   by that commit. A request above the limit commits nothing and is refused from memory until the minute has moved on.
 //!
 //! A limit of `n` is exact above its half if the processes know of each other's requests. A process that does not know them,
 //! because its last request of the user is older, may admit `⌈n / 2⌉` requests before its next commit. `p` processes
@@ -22,6 +23,7 @@
 
 mod expired;
 mod flush;
+mod joined;
 mod limits;
 mod metering;
 mod table;
@@ -34,23 +36,24 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_core::clock::Clock;
-use agent_core::ids::CompanyId;
+use agent_core::ids::{CompanyId, RunId};
 use agent_core::request::Principal;
-use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 use jiff::Timestamp;
 
 use crate::company_table::CompanyTableLimits;
 use crate::minute_rate::{MinuteUse, end_of_wait};
 use crate::records::{Collection, Key, Records, StoreError};
+use crate::run_registry::{NewRunId, RunIdClaim};
 use crate::spawner::Spawner;
 
 use flush::FlushTask;
 use metering::Metering;
-use table::{CountedRequest, LocalDecision, Meter, MeterId, MeterTable};
+use table::{LocalDecision, Meter, MeterId, MeterTable};
 
 pub use crate::minute_rate::RateLimitError;
 pub use expired::ExpiredRates;
+pub(crate) use joined::{RunCount, UncountedRun};
 pub use limits::{SessionLimits, UserRate};
 
 /// Name of the platform's collection of counts. Nested collections: the company.
@@ -158,31 +161,94 @@ impl UserRates {
         self.count_for(company_id, &MeterId::CompanyRuns, per_minute).await
     }
 
+    /// Counts a run of a user as [`count`](Self::count) does. If a commit admits the run, it also claims the id that the client has
+    /// chosen for it, as [`RunRegistry::claim`](crate::run_registry::RunRegistry::claim) does by a commit of its own; the run is
+    /// counted if the id is used, too. The run cannot start without its id, so this process does not admit it by itself
+    /// if the store is slow.
+    ///
+    /// # Errors
+    /// The limit is reached, in which case the run is not counted, and its id not claimed; the store failed.
+    pub async fn count_run_with_id(
+        &self,
+        user: &Principal,
+        run_id: &RunId,
+    ) -> Result<CountedRun, RunCountError> {
+        let per_minute = self.metering.limits.per_minute(UserRate::Runs);
+        let id = MeterId::User(user.user_id.clone(), UserRate::Runs);
+        let new_id = NewRunId::new(user, run_id, self.metering.clock.now());
+        let ask = |meter: &mut Meter| new_id.map(|new_id| meter.wait(Some(new_id)));
+        let waiting = self.admit((&user.company_id, &id), per_minute, DecisionScope::Either, ask)?;
+        let Some(waiting) = waiting.transpose()? else { return Ok(CountedRun::Unclaimed) };
+        match waiting.await {
+            Ok(counted) => Ok(counted?.map_or(CountedRun::Used, CountedRun::Claimed)),
+            // The store has failed, which is logged.
+            Err(_) => Err(StoreError::unavailable("the run cannot be counted now").into()),
+        }
+    }
+
+    /// Admits a run of a company, if this process may do so by itself. Otherwise returns the run for the commit of another
+    /// module to count.
+    ///
+    /// # Errors
+    /// The limit is reached.
+    pub(crate) fn begin_company_run(
+        &self,
+        company_id: &CompanyId,
+        per_minute: NonZeroU32,
+    ) -> Result<Option<UncountedRun>, RateLimitError> {
+        let metering = &self.metering;
+        let ask = |meter: &mut Meter| UncountedRun::new(metering, company_id, meter);
+        let scope = DecisionScope::Either;
+        Ok(self.admit((company_id, &MeterId::CompanyRuns), per_minute, scope, ask)?.flatten())
+    }
+
+    /// Admits a run of a company by this process alone, since the commit that was to count it has failed.
+    ///
+    /// # Errors
+    /// The limit is reached.
+    pub(crate) fn count_company_run_alone(
+        &self,
+        company_id: &CompanyId,
+        per_minute: NonZeroU32,
+    ) -> Result<(), RateLimitError> {
+        self.admit_alone((company_id, &MeterId::CompanyRuns), per_minute)
+    }
+
     async fn count_for(
         &self,
         company_id: &CompanyId,
         id: &MeterId,
         per_minute: NonZeroU32,
     ) -> Result<(), RateLimitError> {
-        let admit = |scope| self.admit((company_id, id), per_minute, scope);
-        let Some(waiting) = admit(DecisionScope::Either)? else { return Ok(()) };
+        let ask = |meter: &mut Meter| meter.wait(None);
+        let admitted = self.admit((company_id, id), per_minute, DecisionScope::Either, ask)?;
+        let Some(waiting) = admitted else { return Ok(()) };
         match select(waiting, self.metering.clock.sleep(MAX_WAIT)).await {
-            Either::Left((Ok(counted), _)) => counted,
+            Either::Left((Ok(counted), _)) => counted.map(drop),
             // The store has failed, or is slow.
-            _ => admit(DecisionScope::Process).map(drop),
+            _ => self.admit_alone((company_id, id), per_minute),
         }
     }
 
-    /// Admits a request, or returns the receiver of the store's decision.
+    fn admit_alone(
+        &self,
+        meter: (&CompanyId, &MeterId),
+        per_minute: NonZeroU32,
+    ) -> Result<(), RateLimitError> {
+        self.admit(meter, per_minute, DecisionScope::Process, |_| ()).map(drop)
+    }
+
+    /// Admits a request by this process, or else returns the result of `ask`, which asks for the store's decision.
     ///
     /// # Errors
     /// The limit is reached.
-    fn admit(
+    fn admit<T>(
         &self,
         (company_id, id): (&CompanyId, &MeterId),
         per_minute: NonZeroU32,
         scope: DecisionScope,
-    ) -> Result<Option<oneshot::Receiver<CountedRequest>>, RateLimitError> {
+        ask: impl FnOnce(&mut Meter) -> T,
+    ) -> Result<Option<T>, RateLimitError> {
         let metering = &self.metering;
         let (now, instant) = (metering.now(), metering.clock.monotonic());
         let mut table = metering.lock();
@@ -196,24 +262,43 @@ impl UserRates {
                 scope == DecisionScope::Process || meter.record.is_none() || is_unavailable
             }
         };
-        let waiting = if is_local {
+        let asked = if is_local {
             meter.admit(now);
             None
         } else {
-            let (answer, waiting) = oneshot::channel();
-            meter.waiting.push(answer);
-            Some(waiting)
+            Some(ask(meter))
         };
-        let is_counted = meter.record.is_some();
-        let must_start = is_counted && table.notify(company_id, waiting.is_some(), instant);
+        let is_waiting = !meter.waiting.is_empty();
+        let must_count = meter.record.is_some() && (is_local || is_waiting);
+        let must_start = must_count && table.notify(company_id, is_waiting, instant);
         drop(table);
         if must_start {
-            // Created here, since a runtime that shuts down drops the task before its first poll.
-            let task = FlushTask::new(metering.clone(), company_id.clone());
-            metering.spawner.spawn(Box::pin(task.run()));
+            FlushTask::start(metering, company_id);
         }
-        Ok(waiting)
+        Ok(asked)
     }
+}
+
+/// A counted run whose id the client has chosen.
+pub enum CountedRun {
+    /// This process has admitted the run by itself, and its id is not claimed.
+    Unclaimed,
+    /// A commit has admitted the run and claimed its id.
+    Claimed(RunIdClaim),
+    /// A commit has admitted the run, whose id the user has used before.
+    Used,
+}
+
+/// Error of counting a run whose id the client has chosen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunCountError {
+    /// The limit per minute is reached.
+    #[error(transparent)]
+    Limit(#[from] RateLimitError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// Used part of a limit.

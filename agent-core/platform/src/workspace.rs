@@ -27,6 +27,7 @@ mod memories;
 mod metrics;
 mod notifications;
 mod plans;
+mod quota;
 mod tally;
 mod text;
 mod time;
@@ -45,8 +46,9 @@ pub(crate) use contents::{
     stored_head_write, text_release_writes, unchanged_write, write_text_pieces,
 };
 pub use contents::{
-    MAX_TEXT_BYTES, PENDING_COLLECTION, STORED_COLLECTION, TextRange, read_document_text, read_original,
-    read_original_piece, read_page_starts, sweep_pending_pieces, sweep_stored_contents,
+    MAX_TEXT_BYTES, PENDING_COLLECTION, STORED_COLLECTION, SUMMED_COLLECTIONS, TextRange,
+    USER_FILE_COLLECTION, UploadUsage, read_document_text, read_original, read_original_piece,
+    read_page_starts, sweep_pending_pieces, sweep_stored_contents,
 };
 pub use document::{ContentFormat, ContentStatus, Document, DocumentContent, MAX_DOCUMENT_BYTES};
 pub use document_archive::{DocumentVersion, MAX_DOCUMENT_VERSIONS};
@@ -58,7 +60,7 @@ pub(crate) use document_indexes::{
 };
 pub use document_versions::{
     DocumentVersionSummary, delete_document, get_document_version, list_document_versions, restore_document,
-    save_document,
+    save_document, save_new_document,
 };
 #[cfg(test)]
 pub(crate) use documents::MAX_DOCUMENTS_PER_COMPANY;
@@ -99,12 +101,11 @@ pub(crate) use todos::MAX_TODOS;
 pub use todos::{
     Todo, TodoChange, TodoList, create_todo, delete_todo, get_todo_list, get_todo_list_record, update_todo,
 };
-pub use uploads::{NewUpload, StagedUpload, UploadUsage, reindex_document, rename_upload};
+pub use uploads::{NewUpload, StagedUpload, UploadQuotas, reindex_document, rename_upload};
 pub use user_deletion::{UserDeletion, delete_user};
 pub use user_files::{
-    ExpiredFiles, MAX_FILE_NAME_BYTES, MAX_USER_FILES, NewUserFile, USER_FILE_COLLECTION, UserFile,
-    add_file_thread, delete_expired_file, delete_user_file, get_user_files, has_all_user_files,
-    list_expired_files, list_user_files,
+    ExpiredFiles, MAX_FILE_NAME_BYTES, MAX_USER_FILES, NewUserFile, UserFile, add_file_thread,
+    delete_expired_file, delete_user_file, get_user_files, list_expired_files, list_user_files,
 };
 pub use user_jobs::{DELETED_USER_COLLECTION, cancel_user_jobs};
 pub use users::{CompanyRole, User, get_company_role, get_user};
@@ -143,6 +144,8 @@ pub mod collection {
     pub(crate) const SUMMARIES: &str = "summaries";
     /// Counts of the records that agents have added to a collection.
     pub(crate) const TALLIES: &str = "tallies";
+    /// Records of a company that are written by each addition that a quota limits.
+    pub(crate) const QUOTAS: &str = "quotas";
 }
 
 /// Error of a workspace operation.
@@ -201,6 +204,14 @@ pub enum WorkspaceError {
         what: &'static str,
         /// Maximum number of entries.
         limit: usize,
+    },
+    /// The company's uploads have reached their total size.
+    #[error("the company's other uploads have {used} bytes, and at most {limit} can be stored")]
+    UploadsExceeded {
+        /// Size of the other uploads, in bytes.
+        used: u64,
+        /// Maximum total size, in bytes.
+        limit: u64,
     },
     /// The store failed.
     #[error("the workspace could not be read or written")]

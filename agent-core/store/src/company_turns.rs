@@ -4,8 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::iter;
 use std::sync::Arc;
 
-/// Minimum number of waiting operations of a company at which those of cancelled callers are removed before their turn.
-const MIN_SWEPT: usize = 1024;
+/// Minimum number of pushes of a company between two sweeps, which remove operations of cancelled callers before their turn.
+/// Among many waiting operations it is a quarter of them, so that a push checks four on average, even if it is refused.
+const MIN_SWEEP_INTERVAL: usize = 256;
 
 /// An operation whose caller can be cancelled while it waits.
 pub(crate) trait Waiting {
@@ -36,17 +37,18 @@ struct CompanyState<T> {
     name: Arc<str>,
     active: usize,
     waiting: VecDeque<T>,
-    /// Number of waiting operations at which those of cancelled callers are removed.
-    sweep_at: usize,
+    /// Number of pushes until the next sweep, which that push makes.
+    pushes_until_sweep: usize,
 }
 
 impl<T> CompanyState<T> {
     fn new(name: &Arc<str>) -> Self {
-        Self { name: name.clone(), active: 0, waiting: VecDeque::new(), sweep_at: MIN_SWEPT }
+        let (active, waiting) = (0, VecDeque::new());
+        Self { name: name.clone(), active, waiting, pushes_until_sweep: MIN_SWEEP_INTERVAL }
     }
 }
 
-impl<T: Waiting> CompanyTurns<T> {
+impl<T> CompanyTurns<T> {
     /// Creates an empty queue. Both limits are at least one.
     pub(crate) fn new(share: usize, max_waiting: usize) -> Self {
         let (share, max_waiting) = (share.max(1), max_waiting.max(1));
@@ -75,15 +77,42 @@ impl<T: Waiting> CompanyTurns<T> {
         can_start.then(|| state.name.clone())
     }
 
+    /// Counts an operation of a company as ended.
+    pub(crate) fn finish(&mut self, company: &str) {
+        let Some(state) = self.companies.get_mut(company) else { return };
+        let was_excluded = state.active >= self.share;
+        state.active -= 1;
+        if !state.waiting.is_empty() {
+            if was_excluded {
+                self.turns.push_back(state.name.clone());
+            }
+        } else if state.active == 0 {
+            self.companies.remove(company);
+        }
+    }
+
+    fn state(&mut self, company: &str) -> &mut CompanyState<T> {
+        self.companies.entry(Arc::from(company)).or_insert_with_key(CompanyState::new)
+    }
+
+    /// Returns true if nothing is known of any company.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.companies.is_empty() && self.turns.is_empty()
+    }
+}
+
+impl<T: Waiting> CompanyTurns<T> {
     /// Adds a waiting operation. Returns false, and drops it, if the company has the maximum number of them.
     #[must_use]
     pub(crate) fn push(&mut self, company: &str, operation: T) -> bool {
         let Self { share, max_waiting, .. } = *self;
         let state = self.state(company);
         let was_waiting = !state.waiting.is_empty();
-        if state.waiting.len() >= state.sweep_at.min(max_waiting) {
+        state.pushes_until_sweep -= 1;
+        if state.pushes_until_sweep == 0 {
             state.waiting.retain(T::is_caller_waiting);
-            state.sweep_at = MIN_SWEPT.max(2 * state.waiting.len());
+            state.pushes_until_sweep = MIN_SWEEP_INTERVAL.max(state.waiting.len() / 4);
         }
         if state.waiting.len() >= max_waiting {
             return false;
@@ -114,30 +143,6 @@ impl<T: Waiting> CompanyTurns<T> {
             return Some((company, operation));
         }
         None
-    }
-
-    /// Counts an operation of a company as ended.
-    pub(crate) fn finish(&mut self, company: &str) {
-        let Some(state) = self.companies.get_mut(company) else { return };
-        let was_excluded = state.active >= self.share;
-        state.active -= 1;
-        if !state.waiting.is_empty() {
-            if was_excluded {
-                self.turns.push_back(state.name.clone());
-            }
-        } else if state.active == 0 {
-            self.companies.remove(company);
-        }
-    }
-
-    fn state(&mut self, company: &str) -> &mut CompanyState<T> {
-        self.companies.entry(Arc::from(company)).or_insert_with_key(CompanyState::new)
-    }
-
-    /// Returns true if nothing is known of any company.
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.companies.is_empty() && self.turns.is_empty()
     }
 }
 
@@ -208,17 +213,26 @@ mod tests {
 
     #[test]
     fn operations_of_cancelled_callers_take_neither_turns_nor_room() {
-        let mut turns = CompanyTurns::new(1, 2 * MIN_SWEPT);
+        const MAX_WAITING: usize = 2 * MIN_SWEEP_INTERVAL;
+        let mut turns = CompanyTurns::new(1, MAX_WAITING);
         let cancelled = operation(0);
         cancelled.1.set(true);
-        for _ in 0..3 * MIN_SWEPT {
+        for _ in 0..3 * MIN_SWEEP_INTERVAL {
             assert!(turns.push("large", cancelled.clone()));
         }
-        assert!(turns.companies["large"].waiting.len() <= MIN_SWEPT);
+        assert!(turns.companies["large"].waiting.len() <= MIN_SWEEP_INTERVAL);
         push(&mut turns, "large", [1]);
         assert_eq!(take(&mut turns), Some(("large".to_owned(), 1)));
-        push(&mut turns, "large", 0..u32::try_from(2 * MIN_SWEPT).expect("small"));
-        assert!(!turns.push("large", operation(0)), "all callers wait");
+        let waiting = operation(2);
+        for _ in 0..MAX_WAITING {
+            assert!(turns.push("large", waiting.clone()));
+        }
+        assert!((0..MAX_WAITING).all(|_| !turns.push("large", operation(0))), "all callers wait");
         assert!(turns.push("small", operation(0)), "each company has room of its own");
+        waiting.1.set(true);
+        assert!(
+            (0..MIN_SWEEP_INTERVAL).any(|_| turns.push("large", operation(0))),
+            "their callers have left"
+        );
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use agent_platform::records::{Collection, Key, ListQuery, Order, Page, Record, StoreError};
 use agent_platform::run_registry::RUN_ID_COLLECTION;
+use agent_platform::workspace::SUMMED_COLLECTIONS;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -111,7 +112,7 @@ impl<F: Freshness> ReadCache<F> {
 
     /// Returns the stamp of a collection. Must be called before a page of it is read.
     fn stamp(&self, collection: &Collection) -> Option<Stamp> {
-        self.freshness.stamp(collection).filter(|_| is_cacheable(collection))
+        self.freshness.stamp(collection).filter(|_| has_cacheable_pages(collection))
     }
 
     /// Caches the records that were read under these stamps, if the stamps are still valid.
@@ -136,6 +137,12 @@ impl<F: Freshness> ReadCache<F> {
 /// to delete them, so that processes need not tell each other of them.
 pub(crate) fn is_cacheable(collection: &Collection) -> bool {
     !collection.company().is_empty() && collection.path().split('/').next() != Some(RUN_ID_COLLECTION)
+}
+
+/// Returns true if the pages of a collection may be cached. What is summed for a quota is read from the database: a sum
+/// must have the additions of other processes.
+fn has_cacheable_pages(collection: &Collection) -> bool {
+    is_cacheable(collection) && !SUMMED_COLLECTIONS.contains(&collection.path())
 }
 
 fn cache<K: Eq + Hash, V: Clone>(max_bytes: u64) -> Cache<K, V, ByteWeighter>

@@ -67,7 +67,9 @@ mod tests {
 
     /// Returns an item of each kind for a user of a company, with the same ids for all.
     fn workspace() -> serde_json::Value {
-        let mut file = json!({"users": [], "agents": [], "memories": [], "todoLists": [], "assignments": []});
+        let mut file = json!({
+            "users": [], "agents": [], "memories": [], "todoLists": [], "plans": [], "assignments": []
+        });
         let mut add = |list: &str, item| file[list].as_array_mut().expect("a list").push(item);
         for company in ["c1", "c2"] {
             add("agents", json!({"id": "a", "ownerId": "ada", "companyId": company}));
@@ -78,6 +80,7 @@ mod tests {
                     json!({"id": "m", "companyId": company, "agentId": "a", "userId": user, "text": "x"}),
                 );
                 add("todoLists", json!({"id": user, "companyId": company, "ownerId": user, "todos": []}));
+                add("plans", json!({"id": user, "companyId": company, "text": "x"}));
                 add(
                     "assignments",
                     json!({"id": user, "companyId": company, "userId": user, "agentId": "a",
@@ -142,7 +145,7 @@ mod tests {
         }
         let left = WorkspaceFile::export(&*stores.records, None).await.expect("exported");
         let mut expected = workspace();
-        for list in ["users", "memories", "todoLists", "assignments"] {
+        for list in ["users", "memories", "todoLists", "plans", "assignments"] {
             expected[list].as_array_mut().expect("a list").retain(|item| {
                 let owner = ["userId", "ownerId", "id"].iter().find_map(|name| item[*name].as_str());
                 item["companyId"] != "c1" || owner != Some("ada")
@@ -150,6 +153,7 @@ mod tests {
         }
         let expected = WorkspaceFile::parse(&expected.to_string()).expect("it is right");
         assert_eq!(left.users, expected.users);
+        assert_eq!(left.plans, expected.plans);
         assert_eq!(left.assignments, expected.assignments);
         assert_eq!((left.memories.len(), left.todo_lists.len(), left.agents.len()), (5, 3, 2));
         assert!(left.memories.iter().all(|entry| expected.memories.contains(entry)));

@@ -39,7 +39,7 @@ fn open(config: &AppConfig) -> Result<Option<Arc<agent_embedded::EmbeddedModel>>
     let model = EmbeddedModel::open(EmbeddedConfig::new(&path))
         .map_err(|error| StartError::Other(format!("the embedded model cannot be used: {error}")))?;
     let info = model.info();
-    tracing::info!(model = info.model, weights = %path.display(), "a demo model answers in this process");
+    tracing::info!(model = info.model, weights = %path.display(), "a demo model is available in this process");
     Ok(Some(Arc::new(model)))
 }
 

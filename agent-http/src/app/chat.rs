@@ -62,9 +62,9 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
     let chosen_id = match &visitor {
         Some(visitor) => app.rate_limits.count_visitor_run(visitor, &turn.run_id).await?,
         None if principal.caller == Caller::Session => {
-            app.rate_limits.count_session_run(&principal).await?;
+            let chosen_id = app.rate_limits.count_session_run(&principal, &turn.run_id).await?;
             principal.caller = session;
-            ChosenRunId::unclaimed(&turn.run_id)
+            chosen_id
         }
         // The operator's own proactive calls are not limited.
         None => ChosenRunId::unclaimed(&turn.run_id),

@@ -1,6 +1,5 @@
 //! Authentication for the application's credential classes.
 
-use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use agent_platform::pulse::PulseError;
 use http::request;
@@ -10,6 +9,7 @@ use crate::auth::{ApiClient, BearerAuth, Credential, HeadCredential};
 use crate::endpoint::{Authenticate, CredentialClass};
 use crate::error::HttpError;
 use crate::request::Query;
+use crate::state::BodySender;
 use crate::stream::{Framing, negotiate};
 
 /// Session of a signed-in user. The field makes the error for another valid credential.
@@ -28,8 +28,8 @@ impl Authenticate<App> for UserSession {
         Ok(principal)
     }
 
-    fn company(principal: &Principal) -> Option<&CompanyId> {
-        Some(&principal.company_id)
+    fn body_sender(principal: &Principal) -> Option<BodySender<'_>> {
+        Some(BodySender::of(principal))
     }
 }
 
@@ -49,8 +49,8 @@ impl Authenticate<App> for QuerySession {
         }
     }
 
-    fn company(principal: &Principal) -> Option<&CompanyId> {
-        Some(&principal.company_id)
+    fn body_sender(principal: &Principal) -> Option<BodySender<'_>> {
+        Some(BodySender::of(principal))
     }
 }
 
@@ -82,8 +82,8 @@ impl Authenticate<App> for SessionOrVisitor {
         }
     }
 
-    fn company(principal: &Principal) -> Option<&CompanyId> {
-        Some(&principal.company_id)
+    fn body_sender(principal: &Principal) -> Option<BodySender<'_>> {
+        Some(BodySender::of(principal))
     }
 }
 
@@ -106,8 +106,8 @@ impl Authenticate<App> for PreviewSession {
         }
     }
 
-    fn company(credential: &HeadCredential) -> Option<&CompanyId> {
-        credential.company_id()
+    fn body_sender(credential: &HeadCredential) -> Option<BodySender<'_>> {
+        credential.body_sender()
     }
 }
 
@@ -134,8 +134,8 @@ impl Authenticate<App> for ChatCredential {
         Ok(ChatHead { framing, credential })
     }
 
-    fn company(head: &ChatHead) -> Option<&CompanyId> {
-        head.credential.company_id()
+    fn body_sender(head: &ChatHead) -> Option<BodySender<'_>> {
+        head.credential.body_sender()
     }
 }
 
@@ -164,8 +164,8 @@ impl Authenticate<App> for ApiToken {
         Ok(app.auth.authenticate_api(head).await?)
     }
 
-    fn company(client: &ApiClient) -> Option<&CompanyId> {
-        Some(&client.company_id)
+    fn body_sender(client: &ApiClient) -> Option<BodySender<'_>> {
+        Some(BodySender { company_id: &client.company_id, is_visitor: false })
     }
 }
 

@@ -8,8 +8,8 @@ use agent_platform::company_permits::CompanyPermit;
 use agent_platform::ids::encode_segment;
 use agent_platform::records::{Record, StoreError};
 use agent_platform::workspace::{
-    ContentStatus, Document, MAX_TITLE_BYTES, NewUpload, StagedUpload, get_document, read_document_text,
-    read_original_piece, reindex_document, rename_upload,
+    ContentStatus, Document, MAX_TITLE_BYTES, NewUpload, StagedUpload, UploadQuotas, get_document,
+    read_document_text, read_original_piece, reindex_document, rename_upload,
 };
 use bytes::Bytes;
 use futures_util::stream;
@@ -29,7 +29,7 @@ use super::resource::{
     self, MAX_WRITE_ATTEMPTS, Resource as _, Versioned, check_conditions, with_entity_tag, write_contention,
 };
 use super::services::hold_while_read;
-use super::upload_checks::{check_upload_quota, line_parameter};
+use super::upload_checks::{line_parameter, upload_error};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::{Query, content_type};
@@ -124,9 +124,10 @@ async fn new_upload(
     bytes: Bytes,
 ) -> Result<NewUpload, HttpError> {
     let ingestion = app.uploads.ingestion.clone();
+    let quotas = UploadQuotas { documents: app.quotas.documents, bytes: app.quotas.uploaded_bytes };
     let work = tokio::task::spawn_blocking(move || {
         let media_type = ingestion.detect(&declared, &bytes)?;
-        Some(NewUpload::new(id, title, media_type, bytes))
+        Some(NewUpload::new(id, title, media_type, bytes).with_quotas(quotas))
     });
     work.await.map_err(HttpError::internal)?.ok_or_else(unsupported)
 }
@@ -144,10 +145,8 @@ async fn store(
     if let Some(stored) = find_stored(documents, headers, &upload).await? {
         return Ok(stored);
     }
-    let existing = documents.find(&id).await?;
-    let replaced = existing.and_then(|existing| existing.value.content).map_or(0, |content| content.bytes);
-    check_upload_quota(app, company_id, replaced, upload.bytes.len()).await?;
-    let staged = upload.stage(&*app.records, company_id, app.uploads.ingestion.now()).await?;
+    let staged = upload.stage(&*app.records, company_id, app.uploads.ingestion.now()).await;
+    let staged = staged.map_err(upload_error)?;
     let attached = attach(documents, headers, &id, &staged).await;
     match &attached {
         Ok(_) => app.uploads.ingestion.wake(),

@@ -10,7 +10,7 @@ use agent_platform::records::{
 };
 use agent_platform::workspace::{
     Document, DocumentContent, DocumentEditor, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES,
-    collection, delete_document, list_document_summaries, save_document,
+    collection, delete_document, list_document_summaries, save_document, save_new_document,
 };
 use async_trait::async_trait;
 use http::StatusCode;
@@ -130,7 +130,11 @@ impl Resource for Documents {
     }
 
     async fn store(&self, _: &str, document: &Document, condition: Precondition) -> Result<u64, StoreError> {
-        save_document(&*self.app.records, document, condition, &self.principal.user_id).await
+        let (records, user_id) = (&*self.app.records, &self.principal.user_id);
+        if condition == Precondition::Absent {
+            return save_new_document(records, document, self.app.quotas.documents, user_id).await;
+        }
+        save_document(records, document, condition, user_id).await
     }
 
     async fn stored(

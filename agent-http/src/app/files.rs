@@ -10,8 +10,8 @@ use agent_platform::ingestion::Ingestion;
 use agent_platform::media_type::essence;
 use agent_platform::records::{ListQuery, Record, StoreError};
 use agent_platform::workspace::{
-    MAX_FILE_NAME_BYTES, MAX_USER_FILES, NewUserFile, UserFile, delete_expired_file, delete_user_file,
-    get_user_files, has_all_user_files, list_expired_files, list_user_files,
+    MAX_FILE_NAME_BYTES, NewUserFile, UserFile, delete_expired_file, delete_user_file, get_user_files,
+    list_expired_files, list_user_files,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -25,7 +25,7 @@ use serde_json::json;
 use super::attachment::Attachment;
 use super::resource::Listing;
 use super::services::hold_while_read;
-use super::upload_checks::{check_upload_quota, line_parameter};
+use super::upload_checks::{line_parameter, upload_error};
 use super::{App, answer};
 use crate::body::empty;
 use crate::endpoint::{Operation, Params, RequestContext, Schemas, string_schema};
@@ -111,25 +111,20 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
         return Err(HttpError::invalid("the body", "is empty"));
     }
     // What is uploaded is read and hashed outside of the tasks that serve connections.
-    let ingestion = app.uploads.ingestion.clone();
-    let byte_count = bytes.len();
+    let (ingestion, quota) = (app.uploads.ingestion.clone(), app.quotas.uploaded_bytes);
     let reading = tokio::task::spawn_blocking(move || {
         let media_type = detect(&ingestion, &declared, &bytes)?;
-        Some(NewUserFile::new(name, media_type, bytes))
+        Some(NewUserFile::new(name, media_type, bytes).with_quota(quota))
     });
     let file = reading.await.map_err(HttpError::internal)?.ok_or_else(|| {
         let detail =
             "the content is not a supported picture (PNG, JPEG, GIF, WebP), recording (MP3, WAV) or document";
         HttpError::new(Code::UnsupportedMediaType, detail)
     })?;
-    check_upload_quota(&app, &principal.company_id, 0, byte_count).await?;
-    if has_all_user_files(&*app.records, owner).await? {
-        let detail = format!("the user has {MAX_USER_FILES} files, and no more can be stored");
-        return Err(HttpError::conflict(detail).with_member("limit", MAX_USER_FILES.into()));
-    }
     let now = app.uploads.ingestion.now();
     let expires_at = now.saturating_add(app.quotas.file_ttl).map_err(HttpError::internal)?;
-    let file = FileView::from(file.store(&*app.records, owner, now, expires_at).await?);
+    let stored = file.store(&*app.records, owner, now, expires_at).await;
+    let file = FileView::from(stored.map_err(upload_error)?);
     let mut response = answer::json(StatusCode::CREATED, &file)?;
     let location = HeaderValue::try_from(format!("/api/files/{}", file.file_id));
     response.headers_mut().insert(LOCATION, location.map_err(HttpError::internal)?);

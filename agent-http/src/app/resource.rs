@@ -25,7 +25,7 @@ use crate::service::HandlerResult;
 pub(super) const MAX_WRITE_ATTEMPTS: usize = 32;
 
 /// Checks that a company with `count` items may create another one. Concurrent requests can exceed the quota by their
-/// number.
+/// number, unless the write checks it, too.
 ///
 /// # Errors
 /// 409 with the quota in `limit`.

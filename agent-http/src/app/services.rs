@@ -23,6 +23,7 @@ mod usage;
 pub use approved_calls::ApprovedCalls;
 pub use coding::{CodingLink, CodingLinkConfig};
 pub use console::{ConsoleService, console_link};
+pub(in crate::app) use conversation::EarlySignal;
 pub use conversation::{ConversationService, RunSettings};
 pub use document_uploads::DocumentUploads;
 pub use leased_tools::LeasedTools;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use agent_core::ids::CompanyId;
 use agent_core::turn::Platform;
 use agent_platform::catalog::Catalog;
 use agent_platform::compaction::Compaction;
@@ -20,7 +19,7 @@ use super::services::{
 };
 use crate::auth::Authenticator;
 use crate::error::HttpError;
-use crate::state::{ServiceBase, ServiceState};
+use crate::state::{BodySender, ServiceBase, ServiceState};
 use crate::stream::StreamLimits;
 
 /// Shared state of the application's HTTP routes.
@@ -84,7 +83,7 @@ impl ServiceState for App {
         &self.base
     }
 
-    fn admit_body(&self, company_id: &CompanyId) -> Result<Option<CompanyPermit>, HttpError> {
-        self.bounds.admit_body(company_id).map(Some)
+    fn admit_body(&self, sender: BodySender<'_>) -> Result<Option<CompanyPermit>, HttpError> {
+        self.bounds.admit_body(sender).map(Some)
     }
 }

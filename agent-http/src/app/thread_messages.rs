@@ -48,12 +48,13 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
         Some(None) => None,
         Some(Some(id)) => Some(node_id_of_field(&id, "parentId")?),
     };
-    let nodes = import_nodes(parent, messages).into_iter().map(with_author).collect::<Vec<_>>();
+    let nodes = import_nodes(parent, messages.clone()).into_iter().map(with_author).collect::<Vec<_>>();
     if nodes.is_empty() {
         return Err(HttpError::invalid("messages", "has no message that can be stored"));
     }
     let added = conversations.store.append(&key, nodes, conversations.app.conversations.now()).await;
     let added = added.map_err(|error| HttpError::from_node_error(error, "parentId"))?;
+    conversations.hold_files(&principal, &messages, &key.id).await;
     private(answer::json(StatusCode::CREATED, &json!({"nodes": added.nodes})))
 }
 

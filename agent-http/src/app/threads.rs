@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use agent_core::event::Audience;
 use agent_core::ids::{AgentId, RunId, ThreadId};
+use agent_core::message::Message;
 use agent_core::request::Principal;
 use agent_platform::conversation::{
     Approval, CancelReason, ConversationError, Conversations, CreateThread, DeleteFilter, ForkThread,
@@ -70,14 +71,28 @@ impl OwnConversations {
         Ok(run.map(|run| run.at(self.app.conversations.now()).approvals).unwrap_or_default())
     }
 
+    /// Keeps the files of messages as long as their thread. After an error, the next turn of the thread does.
+    pub(super) async fn hold_files(&self, principal: &Principal, messages: &[Message], thread: &ThreadId) {
+        for page in messages.chunks(MAX_PAGE_NODES) {
+            if let Err(error) = self.app.hold_files(principal, page, thread).await {
+                tracing::warn!(thread_id = %thread, %error, "failed to keep the files of a thread");
+                return;
+            }
+        }
+    }
+
     /// Keeps the files of a copied thread as long as the copy. After an error, the next turn of the copy does.
-    async fn hold_files(&self, principal: &Principal, copy: &Thread) {
-        if let Err(error) = self.try_hold_files(principal, copy).await {
+    async fn hold_copied_files(&self, principal: &Principal, copy: &Thread) {
+        if let Err(error) = self.try_hold_copied_files(principal, copy).await {
             tracing::warn!(thread_id = %copy.id, %error, "failed to keep the files of a copied thread");
         }
     }
 
-    async fn try_hold_files(&self, principal: &Principal, copy: &Thread) -> Result<(), ConversationError> {
+    async fn try_hold_copied_files(
+        &self,
+        principal: &Principal,
+        copy: &Thread,
+    ) -> Result<(), ConversationError> {
         let key = self.owner.thread(copy.id.clone());
         let Some(found) = self.store.links(&key).await? else { return Ok(()) };
         let users = found.links.iter().filter(|link| link.role == NodeRole::User);
@@ -190,10 +205,12 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
             metadata: input.metadata.unwrap_or_default(),
         },
         retention,
-        nodes: import_nodes(None, messages),
+        nodes: import_nodes(None, messages.clone()),
         now: conversations.app.conversations.now(),
     };
-    created(&conversations.store.create(create).await?)
+    let thread = conversations.store.create(create).await?;
+    conversations.hold_files(&principal, &messages, &thread.id).await;
+    created(&thread)
 }
 
 /// Returns the id that the client gives to a thread, or a new one.
@@ -416,6 +433,6 @@ pub(super) async fn fork(context: RequestContext<App>, principal: Principal) -> 
     };
     let copy = conversations.store.fork(fork).await;
     let copy = copy.map_err(|error| HttpError::from_node_error(error, "at"))?;
-    conversations.hold_files(&principal, &copy).await;
+    conversations.hold_copied_files(&principal, &copy).await;
     created(&copy)
 }

@@ -70,7 +70,7 @@ impl App {
         }
     }
 
-    /// Keeps the files of the messages of a copied thread as long as the copy.
+    /// Keeps the files of messages as long as `thread`, which has the messages.
     ///
     /// # Errors
     /// Errors of the store.

@@ -1,30 +1,22 @@
-//! Checks of requests that upload bytes.
+//! Parameters of requests that upload bytes, and the responses to uploads that are not stored.
 
-use agent_core::ids::CompanyId;
-use agent_platform::workspace::UploadUsage;
+use agent_platform::workspace::WorkspaceError;
 use http::Uri;
 
-use super::App;
 use crate::error::HttpError;
 use crate::request::Query;
 
-/// Checks that a company may store further bytes in place of `replaced` ones.
-///
-/// # Errors
-/// 409 with the quota in `limit`.
-pub(super) async fn check_upload_quota(
-    app: &App,
-    company_id: &CompanyId,
-    replaced: u64,
-    bytes: usize,
-) -> Result<(), HttpError> {
-    let usage = UploadUsage::load(&*app.records, company_id).await?.bytes;
-    let limit = app.quotas.uploaded_bytes;
-    if usage.saturating_sub(replaced) + bytes as u64 <= limit {
-        return Ok(());
+/// Returns the response to an upload that is not stored: 409 with the quota in `limit` if it would exceed one.
+pub(super) fn upload_error(error: WorkspaceError) -> HttpError {
+    let detail = error.to_string();
+    match error {
+        WorkspaceError::UploadsExceeded { limit, .. } => {
+            HttpError::conflict(detail).with_member("limit", limit.into())
+        }
+        WorkspaceError::Full { limit, .. } => HttpError::conflict(detail).with_member("limit", limit.into()),
+        WorkspaceError::Store(error) => error.into(),
+        error => HttpError::internal(error),
     }
-    let detail = format!("the company's uploads have {usage} bytes, and at most {limit} can be stored");
-    Err(HttpError::conflict(detail).with_member("limit", limit.into()))
 }
 
 /// Returns a parameter of the query that is one line, trimmed; `None` if it is absent or empty.

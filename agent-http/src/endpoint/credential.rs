@@ -2,11 +2,11 @@
 
 use std::future::Future;
 
-use agent_core::ids::CompanyId;
 use http::request;
 use serde_json::{Value, json};
 
 use crate::error::HttpError;
+use crate::state::BodySender;
 
 /// Credential that an endpoint requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,9 +103,9 @@ pub(crate) trait Authenticate<S>: Copy + Send + Sync + 'static {
         head: &request::Parts,
     ) -> impl Future<Output = Result<Self::Verified, HttpError>> + Send;
 
-    /// Returns the company that the request's body is counted for; `None` if it is not counted, or if the sender is known
+    /// Returns the sender that the request's body is counted for; `None` if it is not counted, or if the sender is known
     /// only from the body.
-    fn company(_verified: &Self::Verified) -> Option<&CompanyId> {
+    fn body_sender(_verified: &Self::Verified) -> Option<BodySender<'_>> {
         None
     }
 }

@@ -2,6 +2,7 @@
 
 use agent_platform::json::{find_duplicate_key, is_deeper_than, is_syntax_error, redact_serde_message};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::error::Category;
 
 use crate::error::HttpError;
@@ -12,7 +13,7 @@ pub const MAX_JSON_DEPTH: usize = 64;
 /// Maximum length of a field path in an error, in characters. Map keys come from the client and may be of any length.
 const MAX_SHOWN_PATH_CHARS: usize = 200;
 
-/// Parses `json` as one JSON text of at most `max_depth` levels.
+/// Parses `json` as one JSON object of at most `max_depth` levels.
 ///
 /// # Errors
 ///
@@ -29,11 +30,19 @@ pub(crate) fn parse_json<'de, T: Deserialize<'de>>(
     if let Some(path) = find_duplicate_key(json) {
         return Err(HttpError::invalid(&path, "is given twice"));
     }
+    if is_array(json) {
+        return Err(HttpError::invalid("the body", "must be an object"));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let value =
         serde_path_to_error::deserialize(&mut deserializer).map_err(|error| field_error(json, &error))?;
     deserializer.end().map_err(|error| syntax_error(&error))?;
     Ok(value)
+}
+
+/// Returns true if `json` is a well-formed array, which serde would read as the fields of an object in their order.
+fn is_array(json: &[u8]) -> bool {
+    json.trim_ascii_start().first() == Some(&b'[') && serde_json::from_slice::<IgnoredAny>(json).is_ok()
 }
 
 fn field_error(json: &[u8], error: &serde_path_to_error::Error<serde_json::Error>) -> HttpError {
@@ -124,7 +133,10 @@ mod tests {
         check(r#"{"messages":["#, expect!["the body ends in the middle of its JSON"]);
         check("{\"messages\":\n[sk-1]}", expect!["the body is not valid JSON at line 2 column 2"]);
         check(r#"{"messages":[]} sk-1"#, expect!["the body is not valid JSON at line 1 column 17"]);
-        check("\"sk-1\"", expect!["the body must be an object"]);
+        for other in ["\"sk-1\"", "[]", " [\"sk-1\"]", "[[],1,{}]", "null", "5"] {
+            check(other, expect!["the body must be an object"]);
+        }
+        check("[sk-1", expect!["the body is not valid JSON at line 1 column 2"]);
         check("{}", expect!["the body is missing the field `messages`"]);
         check(r#"{"messages":"sk-1"}"#, expect!["messages must be an array"]);
         check(
@@ -154,15 +166,16 @@ mod tests {
 
     #[test]
     fn depth_is_bounded() {
-        let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+        let member = |value: String| format!("{{\"a\":{value}}}");
+        let nested = |levels: usize| member("[".repeat(levels - 1) + &"]".repeat(levels - 1));
         let cases = [
             (nested(64), true),
             (nested(65), false),
             (nested(500_000), false),
             // Brackets inside strings, also after an escaped quote, do not count.
-            (format!("[\"{}\"]", "[".repeat(100)), true),
-            (format!("[\"\\\"{}\"]", "[".repeat(100)), true),
-            (format!("[{}]", vec!["[]"; 100].join(",")), true),
+            (member(format!("\"{}\"", "[".repeat(100))), true),
+            (member(format!("\"\\\"{}\"", "[".repeat(100))), true),
+            (member(format!("[{}]", vec!["[]"; 100].join(","))), true),
         ];
         for (json, taken) in cases {
             let parsed = parse_json::<serde_json::Value>(json.as_bytes(), MAX_JSON_DEPTH);

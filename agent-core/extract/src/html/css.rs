@@ -6,6 +6,8 @@ use std::borrow::Cow;
 pub(super) const MEDIUM_FONT_PIXELS: f32 = 16.0;
 /// Width and height in pixels that a page is taken to have.
 pub(super) const PAGE_PIXELS: f32 = 1000.0;
+/// Units that are shares of the page, each also as that of the dynamic (`d`), large (`l`) and small (`s`) page.
+const VIEWPORT_UNITS: [&str; 6] = ["vb", "vh", "vi", "vmax", "vmin", "vw"];
 /// Maximum opacity at which nothing is seen.
 const MAX_HIDDEN_OPACITY: f32 = 0.05;
 
@@ -212,7 +214,7 @@ pub(super) fn pixels(value: &str, em: f32, whole: f32) -> Option<f32> {
         "mm" => 96.0 / 25.4,
         "q" => 96.0 / 101.6,
         "ex" | "ch" => em / 2.0,
-        "vw" | "vh" | "vmin" | "vmax" => PAGE_PIXELS / 100.0,
+        unit if VIEWPORT_UNITS.contains(&unit.trim_start_matches(['d', 'l', 's'])) => PAGE_PIXELS / 100.0,
         _ => return None,
     };
     Some(number * factor)

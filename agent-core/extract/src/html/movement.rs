@@ -12,6 +12,8 @@ const MIN_WIDE_PIXELS: f32 = 5_000.0;
 const MIN_TALL_PIXELS: f32 = 900.0;
 /// Minimum offset by another property that may bring an element back to the page, in pixels.
 const MIN_RETURN_PIXELS: f32 = 900.0;
+/// Properties of elements that lie beside others.
+const BESIDE_OTHERS: [&str; 5] = ["flex", "flex-basis", "flex-grow", "float", "grid-area"];
 /// Properties that move an element or its text.
 const OFFSET_PROPERTIES: [&str; 9] = [
     "bottom",
@@ -33,37 +35,62 @@ pub(super) const ROW_DISPLAYS: [&str; 4] = ["flex", "grid", "inline-flex", "inli
 pub(super) struct Movement {
     right: f32,
     down: f32,
+    /// Part of `right` that is stated in widths of the page, in such widths.
+    page_widths: f32,
 }
 
 impl Movement {
     /// Returns true if an element with this offset is outside of the page.
+    ///
+    /// An element whose place is within the page is beside it once it is moved by the page's width to the left. How far down
+    /// its place is, and how wide the page is in other units, is not known.
     pub(super) fn is_off_page(self) -> bool {
-        self.right <= OFF_PAGE_PIXELS || self.down <= OFF_PAGE_PIXELS
+        self.right <= OFF_PAGE_PIXELS
+            || self.down <= OFF_PAGE_PIXELS
+            || (self.page_widths <= -1.0 && self.right <= -PAGE_PIXELS)
     }
 
     /// Returns the offset of an element within one with this offset; no offset if it is not certain. Translations have no effect
-    /// on an element without a box.
-    pub(super) fn within(self, has_box: bool, cascade: &Cascade, font_pixels: f32) -> Self {
+    /// on an element without a box. `is_item` is true for one that its parent puts beside others.
+    pub(super) fn within(
+        self,
+        (has_box, is_item): (bool, bool),
+        cascade: &Cascade,
+        font_pixels: f32,
+    ) -> Self {
         if may_return(cascade, font_pixels) {
             return Self::default();
         }
-        match translation(cascade, font_pixels) {
+        let moved = match translation(cascade, font_pixels) {
             Some(_) if !has_box => self,
-            Some(moved) => Self { right: self.right + moved.right, down: self.down + moved.down },
-            None => Self::default(),
+            Some(moved) => self.plus(moved),
+            None => return Self::default(),
+        };
+        match is_item || may_be_slide(cascade, font_pixels) {
+            true => Self { page_widths: 0.0, ..moved },
+            false => moved,
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            right: self.right + other.right,
+            down: self.down + other.down,
+            page_widths: self.page_widths + other.page_widths,
         }
     }
 }
 
+/// Returns true for an element that may be one of several beside one another, whose place is then beside the page, or that may
+/// be wider than the page.
+fn may_be_slide(cascade: &Cascade, font_pixels: f32) -> bool {
+    BESIDE_OTHERS.iter().any(|name| cascade.may_differ(name, &["0", "auto", "initial", "none", "unset"]))
+        || ["width", "min-width"].iter().any(|name| reaches(cascade, name, MIN_RETURN_PIXELS, font_pixels))
+}
+
 /// Returns true for an element that may be seen although it is moved: other properties move it, too, or it is wide or tall.
 fn may_return(cascade: &Cascade, font_pixels: f32) -> bool {
-    let reaches = |name: &str, limit: f32| match cascade.get(name) {
-        PropertyValue::Unset | PropertyValue::Set("auto" | "initial" | "none" | "unset") => false,
-        PropertyValue::Set(value) => {
-            pixels(value, font_pixels, PAGE_PIXELS).is_none_or(|length| length.abs() >= limit)
-        }
-        PropertyValue::Uncertain => true,
-    };
+    let reaches = |name: &str, limit: f32| reaches(cascade, name, limit, font_pixels);
     let is_row = match cascade.get("display") {
         PropertyValue::Unset => false,
         PropertyValue::Set(value) => ROW_DISPLAYS.contains(&value),
@@ -77,6 +104,17 @@ fn may_return(cascade: &Cascade, font_pixels: f32) -> bool {
         || ["height", "min-height"].iter().any(|name| reaches(name, MIN_TALL_PIXELS))
 }
 
+/// Returns true for a property whose length is at least `limit` pixels to either side, or is not known.
+fn reaches(cascade: &Cascade, name: &str, limit: f32, font_pixels: f32) -> bool {
+    match cascade.get(name) {
+        PropertyValue::Unset | PropertyValue::Set("auto" | "initial" | "none" | "unset") => false,
+        PropertyValue::Set(value) => {
+            pixels(value, font_pixels, PAGE_PIXELS).is_none_or(|length| length.abs() >= limit)
+        }
+        PropertyValue::Uncertain => true,
+    }
+}
+
 /// Returns the sum of an element's translations; `None` if it has other transformations, or if one is not understood.
 fn translation(cascade: &Cascade, font_pixels: f32) -> Option<Movement> {
     let length = |value: &str| {
@@ -86,8 +124,12 @@ fn translation(cascade: &Cascade, font_pixels: f32) -> Option<Movement> {
     };
     let mut moved = Movement::default();
     let mut add = |right: Option<&str>, down: Option<&str>| {
-        moved.right += right.map_or(Some(0.0), length)?;
+        let distance = right.map_or(Some(0.0), length)?;
+        moved.right += distance;
         moved.down += down.map_or(Some(0.0), length)?;
+        if right.is_some_and(|right| ["vw", "vi"].iter().any(|unit| right.trim().ends_with(unit))) {
+            moved.page_widths += distance / PAGE_PIXELS;
+        }
         Some(())
     };
     match cascade.get("translate") {

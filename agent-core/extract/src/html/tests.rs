@@ -16,7 +16,7 @@ fn structure_is_kept() {
     assert_eq!(document.title, "Leave & absence");
     assert_eq!(document.format, TextFormat::Markdown);
     let expected = "# Leave\n\nAll **employees** have 30\u{a0}days.\n\n- full time\n- part time\n\n\
-        | Years | Days |\n| ----- | ---- |\n| 1     | 30   |\n\n```\nif a_b < *c {\n  x[0]\n}\n```";
+        | Years | Days |\n| --- | --- |\n| 1 | 30 |\n\n```\nif a_b < *c {\n  x[0]\n}\n```";
     assert_eq!(document.text, expected);
 }
 
@@ -99,6 +99,11 @@ fn text_that_styles_hide_is_dropped() {
         "<span style='display:inline-block;transform:scale(0)'>x</span>",
         "<a style='display:block;text-indent:-9999px'>x</a>",
         "<div style='display:flex'><span style='transform:scale(0)'>x</span></div>",
+        "<p style='transform:translateX(-100vw)'>x</p><div style='translate:-200dvw'>y <b>z</b></div>",
+        "<div style='transform:translate(-60vw)'><p style='transform:translate3d(-60vw,0,0)'>x</p></div>",
+        "<span style='display:inline-block;transform:translateX(-150svw)'>x</span>",
+        "<p style='transform:translateY(-999vh)'>x</p><p style='position:absolute;top:-100lvh'>y</p>",
+        "<p style='text-indent:9999px'>x</p><p style='text-indent:100%;white-space:nowrap;overflow:hidden'>y</p>",
         "<p><span style='float:left;width:0;overflow:hidden'>x</span></p>",
     ] {
         assert_eq!(markdown(&format!("<p>seen</p>{hidden}")), "seen", "{hidden}");
@@ -162,7 +167,16 @@ fn text_that_may_be_seen_is_kept() {
         "<div style='height:100%;transform:translate3d(0,-9450px,0)'><div style='height:945px'>shown</div></div>",
         "<script>run()</script><div style='transform:translateX(-9990px)'><p>shown</p></div>",
         "<p style='transform:translate(-50%,-50%);top:50%;left:50%;position:absolute'>shown</p>",
-        "<p style='transform:translateX(-100vw)'>shown</p>",
+        "<p style='transform:translateX(-90vw)'>shown</p>",
+        "<p style='transform:translateY(-100vh)'>shown</p>",
+        "<p style='transform:translateX(-100vw) translateX(100vw)'>shown</p>",
+        "<div style='transform:translateX(-100vw)'><p style='transform:translateX(50vw)'>shown</p></div>",
+        "<div style='width:300vw;transform:translateX(-200vw)'><p style='float:left;width:100vw'>shown</p></div>",
+        "<div style='transform:translateX(-200vw)'><div style='width:300vw'>shown</div></div>",
+        "<div style='display:flex'><div style='transform:translateX(-100vw)'>shown</div></div>",
+        "<div style='transform:translateX(-100vw);float:left'>shown</div>",
+        "<div style='transform:translateX(-100vw)'><p style='position:absolute;left:100vw'>shown</p></div>",
+        "<p style='text-indent:50%'>shown</p>",
         "<p style='transform:translateX(9999px)'>shown</p>",
         "<p style='transform:rotate(180deg) translateX(-9999px)'>shown</p>",
         "<p style='transform:translateX(-9999px) translateX(9999px)'>shown</p>",
@@ -203,6 +217,66 @@ fn hidden_cells_keep_their_columns() {
     assert!(text.contains("B") && text.contains('2') && !text.contains('x'), "{text}");
     let bars: Vec<usize> = text.lines().map(|line| line.matches('|').count()).collect();
     assert_eq!(bars, [3; 3], "{text}");
+}
+
+#[test]
+fn tables_keep_the_text_of_all_cells_at_their_columns() {
+    for (table, expected) in [
+        // Header cells beside others, and several rows of them.
+        ("<tr><th>Name<td>Ada<tr><th>Born<td>1815", "| Name | Ada |\n| --- | --- |\n| Born | 1815 |"),
+        (
+            "<thead><tr><th colspan=2>Group<th>C<tr><th>A<th>B<th></thead><tr><td>1<td>2<td>3",
+            "| Group |  | C |\n| --- | --- | --- |\n| A | B |  |\n| 1 | 2 | 3 |",
+        ),
+        ("<tr><th><th>2023<tr><th>Sales<td>5", "|  | 2023 |\n| --- | --- |\n| Sales | 5 |"),
+        // Merged cells.
+        (
+            "<tr><th>A<th>B<th>C<tr><td rowspan=2>v<td>1<td>2<tr><td>3<td>4<tr><td colspan=2>5<td>6",
+            "| A | B | C |\n| --- | --- | --- |\n| v | 1 | 2 |\n| v | 3 | 4 |\n| 5 |  | 6 |",
+        ),
+        // Values without header cells.
+        ("<tr><td>a|b<td><p>1<p>2<tr><td>c<td>3<br>4", "| a|b | 1 2 |\n| --- | --- |\n| c | 3 4 |"),
+        // A table within a cell, and one for layout.
+        ("<tr><th>A<tr><td>x<table><tr><th>b<tr><td>1</table>", "| A |\n| --- |\n| x b 1 |"),
+        (
+            "<tr><td>left<td><ul><li>x</ul><tr><td><table><tr><th>A<tr><td>1</table><td>right",
+            "left\n\n- x\n\n| A |\n| --- |\n| 1 |\n\nright",
+        ),
+        ("<caption>Title</caption><tr><th>A<tr><td>1", "Title\n| A |\n| --- |\n| 1 |"),
+    ] {
+        assert_eq!(markdown(&format!("<table>{table}</table>")), expected, "{table}");
+    }
+}
+
+#[test]
+fn merged_and_long_cells_do_not_multiply_the_text() {
+    let long = "x".repeat(100_000);
+    let rows = "<tr><td>1<td>2".repeat(1_000);
+    let text = markdown(&format!("<table><tr><th>A<th>{long}{rows}</table>"));
+    assert!(text.len() < 150_000, "{}", text.len());
+    let columns = "<td rowspan=65534>value".repeat(999);
+    let rows = "<tr><td>1".repeat(5_000);
+    let text = markdown(&format!("<table><tr><th>A<tr>{columns}{rows}</table>"));
+    assert!(text.matches("1 |").count() >= 5_000 && text.len() < 500_000, "{}", text.len());
+}
+
+#[test]
+fn superscripts_and_formulas_keep_their_meaning() {
+    for (html, expected) in [
+        ("<p>10<sup>6</sup> m<sup>-2</sup>, 1<sup>st</sup>, H<sub>2</sub>O", "10⁶ m⁻², 1st, H2O"),
+        (
+            "<math><mi>x</mi><mo>=</mo><mfrac><mn>1</mn><mrow><mi>a</mi><mo>+</mo><mn>2</mn></mrow></mfrac></math>",
+            "x=1/(a+2)",
+        ),
+        (
+            "<math><semantics><msup><mi>x</mi><mn>2</mn></msup><annotation encoding='application/x-tex'>x^2</annotation></semantics></math>",
+            "x^2",
+        ),
+        ("<math><msqrt><mn>2</mn></msqrt><mo>+</mo><msub><mi>x</mi><mi>i</mi></msub></math>", "√(2)+x_i"),
+        ("<ruby>東<rp>(</rp><rt>とう</rt><rp>)</rp></ruby><ruby>京<rt>きょう</rt></ruby>", "東京"),
+    ] {
+        assert_eq!(markdown(html), expected, "{html}");
+    }
 }
 
 #[test]

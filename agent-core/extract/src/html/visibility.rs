@@ -197,7 +197,7 @@ impl TextVisibility {
         }
         match cascade.get("text-indent") {
             PropertyValue::Set("inherit" | "unset") | PropertyValue::Unset => {}
-            PropertyValue::Set(value) if is_off_page(value, font_pixels) => {
+            PropertyValue::Set(value) if is_indented_away(value, font_pixels) => {
                 inner.is_indented_away |= has_box;
             }
             PropertyValue::Set(_) | PropertyValue::Uncertain => inner.is_indented_away = false,
@@ -205,7 +205,7 @@ impl TextVisibility {
         // A script may move the page's elements, as slides.
         inner.movement = match sheets.is_incomplete() {
             true => Movement::default(),
-            false => self.movement.within(has_box, &cascade, font_pixels),
+            false => self.movement.within((has_box, self.has_items), &cascade, font_pixels),
         };
         Some(inner)
     }
@@ -385,7 +385,13 @@ impl BoxSizes {
     }
 }
 
-/// Returns true for a negative offset by which an element or text lies beside the page.
+/// Returns true for an indent by which the text of a line begins beside the page, on its left or its right side.
+fn is_indented_away(indent: &str, font_pixels: f32) -> bool {
+    pixels(indent, font_pixels, PAGE_PIXELS)
+        .is_some_and(|offset| offset <= OFF_PAGE_PIXELS || offset >= PAGE_PIXELS)
+}
+
+/// Returns true for a negative offset by which an element lies beside the page.
 fn is_off_page(value: &str, font_pixels: f32) -> bool {
     pixels(value, font_pixels, PAGE_PIXELS).is_some_and(|offset| offset <= OFF_PAGE_PIXELS)
 }

@@ -123,7 +123,8 @@ impl Chart {
     }
 }
 
-fn row<'c>(cells: impl Iterator<Item = &'c str>) -> String {
+/// Returns a row of a slide's table.
+pub(super) fn row<'c>(cells: impl Iterator<Item = &'c str>) -> String {
     let cell = |text: &str| {
         format!("<a:tc><a:txBody><a:p><a:r><a:t>{}</a:t></a:r></a:p></a:txBody></a:tc>", escape(text.trim()))
     };

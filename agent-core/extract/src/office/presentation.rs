@@ -1,5 +1,5 @@
-//! Presentations without hidden slides, shapes and text, with formulas as text and charts as tables, and with the notes of
-//! each slide at the name where they are looked for.
+//! Presentations without hidden slides, shapes and text, with formulas as text, charts and diagrams as tables, and with the
+//! notes of each slide at the name where they are looked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -8,6 +8,7 @@ use quick_xml::events::{BytesStart, Event};
 
 use super::chart::chart_table;
 use super::color::{Color, are_indistinguishable};
+use super::diagram::{DIAGRAM, DIAGRAM_DATA, DIAGRAM_RELATION, diagram_table};
 use super::formula::read_formula;
 use super::parts::OfficeParts;
 use super::relations::{part_name, related_part, relations_part};
@@ -16,6 +17,7 @@ use super::slide_text::{
     Area, TextVisibility, area_of, color_behind, may_be_filled, may_overlap, text_visibility,
 };
 use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
+use crate::superscript::raised;
 
 /// Types of placeholders on pages of notes whose text is not the author's, such as page numbers.
 const NOTES_PLACEHOLDERS: [&str; 5] = ["dt", "ftr", "hdr", "sldImg", "sldNum"];
@@ -95,8 +97,9 @@ fn place_notes(parts: &mut OfficeParts<'_>, names: &[String], hidden_slides: &BT
     }
 }
 
-/// Returns the tables of a slide's charts by the identifiers of their relations. Removes the relations, by which the reader
-/// would find the charts in any order, also those of hidden shapes. A chart is placed on one slide only, like notes.
+/// Returns the tables of a slide's charts and diagrams by the identifiers of their relations. Removes the relations of charts, by
+/// which the reader would find them in any order, also those of hidden shapes. A chart or diagram is placed on one slide only,
+/// like notes.
 fn take_charts(
     parts: &mut OfficeParts<'_>,
     slide: &str,
@@ -116,15 +119,18 @@ fn take_charts(
             }
             _ => continue,
         };
-        let is_chart = attribute(&element, "Type").is_some_and(|kind| kind.ends_with(CHART_RELATION));
-        if !is_chart {
+        let kind = attribute(&element, "Type").unwrap_or_default();
+        let is_chart = kind.ends_with(CHART_RELATION);
+        if is_chart {
+            changes.remove(range.start..end);
+        } else if !kind.ends_with(DIAGRAM_RELATION) {
             continue;
         }
-        changes.remove(range.start..end);
         let part = attribute(&element, "Target").map(|target| part_name(&target));
         let chart = part.filter(|part| placed.insert(part.clone())).and_then(|part| parts.xml(&part));
         if let (Some(id), Some(chart)) = (attribute(&element, "Id"), chart) {
-            tables.extend(chart_table(&chart).map(|table| (id, table)));
+            let table = if is_chart { chart_table(&chart) } else { diagram_table(&chart) };
+            tables.extend(table.map(|table| (id, table)));
         }
     }
     if let Some(changed) = changes.finish() {
@@ -168,7 +174,7 @@ struct ShapeEditor<'x> {
     background: Option<Color>,
     /// The areas of shapes that paint; `None` for one that may be anywhere. They are kept only where the background is certain.
     painted: Vec<Option<Area>>,
-    /// Tables of charts that were not placed yet, by the identifiers of their relations.
+    /// Tables of charts and diagrams that were not placed yet, by the identifiers of their relations.
     charts: BTreeMap<String, String>,
     /// The shapes that are open.
     shapes: Vec<Shape>,
@@ -194,7 +200,7 @@ impl<'x> ShapeEditor<'x> {
         while let Some((event, range)) = events.next() {
             match event {
                 Event::Start(element) => self.open(&element, range.start, &mut events),
-                Event::Empty(element) if element.local_name().into_inner() == "chart" => {
+                Event::Empty(element) if matches!(element.local_name().into_inner(), "chart" | DIAGRAM) => {
                     self.place_chart(&element, range);
                 }
                 Event::Empty(element) => self.apply(&element),
@@ -220,7 +226,7 @@ impl<'x> ShapeEditor<'x> {
                 let range = start..events.skip(element);
                 self.check_text(range);
             }
-            "chart" => {
+            "chart" | DIAGRAM => {
                 let range = start..events.skip(element);
                 self.place_chart(element, range);
             }
@@ -238,15 +244,17 @@ impl<'x> ShapeEditor<'x> {
         }
     }
 
-    /// Replaces a chart by its table.
+    /// Replaces a chart or diagram by its table.
     fn place_chart(&mut self, element: &BytesStart<'_>, range: Range<usize>) {
-        if let Some(table) = attribute(element, "r:id").and_then(|id| self.charts.remove(&id)) {
+        let id = attribute(element, "r:id").or_else(|| attribute(element, DIAGRAM_DATA));
+        if let Some(table) = id.and_then(|id| self.charts.remove(&id)) {
             self.changes.replace(range, table);
         }
     }
 
     /// Removes the text of a run that is not seen. Text in a color is checked at the end of its shape.
     fn check_text(&mut self, run: Range<usize>) {
+        self.raise_text(&run);
         match text_visibility(&self.xml[run.clone()], &self.layout.colors) {
             TextVisibility::Shown => {}
             TextVisibility::Hidden => self.changes.remove(run),
@@ -254,6 +262,35 @@ impl<'x> ShapeEditor<'x> {
                 if let Some(shape) = self.shapes.last_mut() {
                     shape.texts.push((color, run));
                 }
+            }
+        }
+    }
+
+    /// Writes a superscript as such, whose digits would be read as those of the number before it.
+    fn raise_text(&mut self, run: &Range<usize>) {
+        let xml = self.xml;
+        let xml = &xml[run.clone()];
+        if !xml.contains(" baseline=") {
+            return;
+        }
+        let mut is_raised = false;
+        let mut events = XmlEvents::new(xml);
+        while let Some((event, range)) = events.next() {
+            match event {
+                Event::Start(element) | Event::Empty(element)
+                    if element.local_name().into_inner() == "rPr" =>
+                {
+                    let baseline = attribute(&element, "baseline").unwrap_or_default();
+                    let height = baseline.trim_end_matches('%').parse::<f64>();
+                    is_raised = height.is_ok_and(|height| height > 0.0);
+                }
+                Event::Text(_) if is_raised => {
+                    let place = run.start + range.start..run.start + range.end;
+                    if let Some(text) = raised(&xml[range]) {
+                        self.changes.replace(place, text);
+                    }
+                }
+                _ => {}
             }
         }
     }

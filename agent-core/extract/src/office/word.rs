@@ -1,19 +1,24 @@
 //! Word documents without text that is not shown and without what tracked changes have replaced, and with formulas as text.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
+use quick_xml::escape::escape;
 use quick_xml::events::{BytesStart, Event};
 
-use super::color::{Color, are_indistinguishable, parse_color};
+use super::color::are_indistinguishable;
+use super::diagram::{DIAGRAM, DIAGRAM_DATA, DIAGRAM_RELATION, diagram_texts};
 use super::formula::read_formula;
 use super::parts::OfficeParts;
+use super::relations::relations_part;
+use super::symbol::symbol_text;
 use super::theme::ThemeColors;
+use super::word_properties::{Shading, TextProperties};
 use super::xml::{XmlChanges, XmlEvents, attribute};
 
 /// Elements with the text and the properties before tracked changes. The reader would take the properties for the present
-/// ones.
-const FORMER_CONTENTS: [&str; 9] = [
+/// ones. The last element is the reading beside a text, which would be read as a part of it.
+const LEFT_OUT: [&str; 10] = [
     "w:del",
     "w:moveFrom",
     "w:pPrChange",
@@ -23,19 +28,20 @@ const FORMER_CONTENTS: [&str; 9] = [
     "w:tblPrExChange",
     "w:tcPrChange",
     "w:trPrChange",
+    "w:rt",
 ];
 /// Signs of a picture or color behind the text of pages, which headers can have too.
 const BACKGROUND_SIGNS: [&str; 4] = ["<w:background", "behindDoc=\"1\"", "behindDoc=\"true\"", "z-index:-"];
 /// A space in the text of a note, whose lines and paragraphs would be joined.
 const SPACE_IN_NOTE: &str = "<w:t> </w:t>";
+/// Part with the text of the document, which alone has diagrams. Copies of them for each part would exceed the limits of what the
+/// archive expands to.
+const DOCUMENT: &str = "word/document.xml";
 /// Maximum length of the chain of styles that a style is based on.
 const MAX_BASES: usize = 16;
 /// Maximum size of text that counts as hidden, in half points.
 const MAX_HIDDEN_SIZE: u32 = 2;
 
-/// Colors of a theme that text and shadings name, with the attributes that change them.
-const TEXT_THEME_COLOR: [&str; 3] = ["w:themeColor", "w:themeTint", "w:themeShade"];
-const FILL_THEME_COLOR: [&str; 3] = ["w:themeFill", "w:themeFillTint", "w:themeFillShade"];
 /// The names of a theme's colors in a document, with those that they usually stand for.
 const COLOR_MAPPING: [(&str, &str); 4] =
     [("w:bg1", "light1"), ("w:t1", "dark1"), ("w:bg2", "light2"), ("w:t2", "dark2")];
@@ -54,10 +60,36 @@ pub(super) fn rewrite_as_shown(parts: &mut OfficeParts<'_>) {
     }
     let has_background = texts.iter().any(|(_, xml)| BACKGROUND_SIGNS.iter().any(|sign| xml.contains(sign)));
     for (name, xml) in texts {
-        if let Some(changed) = PartEditor::new(&xml, &styles, has_background).edit() {
+        let mut editor = PartEditor::new(&xml, &styles, has_background);
+        if name == DOCUMENT {
+            editor.diagrams = read_diagrams(parts);
+        }
+        if let Some(changed) = editor.edit() {
             parts.put(&name, changed);
         }
     }
+}
+
+/// Reads the texts of the document's diagrams by the identifiers of their relations, each part once.
+fn read_diagrams(parts: &mut OfficeParts<'_>) -> BTreeMap<String, String> {
+    let (mut diagrams, mut read) = (BTreeMap::new(), BTreeSet::new());
+    let relations = parts.xml(&relations_part(DOCUMENT)).unwrap_or_default();
+    let mut events = XmlEvents::new(&relations);
+    while let Some((event, _)) = events.next() {
+        let (Event::Start(element) | Event::Empty(element)) = event else { continue };
+        let is_diagram = attribute(&element, "Type").is_some_and(|kind| kind.ends_with(DIAGRAM_RELATION));
+        let (Some(id), Some(target)) = (attribute(&element, "Id"), attribute(&element, "Target")) else {
+            continue;
+        };
+        let part = target.strip_prefix('/').map_or_else(|| format!("word/{target}"), str::to_owned);
+        if is_diagram
+            && read.insert(part.clone())
+            && let Some(xml) = parts.xml(&part)
+        {
+            diagrams.insert(id, diagram_texts(&xml).join("; "));
+        }
+    }
+    diagrams
 }
 
 /// Reads the colors of the theme; none if the document has other names for them.
@@ -73,90 +105,6 @@ fn read_theme(parts: &mut OfficeParts<'_>) -> ThemeColors {
         }
     }
     parts.xml("word/theme/theme1.xml").map(|xml| ThemeColors::read(&xml)).unwrap_or_default()
-}
-
-/// A color or pattern behind a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shading {
-    Color(Color),
-    /// A pattern, a picture, a shape, or the shading of a style.
-    Unknown,
-}
-
-/// Properties of text.
-#[derive(Debug, Clone, Default)]
-struct TextProperties {
-    is_hidden: Option<bool>,
-    /// The color; `None` within for the automatic one, which differs from the background.
-    color: Option<Option<Color>>,
-    size: Option<u32>,
-    shading: Option<Shading>,
-    /// True for text that a shadow, a glow, a relief or a gradient shows, regardless of its color.
-    has_effects: Option<bool>,
-    has_outline: Option<bool>,
-    /// True behind the element of the fill, whose content is not that of the outline.
-    has_text_fill: bool,
-}
-
-impl TextProperties {
-    /// Applies an element of properties.
-    fn apply(&mut self, element: &BytesStart<'_>, theme: &ThemeColors) {
-        let value = attribute(element, "w:val");
-        let is_off = value.as_deref().is_some_and(|value| matches!(value, "0" | "false" | "off" | "none"));
-        match element.name().into_inner() {
-            "w:vanish" => self.is_hidden = Some(!is_off),
-            "w:outline" | "w:shadow" | "w:emboss" | "w:imprint" => {
-                self.has_effects = Some(self.has_effects == Some(true) || !is_off);
-            }
-            "w14:glow" | "w14:shadow" | "w14:gradFill" => self.has_effects = Some(true),
-            "w14:textOutline" => self.has_outline = Some(true),
-            "w14:textFill" => self.has_text_fill = true,
-            "w14:noFill" if !self.has_text_fill => self.has_outline = Some(false),
-            "w:color" => {
-                // The value is that for readers without themes.
-                let color = theme.word_color(element, TEXT_THEME_COLOR);
-                self.color = Some(color.or_else(|| value.as_deref().and_then(parse_color)));
-            }
-            "w:sz" => self.size = value.and_then(|value| value.parse().ok()),
-            "w:shd" => self.shading = parse_shading(element, theme).or(self.shading),
-            "w:highlight" => {
-                self.shading = match value.as_deref() {
-                    None | Some("none") => self.shading,
-                    Some("white") => Some(Shading::Color([255; 3])),
-                    Some(_) => Some(Shading::Unknown),
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Returns these properties where they are set, and the others elsewhere.
-    fn or(self, other: &Self) -> Self {
-        Self {
-            is_hidden: self.is_hidden.or(other.is_hidden),
-            color: self.color.or(other.color),
-            size: self.size.or(other.size),
-            shading: self.shading.or(other.shading),
-            has_effects: self.has_effects.or(other.has_effects),
-            has_outline: self.has_outline.or(other.has_outline),
-            has_text_fill: self.has_text_fill,
-        }
-    }
-}
-
-/// Parses a shading; `None` for one that paints nothing.
-fn parse_shading(element: &BytesStart<'_>, theme: &ThemeColors) -> Option<Shading> {
-    let fill = attribute(element, "w:fill");
-    let is_clear = attribute(element, "w:val").is_none_or(|value| matches!(value.as_str(), "clear" | "nil"));
-    let has_theme_fill = attribute(element, "w:themeFill").is_some();
-    if let Some(color) = theme.word_color(element, FILL_THEME_COLOR).filter(|_| is_clear) {
-        return Some(Shading::Color(color));
-    }
-    match fill.as_deref() {
-        None | Some("auto") if is_clear && !has_theme_fill => None,
-        Some(fill) if is_clear => Some(parse_color(fill).map_or(Shading::Unknown, Shading::Color)),
-        _ => Some(Shading::Unknown),
-    }
 }
 
 /// A style of paragraphs, characters or tables.
@@ -247,7 +195,7 @@ struct Scope {
     has_field: bool,
     /// True if a run contains a shape, whose text has properties of its own.
     has_object: bool,
-    /// True for a row that is hidden.
+    /// True for a row that is hidden or deleted.
     is_hidden: bool,
 }
 
@@ -301,6 +249,10 @@ struct PartEditor<'x> {
     properties: Vec<String>,
     /// The end of the formula that was read last.
     formula_end: Option<usize>,
+    /// Texts of diagrams that were not placed yet, by the identifiers of their relations.
+    diagrams: BTreeMap<String, String>,
+    /// The text of the diagram in the open drawing.
+    diagram: Option<String>,
     changes: XmlChanges<'x>,
 }
 
@@ -314,6 +266,8 @@ impl<'x> PartEditor<'x> {
             scopes: Vec::new(),
             properties: Vec::new(),
             formula_end: None,
+            diagrams: BTreeMap::new(),
+            diagram: None,
             changes: XmlChanges::new(xml),
         }
     }
@@ -322,7 +276,7 @@ impl<'x> PartEditor<'x> {
         let mut events = XmlEvents::new(self.xml);
         while let Some((event, range)) = events.next() {
             match event {
-                Event::Start(element) if FORMER_CONTENTS.contains(&element.name().into_inner()) => {
+                Event::Start(element) if LEFT_OUT.contains(&element.name().into_inner()) => {
                     let end = events.skip(&element);
                     self.changes.remove(range.start..end);
                 }
@@ -336,6 +290,9 @@ impl<'x> PartEditor<'x> {
                     self.replace_formula(range.start, &mut events);
                 }
                 Event::Start(element) => self.open(&element, range.start),
+                Event::Empty(element) if element.name().into_inner() == "w:sym" => {
+                    self.replace_symbol(&element, range);
+                }
                 Event::Empty(element) => {
                     let is_blank = matches!(element.name().into_inner(), "w:br" | "w:cr" | "w:tab");
                     if self.has_notes && is_blank && self.properties.is_empty() {
@@ -349,6 +306,17 @@ impl<'x> PartEditor<'x> {
             }
         }
         self.changes.finish()
+    }
+
+    /// Puts the text of a symbol in its place.
+    fn replace_symbol(&mut self, symbol: &BytesStart<'_>, place: Range<usize>) {
+        let Some(text) = symbol_text(attribute(symbol, "w:font"), attribute(symbol, "w:char")) else {
+            return;
+        };
+        if let Some(run) = self.scopes.last_mut() {
+            run.texts.push(place.clone());
+        }
+        self.changes.replace(place, format!("<w:t xml:space=\"preserve\">{}</w:t>", escape(text)));
     }
 
     /// Puts a run with the text of a formula in its place. A space parts it from a formula directly before it.
@@ -369,7 +337,7 @@ impl<'x> PartEditor<'x> {
         let mut events = XmlEvents::new(properties);
         while let Some((event, _)) = events.next() {
             match event {
-                Event::Start(element) if FORMER_CONTENTS.contains(&element.name().into_inner()) => {
+                Event::Start(element) if LEFT_OUT.contains(&element.name().into_inner()) => {
                     events.skip(&element);
                 }
                 Event::Start(element) | Event::Empty(element) => match element.name().into_inner() {
@@ -409,6 +377,10 @@ impl<'x> PartEditor<'x> {
         let name = element.name().into_inner();
         scope.has_field |= matches!(name, "w:fldChar" | "w:instrText");
         scope.has_object |= matches!(name, "w:drawing" | "w:pict" | "w:object");
+        if element.local_name().into_inner() == DIAGRAM {
+            self.diagram = attribute(element, DIAGRAM_DATA).and_then(|id| self.diagrams.remove(&id));
+            return;
+        }
         // The properties of a paragraph contain those of its mark.
         if self.properties.len() != 1 || self.properties[0] != scope.kind.properties() {
             return;
@@ -419,11 +391,18 @@ impl<'x> PartEditor<'x> {
                 scope.is_hidden =
                     attribute(element, "w:val").is_none_or(|value| value != "0" && value != "false");
             }
+            // A row that a tracked change has deleted.
+            "w:del" if scope.kind == ScopeKind::Row => scope.is_hidden = true,
             _ => scope.properties.apply(element, &self.styles.theme),
         }
     }
 
     fn close(&mut self, name: &str, Range { start, end }: Range<usize>) {
+        if name == "w:drawing"
+            && let Some(text) = self.diagram.take()
+        {
+            self.changes.replace(end..end, format!("<w:t xml:space=\"preserve\">{}</w:t>", escape(text)));
+        }
         if self.properties.last().is_some_and(|open| open == name) {
             self.properties.pop();
             return;

@@ -9,6 +9,7 @@ use super::color::{Color, are_indistinguishable, parse_color};
 use super::number_format::NumberFormat;
 use super::parts::OfficeParts;
 use super::theme::ThemeColors;
+use super::workbook_xml::{decode_escapes, without_hidden_sheets};
 use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
 
 /// Maximum number of columns of a sheet.
@@ -23,6 +24,8 @@ const MAX_STYLES: usize = 1 << 16;
 const MAX_HIDDEN_SIZE: f64 = 1.0;
 /// Part with the texts of cells.
 const SHARED_STRINGS: &str = "xl/sharedStrings.xml";
+/// An empty text of that part.
+const EMPTY_TEXT: &str = "<si><t></t></si>";
 /// Name of the part that lists the sheets.
 const WORKBOOK: &str = "xl/workbook.xml";
 
@@ -42,40 +45,22 @@ pub(super) fn rewrite_as_shown(parts: &mut OfficeParts<'_>) {
             continue;
         }
         let Some(xml) = parts.xml(&name) else { continue };
-        let changed = if xml.contains("<sheetData") {
+        let has_texts = name == SHARED_STRINGS;
+        let has_cells = xml.contains("<sheetData");
+        let changed = if has_cells {
             let editor = SheetEditor::new(&xml, &styles, has_epoch_1904);
             SheetEditor { has_usual_white, ..editor }.edit()
-        } else if xml.contains("<rPh") || xml.contains("<rPr") {
-            let is_on_white = name == SHARED_STRINGS && is_white(parts, &styles);
+        } else if has_texts || xml.contains("<rPh") || xml.contains("<rPr") {
+            let is_on_white = has_texts && xml.contains("<rPr") && is_white(parts, &styles);
             without_unseen_text(&xml, is_on_white, has_usual_white)
         } else {
             None
         };
-        if let Some(changed) = changed {
+        let escapes = (has_texts || has_cells).then(|| decode_escapes(changed.as_deref().unwrap_or(&xml)));
+        if let Some(changed) = escapes.flatten().or(changed) {
             parts.put(&name, changed);
         }
     }
-}
-
-/// Removes the sheets that are hidden, and reads the epoch of dates.
-fn without_hidden_sheets(xml: &str, has_epoch_1904: &mut bool) -> Option<String> {
-    let mut changes = XmlChanges::new(xml);
-    let mut events = XmlEvents::new(xml);
-    while let Some((event, range)) = events.next() {
-        let is_empty = matches!(event, Event::Empty(_));
-        let (Event::Start(element) | Event::Empty(element)) = event else { continue };
-        match element.name().into_inner() {
-            "workbookPr" => {
-                *has_epoch_1904 = attribute(&element, "date1904").is_some_and(|value| is_on(&value))
-            }
-            "sheet" if attribute(&element, "state").is_some_and(|state| state != "visible") => {
-                let end = if is_empty { range.end } else { events.skip(&element) };
-                changes.remove(range.start..end);
-            }
-            _ => {}
-        }
-    }
-    changes.finish()
 }
 
 /// Returns true if the numbers of colors that usually mean white do so in this workbook: its theme has no other background, and
@@ -105,12 +90,19 @@ fn has_other_colors(sheet: &str) -> bool {
 }
 
 /// Removes the phonetic readings beside texts in East Asian scripts, which would be read as a part of them, and runs of text that
-/// are not seen.
+/// are not seen. An empty text gets an element of its own, since the reader would count none otherwise.
 fn without_unseen_text(xml: &str, is_on_white: bool, has_usual_white: bool) -> Option<String> {
     let mut changes = XmlChanges::new(xml);
     let mut events = XmlEvents::new(xml);
     while let Some((event, range)) = events.next() {
-        let Event::Start(element) = event else { continue };
+        let element = match event {
+            Event::Start(element) => element,
+            Event::Empty(element) if element.name().into_inner() == "si" => {
+                changes.replace(range, EMPTY_TEXT.to_owned());
+                continue;
+            }
+            _ => continue,
+        };
         match element.name().into_inner() {
             "rPh" => changes.remove(range.start..events.skip(&element)),
             "r" => {
@@ -203,6 +195,8 @@ struct CellFill {
 #[derive(Debug, Clone, Copy, Default)]
 struct CellStyle {
     format: NumberFormat,
+    /// True for a format with a code, of which the reader would take any letter for that of a date.
+    has_code: bool,
     /// True for text of a point or less.
     is_tiny: bool,
     /// True for text of the color of its fill, or in white without one.
@@ -240,6 +234,7 @@ fn read_styles(xml: &str, has_usual_white: bool) -> Vec<CellStyle> {
                 let fill = number("fillId").and_then(|number| fills.get(number as usize));
                 styles.push(CellStyle {
                     format: formats.get(&id).copied().unwrap_or_else(|| NumberFormat::built_in(id)),
+                    has_code: formats.contains_key(&id),
                     has_white_fill: fill.is_some_and(|fill| fill.color == CellColor::WHITE),
                     is_tiny: font.is_some_and(|font| font.size <= MAX_HIDDEN_SIZE),
                     has_color_of_fill: font
@@ -449,10 +444,10 @@ impl<'x> SheetEditor<'x> {
             return;
         } else if let Some(formatted) = format.format(&cell.value, self.has_epoch_1904) {
             formatted
-        } else if format == NumberFormat::General {
+        } else if format == NumberFormat::General && !cell.style.has_code {
             return;
         } else {
-            // A number that the format cannot show; the reader would look for its year.
+            // Also a number that the format cannot show; the reader would look for its year.
             cell.value.clone()
         };
         let reference = cell.reference.as_deref().map(|reference| format!(" r=\"{}\"", escape(reference)));

@@ -15,6 +15,8 @@ fn the_content_decides() {
         (b"<p>fragment</p>", "", Some(MediaType::Plain)),
         (b"{\"a\": [1]}", "application/octet-stream", Some(MediaType::Json)),
         (&utf16, "text/plain", Some(MediaType::Json)),
+        (&utf16[2..], "text/plain", Some(MediaType::Json)),
+        (b"\0a\0,\0b", "text/csv", Some(MediaType::Csv)),
         (b"{not json}", "text/plain", Some(MediaType::Plain)),
         (b"{\"a\": 1}\n{\"a\": 2}\n", "application/json", Some(MediaType::Plain)),
         (b"\"text\"", "application/json", Some(MediaType::Json)),

@@ -4,6 +4,7 @@
 mod bench;
 mod extraction;
 mod leases;
+mod quotas;
 mod storage;
 
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub async fn documents(make: impl AsyncFn() -> Arc<dyn Inventory>) {
     storage::interrupted_uploads_are_swept(&bench().await).await;
     storage::uploads_replaced_by_old_processes_are_swept(&bench().await).await;
     storage::companies_are_apart(&bench().await).await;
+    quotas::concurrent_uploads_stay_within_the_quotas(&bench().await).await;
+    quotas::concurrent_documents_stay_within_the_quota(&bench().await).await;
     extraction::a_text_is_extracted(&bench().await).await;
     extraction::long_texts_are_read_in_ranges(&bench().await).await;
     extraction::a_document_that_cannot_be_read_fails(&bench().await).await;

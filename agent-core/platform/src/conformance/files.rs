@@ -7,13 +7,16 @@ use agent_core::ids::{CompanyId, ThreadId, UserId};
 use agent_core::message::{Content, ContentPart, MediaSource, Message};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 
+use super::interleaved::InterleavedRecords;
 use crate::message_files::{MAX_PROMPT_FILES, MessageFiles};
-use crate::records::{Inventory, ListQuery, Record};
+use crate::records::{Inventory, Key, ListQuery, Precondition, Record, Records, Write, to_json};
 use crate::workspace::{
-    NewUserFile, UploadUsage, UserFile, add_file_thread, delete_expired_file, delete_user, delete_user_file,
-    get_user_files, has_all_user_files, list_expired_files, list_user_files,
+    MAX_USER_FILES, NewUserFile, USER_FILE_COLLECTION, UploadUsage, UserFile, WorkspaceError,
+    add_file_thread, collection, delete_expired_file, delete_user, delete_user_file, get_user_files,
+    list_expired_files, list_user_files,
 };
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -98,6 +101,7 @@ pub async fn files(make: impl AsyncFn() -> Arc<dyn Inventory>) {
     let bench = async || FileBench::new(make().await);
     a_file_comes_back_as_it_was(&bench().await).await;
     a_deleted_file_leaves_nothing(&bench().await).await;
+    concurrent_files_stay_within_the_quotas(&bench().await).await;
     files_are_their_users_alone(&bench().await).await;
     files_end_with_their_time_and_their_threads(&bench().await).await;
     references_are_replaced_by_contents(&bench().await).await;
@@ -122,7 +126,6 @@ async fn a_file_comes_back_as_it_was(bench: &FileBench) {
     let listed = list_user_files(records, bench.owner(), &ListQuery::default()).await.expect("listed");
     let sizes: Vec<u64> = listed.items.iter().map(|file| file.bytes).collect();
     assert_eq!(sizes, [1, 512 * 1024, 512 * 1024 + 1, 2_000_000], "the oldest first");
-    assert!(!has_all_user_files(records, bench.owner()).await.expect("counted"));
 }
 
 async fn a_deleted_file_leaves_nothing(bench: &FileBench) {
@@ -130,7 +133,7 @@ async fn a_deleted_file_leaves_nothing(bench: &FileBench) {
     let file = bench.upload("ada", "image/png", vec![1; 600_000]).await;
     assert!(delete_user_file(records, bench.owner(), &file.id).await.expect("deleted"));
     assert!(!delete_user_file(records, bench.owner(), &file.id).await.expect("deleted"));
-    assert_eq!(bench.collections().await, [""; 0], "nothing is left");
+    assert_eq!(bench.collections().await, [collection::QUOTAS], "nothing of it is left");
     assert_eq!(file.read(records, &bench.company).await.expect("read"), None);
     bench.upload("ada", "image/png", vec![1; 600_000]).await;
     bench.upload("ada", "text/plain", vec![b'x'; 10]).await;
@@ -140,6 +143,41 @@ async fn a_deleted_file_leaves_nothing(bench: &FileBench) {
     let bob = UserId::from("bob");
     let left = get_user_files(records, (&bench.company, &bob), &[&others.id]).await.expect("read");
     assert!(left[0].is_some(), "another user's file stays");
+}
+
+async fn concurrent_files_stay_within_the_quotas(bench: &FileBench) {
+    let records = &InterleavedRecords(bench.records.clone());
+    let upload = |max_company_bytes: u64| {
+        let file = NewUserFile::new(None, "text/plain".to_owned(), vec![b'x'; 10].into());
+        let file = file.with_quota(max_company_bytes);
+        file.store(records, bench.owner(), bench.now, bench.now + DAY)
+    };
+    let outcomes = join_all((0..8).map(|_| upload(35))).await;
+    let is_exceeded = |outcome: &Result<UserFile, WorkspaceError>| {
+        matches!(outcome, Err(WorkspaceError::UploadsExceeded { used: 30, limit: 35 }))
+    };
+    let refused = outcomes.iter().filter(|outcome| is_exceeded(outcome)).count();
+    assert_eq!((outcomes.iter().flatten().count(), refused), (3, 5), "{outcomes:?}");
+
+    // With the three there are two fewer than the user may have.
+    let file = outcomes.iter().flatten().next().expect("a file").clone();
+    let stored_file = bench.find(&file.id).await.expect("a file");
+    let prefix = stored_file.id.strip_suffix(&file.id).expect("the key ends with the id");
+    let planted = (0..MAX_USER_FILES - 5).map(|number| {
+        let planted = UserFile { id: format!("planted-{number}"), bytes: 0, ..file.clone() };
+        let id = format!("{prefix}{}", planted.id);
+        let key = Key::new(&bench.company, USER_FILE_COLLECTION, id).expect("a key");
+        Write::Put { key, value: to_json(&planted).expect("JSON"), precondition: Precondition::Absent }
+    });
+    records.commit(planted.collect()).await.expect("planted");
+    let outcomes = join_all((0..8).map(|_| upload(u64::MAX))).await;
+    let is_full = |outcome: &Result<UserFile, WorkspaceError>| {
+        matches!(outcome, Err(WorkspaceError::Full { limit: MAX_USER_FILES, .. }))
+    };
+    let refused = outcomes.iter().filter(|outcome| is_full(outcome)).count();
+    assert_eq!((outcomes.iter().flatten().count(), refused), (2, 6), "{outcomes:?}");
+    let usage = UploadUsage::load(records, &bench.company).await.expect("read");
+    assert_eq!(usage.bytes, 50, "nothing is left of those that were refused");
 }
 
 async fn files_are_their_users_alone(bench: &FileBench) {
@@ -193,7 +231,7 @@ async fn files_end_with_their_time_and_their_threads(bench: &FileBench) {
     let held = bench.find(&held.id).await.expect("a file");
     assert_eq!(held.value.threads, [thread, "t2".into(), "t3".into()]);
     assert!(delete_expired_file(records, &bench.company, &held, &BTreeSet::new()).await.expect("swept"));
-    assert_eq!(bench.collections().await, [""; 0], "nothing is left");
+    assert_eq!(bench.collections().await, [collection::QUOTAS], "nothing of it is left");
 }
 
 async fn references_are_replaced_by_contents(bench: &FileBench) {

@@ -258,7 +258,8 @@ pub trait Conversations: Send + Sync {
         until: Timestamp,
     ) -> Result<Option<Run>, ConversationError>;
 
-    /// Returns the signals for the runs of a process. Those that ask for an act are returned once.
+    /// Returns the signals for the runs of a process. Those that ask for an act are returned once, and again if the store could not
+    /// delete them: none is lost.
     async fn take_signals(
         &self,
         process: &str,

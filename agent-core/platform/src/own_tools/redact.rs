@@ -5,6 +5,10 @@ use serde_json::Value;
 
 /// Minimum length of a secret that is masked, in bytes: shorter ones occur in other words.
 const MIN_SECRET_BYTES: usize = 6;
+/// Limits on the steps in which a text is compared with a secret: for each text, and more for each of its bytes. Only texts that
+/// repeat the beginning of a secret over and over take as many.
+const MIN_STEPS: usize = 4096;
+const MAX_STEPS_PER_BYTE: usize = 16;
 /// Maximum number of backslashes in front of a character: the escapes of JSON in a text of JSON in a text of JSON.
 const MAX_BACKSLASHES: usize = 7;
 /// Maximum number of times that a percent sign is encoded again.
@@ -52,16 +56,23 @@ impl Redactor {
     }
 }
 
+/// Returns the text with its occurrences of a secret replaced by the mask. A text whose comparison with the secret takes too
+/// many steps is replaced as a whole.
 fn mask(text: String, secret: &str) -> String {
     let first = secret.chars().next();
     let may_begin =
         |c: char| Some(c) == first || matches!(c, '%' | '\\' | '&') || (c == '+' && first == Some(' '));
+    let mut remaining_steps = MIN_STEPS + MAX_STEPS_PER_BYTE * text.len();
     let (mut masked, mut end) = (String::new(), 0);
     for (start, c) in text.char_indices() {
         if start < end || !may_begin(c) {
             continue;
         }
-        if let Some(length) = written_length(&text[start..], secret) {
+        let length = written_length(&text[start..], secret, &mut remaining_steps);
+        if remaining_steps == 0 {
+            return Secret::MASK.to_owned();
+        }
+        if let Some(length) = length {
             masked.push_str(&text[end..start]);
             masked.push_str(Secret::MASK);
             end = start + length;
@@ -74,24 +85,23 @@ fn mask(text: String, secret: &str) -> String {
     masked
 }
 
-/// Returns the length of the secret at the beginning of a text; `None` if it does not begin with the secret in any form.
-fn written_length(text: &str, secret: &str) -> Option<usize> {
-    let mut ends = vec![0];
+/// Returns the length of the secret at the beginning of a text; `None` if it does not begin with the secret in any form, or if
+/// no steps remain. A step compares one character of the secret at one place.
+fn written_length(text: &str, secret: &str, remaining_steps: &mut usize) -> Option<usize> {
+    let (mut ends, mut next_ends) = (vec![0_usize], Vec::new());
     for c in secret.chars() {
-        let mut next_ends = Vec::new();
-        for end in ends {
-            for length in written_lengths(&text[end..], c) {
-                if !next_ends.contains(&(end + length)) {
-                    next_ends.push(end + length);
-                }
-            }
-        }
-        ends = next_ends;
-        if ends.is_empty() {
+        *remaining_steps = remaining_steps.saturating_sub(ends.len());
+        if ends.is_empty() || *remaining_steps == 0 {
             return None;
         }
+        for end in ends.drain(..) {
+            next_ends.extend(written_lengths(&text[end..], c).map(|length| end + length));
+        }
+        next_ends.sort_unstable();
+        next_ends.dedup();
+        std::mem::swap(&mut ends, &mut next_ends);
     }
-    ends.into_iter().max()
+    ends.last().copied()
 }
 
 /// Returns the lengths of a character at the beginning of a text, in each form that it has there.
@@ -99,7 +109,13 @@ fn written_lengths(text: &str, c: char) -> impl Iterator<Item = usize> {
     let plain = text.starts_with(c).then_some(c.len_utf8());
     let space = (c == ' ' && text.starts_with('+')).then_some(1);
     let forms = [plain, space, percent_length(text, c), escape_length(text, c), reference_length(text, c)];
-    forms.into_iter().flatten().chain(percent_sign_lengths(text, c))
+    forms.into_iter().flatten().chain(percent_sign_lengths(text, c)).chain(backslash_lengths(text, c))
+}
+
+/// Returns the lengths of a backslash that is escaped by backslashes, once and more than once.
+fn backslash_lengths(text: &str, c: char) -> impl Iterator<Item = usize> {
+    let backslashes = if c == '\\' { leading_backslashes(text) } else { 0 };
+    [2, 4, 8].into_iter().filter(move |length| *length <= backslashes)
 }
 
 /// Returns the lengths of a percent sign that is encoded, once and more than once: `%25`, `%2525`.
@@ -131,9 +147,6 @@ fn percent_length(text: &str, c: char) -> Option<usize> {
 fn escape_length(text: &str, c: char) -> Option<usize> {
     let backslashes = leading_backslashes(text);
     let escape = &text[backslashes..];
-    if c == '\\' {
-        return (backslashes >= 2).then_some(2);
-    }
     if !(1..=MAX_BACKSLASHES).contains(&backslashes) {
         return None;
     }
@@ -199,6 +212,12 @@ mod tests {
         .remove(b'(')
         .remove(b')');
 
+    /// Returns a text as it is within a text of JSON.
+    fn escaped(text: &str) -> String {
+        let json = Value::from(text).to_string();
+        json[1..json.len() - 1].to_owned()
+    }
+
     fn redactor(secrets: &[&str]) -> Redactor {
         let mut redactor = Redactor::default();
         secrets.iter().for_each(|secret| redactor.add(Secret::new((*secret).to_owned())));
@@ -237,7 +256,10 @@ mod tests {
                 component.replace("%2F", "/").replace("%26", "&amp;"),
                 all.to_ascii_lowercase(),
                 utf8_percent_encode(&all, NON_ALPHANUMERIC).to_string(),
-                serde_json::to_string(secret).expect("JSON").trim_matches('"').to_owned(),
+                escaped(secret),
+                escaped(&escaped(secret)),
+                escaped(&escaped(&escaped(secret))),
+                secret.replace('\\', "\\u005c"),
                 secret.replace('&', "&amp;"),
                 form,
                 component,
@@ -249,6 +271,19 @@ mod tests {
             let other = secret.replace('e', "f");
             assert_eq!(redactor.text(other.clone()), other);
         }
+    }
+
+    #[test]
+    fn a_text_that_repeats_the_beginning_of_a_secret_is_masked_as_a_whole() {
+        for (first, text) in [("a", "a"), ("\\", "\\"), ("%", "%25")] {
+            let redactor = redactor(&[format!("{}b", first.repeat(2_000)).as_str()]);
+            assert_eq!(redactor.text(text.repeat(50_000)), Secret::MASK, "{first}");
+            let short = text.repeat(20);
+            assert_eq!(redactor.text(short.clone()), short);
+        }
+        let redactor = redactor(&["-----BEGIN KEY-----"]);
+        let lines = "-----\n%25\\\\&amp;".repeat(20_000);
+        assert_eq!(redactor.text(lines.clone()), lines);
     }
 
     #[test]

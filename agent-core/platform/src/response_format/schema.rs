@@ -220,8 +220,11 @@ impl<'a> SchemaCheck<'a> {
     fn schema(&mut self, schema: &'a Value, path: &str, nesting: Nesting) -> Result<(), FormatError> {
         let Value::Object(members) = schema else { return Ok(()) };
         self.subschemas += 1;
-        if nesting.levels > MAX_DEPTH || nesting.references > MAX_REFERENCES {
+        if nesting.levels > MAX_DEPTH {
             return Err(FormatError::new(path, format!("is nested more than {MAX_DEPTH} schemas deep")));
+        }
+        if nesting.references > MAX_REFERENCES {
+            return Err(FormatError::new(path, format!("is behind more than {MAX_REFERENCES} references")));
         }
         if self.subschemas > MAX_SUBSCHEMAS {
             let message = format!("has more than {MAX_SUBSCHEMAS} schemas, with references followed");

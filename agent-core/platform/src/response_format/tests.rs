@@ -338,6 +338,11 @@ fn hostile_schemas_are_refused_with_their_place() {
     assert!(!fault.message.contains("sk-1"), "{fault:?}");
     let fault = check_response_format(&json_format(Some(deep))).expect_err("deep");
     assert!(fault.message.contains("deep"), "{fault:?}");
+    let link = |n: usize| (format!("d{n}"), json!({"$ref": format!("#/$defs/d{}", n + 1)}));
+    let mut links: serde_json::Map<String, Value> = (0..60).map(link).collect();
+    links.insert("d60".to_owned(), json!({"type": "string"}));
+    let fault = check_response_format(&json_format(Some(json!({"$defs": links})))).expect_err("a chain");
+    assert!(fault.message.contains("more than 50 references"), "{fault:?}");
     // 64^6 schemas: a walk of all would take hours.
     let level = |n: usize| {
         let next = json!({"$ref": format!("#/$defs/d{}", n + 1)});

@@ -229,6 +229,12 @@ impl IndexState {
         }
     }
 
+    /// Returns the newest version of a document that the index has or cannot have.
+    pub(super) fn known_version(&self, id: &DocumentId) -> Option<u64> {
+        let unusable = self.unusable.get(id).map(|(version, _)| *version);
+        self.versions.get(id).copied().max(unusable)
+    }
+
     /// Records that a document cannot be searched at a version.
     pub(super) fn mark_unusable(&mut self, id: DocumentId, version: u64, reason: SkipReason) {
         self.versions.remove(&id);

@@ -1,19 +1,22 @@
-//! Marks such as `[1]` in a text that comes in pieces, outside of code.
+//! Marks such as `[1]` and `[1, 2]` in a text that comes in pieces, outside of code.
 //!
 //! Code spans and fenced code blocks are those of CommonMark. Marks in a span whose end has not come yet are held back: they count
 //! if the paragraph or the text ends before the span.
 
 use std::ops::Range;
 
-/// Maximum number of digits of a mark.
+/// Maximum number of digits of a number in a mark.
 const MAX_DIGITS: usize = 3;
+/// Maximum number of numbers in the brackets of one mark.
+const MAX_NUMBERS: usize = 32;
 /// Maximum number of marks that are held back.
 const MAX_HELD_MARKS: usize = 1_000;
 /// Minimum length of a fence, and maximum number of spaces before it.
 const MIN_FENCE: usize = 3;
 const MAX_FENCE_INDENT: usize = 3;
 
-/// A mark: the number in it, and its position in characters.
+/// A mark: a number in brackets, and its position in characters. Each of several numbers in the same brackets is a mark of its own,
+/// the first with the opening bracket and the last with the closing one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) number: usize,
@@ -43,6 +46,18 @@ struct OpenMark {
     start: usize,
     follows_word: bool,
     digits: String,
+    /// The marks before the last comma, and the places of their numbers.
+    earlier: Vec<Mark>,
+}
+
+impl OpenMark {
+    /// Ends the number that was read, whose mark ends at a position.
+    fn end_number(&mut self, end: usize) {
+        if let Ok(number) = self.digits.parse() {
+            self.earlier.push(Mark { number, at: self.start..end, follows_word: self.follows_word });
+        }
+        self.digits.clear();
+    }
 }
 
 /// Equal characters in a row that may begin or end code.
@@ -103,17 +118,33 @@ impl MarkScanner {
                 // A variable of one letter, as in `x[1]`: no sentence has such a word.
                 let is_variable = last.is_ascii_lowercase() && (before.is_whitespace() || before == '(');
                 let follows_word = last.is_ascii_alphanumeric() || last == '_';
-                let mark = OpenMark { start: self.position, follows_word, digits: String::new() };
+                let start = self.position;
+                let mark = OpenMark { start, follows_word, digits: String::new(), earlier: Vec::new() };
                 *open = (!is_variable).then_some(mark);
             }
-            ('0'..='9', Some(OpenMark { digits, .. })) if digits.len() < MAX_DIGITS => digits.push(character),
-            (']', Some(OpenMark { start, follows_word, digits })) => {
-                let (at, follows_word) = (*start..self.position + 1, *follows_word);
-                let mark = digits.parse().map(|number| Mark { number, at, follows_word });
+            ('0'..='9', Some(open)) if open.digits.len() < MAX_DIGITS => {
+                if open.digits.is_empty() && !open.earlier.is_empty() {
+                    open.start = self.position;
+                }
+                open.digits.push(character);
+            }
+            (',' | ';', Some(open)) if !open.digits.is_empty() && open.earlier.len() + 1 < MAX_NUMBERS => {
+                open.end_number(self.position);
+            }
+            (' ', Some(open)) if open.digits.is_empty() && !open.earlier.is_empty() => {}
+            (']', Some(open)) => {
+                let is_whole = !open.digits.is_empty();
+                open.end_number(self.position + 1);
+                let marks = std::mem::take(&mut open.earlier);
                 self.open = None;
-                match (&mut self.code, mark) {
-                    (Code::None, Ok(mark)) => found.push(mark),
-                    (Code::Span { held, .. }, Ok(mark)) if held.len() < MAX_HELD_MARKS => held.push(mark),
+                // Sources are numbered from 1, so that brackets with 0 among others are an interval or a list.
+                let is_list = marks.len() > 1 && marks.iter().any(|mark| mark.number == 0);
+                if !is_whole || is_list {
+                    return;
+                }
+                match &mut self.code {
+                    Code::None => found.extend(marks),
+                    Code::Span { held, .. } if held.len() < MAX_HELD_MARKS => held.extend(marks),
                     _ => {}
                 }
             }
@@ -194,6 +225,17 @@ mod tests {
         assert_marks(&["[1][2]"], &[(1, 0..3), (2, 3..6)]);
         assert_marks(&["[0]"], &[(0, 0..3)]);
         assert_marks(&["十年[1]。"], &[(1, 2..5)]);
+    }
+
+    #[test]
+    fn several_numbers_in_brackets_are_marks_of_their_own() {
+        assert_marks(&["Ten years [1", ", 2;12]."], &[(1, 10..12), (2, 14..15), (12, 16..19)]);
+        assert_marks(&["[1,2] [3"], &[(1, 0..2), (2, 3..5)]);
+        // An interval, a list that does not end with a number, and other separators.
+        assert_marks(&["in [0, 1]; [1, ] [, 1] [1 2] [1, x] [1.2] [1-2]"], &[]);
+        assert_marks(&["`[1, 2]` [3]"], &[(3, 9..12)]);
+        let many = format!("[{}1]", "1,".repeat(MAX_NUMBERS));
+        assert_marks(&[&many], &[]);
     }
 
     #[test]

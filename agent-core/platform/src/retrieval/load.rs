@@ -33,6 +33,9 @@ pub(super) struct WantedDocuments {
     pub(super) present: Vec<(DocumentId, u64)>,
     /// Documents that do not exist.
     pub(super) absent: Vec<DocumentId>,
+    /// Documents, with the versions of their records, of which the index had a newer version before: the store has lost a write,
+    /// as a database does that takes over without the latest ones.
+    pub(super) reverted: Vec<(DocumentId, u64)>,
     /// Versions of the stored indexes of documents that lack vectors in memory.
     pub(super) index_versions: Vec<(DocumentId, u64)>,
     /// Version of the company's record of dropped vectors.
@@ -43,6 +46,12 @@ impl WantedDocuments {
     /// Returns the identifiers of the documents that exist.
     pub(super) fn ids(&self) -> HashSet<DocumentId> {
         self.present.iter().map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Returns the documents of which the index still has a version that the store has lost.
+    pub(super) fn lost<'w>(&'w self, state: &IndexState) -> impl Iterator<Item = &'w DocumentId> {
+        let is_newer = move |(id, version): &&(DocumentId, u64)| state.known_version(id) > Some(*version);
+        self.reverted.iter().filter(is_newer).map(|(id, _)| id)
     }
 
     /// Returns the documents, with their versions, whose stored index differs from that in memory, and those that are
@@ -200,7 +209,8 @@ impl DocumentRetriever {
         Ok(())
     }
 
-    /// Removes documents that do not exist, and makes room for wanted ones that were too large beside others.
+    /// Removes documents that do not exist, or whose version in the index the store has lost, and makes room for wanted ones
+    /// that were too large beside others.
     async fn remove(
         &self,
         entry: &Arc<CompanyEntry>,
@@ -208,18 +218,19 @@ impl DocumentRetriever {
         wanted: &WantedDocuments,
     ) {
         let guard = entry.loading.clone().lock_owned().await;
-        let (deleted, may_retry) = entry.read(|state| {
+        let (removed, may_retry) = entry.read(|state| {
             let deleted = wanted.absent.iter().filter(|id| state.versions.contains_key(*id));
-            (deleted.cloned().collect::<Vec<_>>(), state.may_retry(scope))
+            let removed: Vec<DocumentId> = deleted.chain(wanted.lost(state)).cloned().collect();
+            (removed, state.may_retry(scope))
         });
-        if deleted.is_empty() && !may_retry {
+        if removed.is_empty() && !may_retry {
             return;
         }
         let (entry, scope) = (entry.clone(), scope.clone());
         let work = move || {
             let _guard = guard;
             let mut state = entry.write();
-            state.apply(deleted.into_iter().map(|id| (Change::Remove(id), 0)).collect());
+            state.apply(removed.into_iter().map(|id| (Change::Remove(id), 0)).collect());
             if may_retry {
                 state.prepare_retry(&scope);
             }

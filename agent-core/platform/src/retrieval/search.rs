@@ -187,8 +187,10 @@ impl DocumentRetriever {
     ) -> Result<WantedDocuments, StoreError> {
         let NamedDocuments { mut keys, invalid } = NamedDocuments::new(company_id, ids);
         let document_count = keys.len();
+        let ids: Vec<DocumentId> = keys.iter().map(|key| DocumentId::from(key.id())).collect();
+        // Before the versions are read, since another search may put newer ones meanwhile.
+        let known = entry.try_read(|state| ids.iter().map(|id| state.known_version(id)).collect::<Vec<_>>());
         if self.query_embedder.is_some() {
-            let ids: Vec<DocumentId> = keys.iter().map(|key| DocumentId::from(key.id())).collect();
             let lacking = entry.try_read(|state| {
                 state.unembedded(&ids).map(|(id, _)| index_key(company_id, id.as_str())).collect()
             });
@@ -203,8 +205,9 @@ impl DocumentRetriever {
         let vector_drops = others.next().and_then(|(_, version)| *version);
         let index_versions =
             others.filter_map(|(key, version)| Some((DocumentId::from(key.id()), (*version)?))).collect();
+        let reverted = reverted(&ids, &known.unwrap_or_default(), documents);
         let (present, absent) = NamedDocuments { keys, invalid }.split(documents);
-        Ok(WantedDocuments { present, absent, index_versions, vector_drops })
+        Ok(WantedDocuments { present, absent, reverted, index_versions, vector_drops })
     }
 
     /// Returns the documents of the hits whose texts are still those that were searched.
@@ -237,7 +240,17 @@ impl DocumentRetriever {
     }
 }
 
-/// Returns true if the index has all wanted documents, and none that does not exist.
+/// Returns the documents, with their versions, that were known at a newer version before the versions were read.
+fn reverted(ids: &[DocumentId], known: &[Option<u64>], versions: &[Option<u64>]) -> Vec<(DocumentId, u64)> {
+    let versions = known.iter().zip(versions);
+    let found = ids.iter().zip(versions).filter_map(|(id, (known, version))| {
+        let version = version.filter(|version| *known > Some(*version))?;
+        Some((id.clone(), version))
+    });
+    found.collect()
+}
+
+/// Returns true if the index has all wanted documents, and none that does not exist or whose version the store has lost.
 fn is_loaded(entry: &CompanyEntry, wanted: &WantedDocuments) -> bool {
     let is_loaded = entry.try_read(|state| {
         let is_outdated =
@@ -247,6 +260,7 @@ fn is_loaded(entry: &CompanyEntry, wanted: &WantedDocuments) -> bool {
             && !wanted.present.iter().any(is_outdated)
             && !state.has_dropped_vectors(wanted.vector_drops)
             && !wanted.absent.iter().any(|id| state.versions.contains_key(id))
+            && wanted.lost(state).next().is_none()
             && !wanted.index_versions.iter().any(|(id, version)| state.has_new_vectors(id, *version))
     });
     is_loaded.unwrap_or(false)

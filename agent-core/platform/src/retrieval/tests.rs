@@ -8,10 +8,13 @@ use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::{Chunk, Chunker, StructuralChunker};
 use agent_retrieval::document::Extracted;
 use agent_retrieval::search::{Query, SearchOptions};
+use async_trait::async_trait;
 
 use super::*;
 use crate::memory::MemoryRecords;
-use crate::records::{Key, Precondition, RecordsExt as _};
+use crate::records::{
+    Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt as _, StoreError, Write,
+};
 use crate::workspace::{
     ContentStatus, Document, DocumentContent, collection, document_index_status, save_document,
 };
@@ -226,4 +229,65 @@ async fn what_was_evicted_is_found_again() {
         let result = retriever.search(search).await.expect("the store answers");
         assert_eq!(result.ranking.hits.len(), usize::from(company == "c"), "{company}");
     }
+}
+
+/// A server and the standby that replaces it without the latest writes.
+#[derive(Default)]
+struct FailoverRecords {
+    primary: MemoryRecords,
+    standby: MemoryRecords,
+    is_failed_over: AtomicBool,
+}
+
+impl FailoverRecords {
+    fn current(&self) -> &MemoryRecords {
+        if self.is_failed_over.load(Ordering::SeqCst) { &self.standby } else { &self.primary }
+    }
+}
+
+#[async_trait]
+impl Records for FailoverRecords {
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.current().get_many(keys).await
+    }
+
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
+        self.current().list(collection, list).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        self.current().commit(writes).await
+    }
+}
+
+#[tokio::test]
+async fn a_search_finds_the_texts_that_a_failover_has_left() {
+    let records = Arc::new(FailoverRecords::default());
+    for server in [&records.primary, &records.standby] {
+        save(server, "d", "The printer is broken.").await;
+        save(server, "e", "The printer is broken.").await;
+    }
+    for _ in 0..20 {
+        save(&records.primary, "d", "The scanner is broken.").await;
+    }
+    let retriever = DocumentRetriever::new(RetrieverConfig {
+        records: records.clone(),
+        pool: Arc::new(|work: Work| work()),
+        clock: Arc::new(SystemClock),
+        cache_bytes: DEFAULT_CACHE_BYTES,
+        embedder: None,
+    });
+    assert_eq!(found(&search(&retriever, &["d", "e"], "scanner").await), ["d"]);
+    records.is_failed_over.store(true, Ordering::SeqCst);
+    let result = search(&retriever, &["d", "e"], "scanner").await;
+    assert_eq!(found(&result), [""; 0], "the text was lost");
+    for round in 0..2 {
+        let result = search(&retriever, &["d"], "printer").await;
+        assert_eq!(found(&result), ["d"], "{round}");
+        let texts: Vec<&str> = result.documents.values().map(|found| &*found.text).collect();
+        assert_eq!(texts, ["The printer is broken."], "{round}");
+    }
+    // A write after the failover has a lower version than the lost one.
+    save(&records.standby, "d", "The modem is broken.").await;
+    assert_eq!(found(&search(&retriever, &["d", "e"], "modem").await), ["d"]);
 }

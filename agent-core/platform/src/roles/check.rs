@@ -8,6 +8,7 @@ mod prices;
 mod provider;
 #[cfg(test)]
 mod tests;
+mod texts;
 
 use std::num::NonZeroU32;
 use std::sync::LazyLock;
@@ -25,6 +26,7 @@ use addresses::check_addresses;
 use fallbacks::{check_model_fallbacks, check_server_fallbacks};
 use prices::{check_model_prices, check_server_prices};
 use provider::{SERVER_PROVIDERS, check_model_provider, check_provider, check_summary_provider, is_blank};
+use texts::check_texts;
 
 use crate::catalog::LOCAL_PROVIDER;
 use crate::compaction_settings::{CompactionSettings, CompactionSettingsError};
@@ -196,6 +198,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
         }
     }
     check_addresses(&mut findings, role);
+    check_texts(&mut findings, role);
     findings.extend(role.content.compaction.iter().flat_map(compaction_faults));
     let is_taken = |name: &str| TOOL_NAMES.contains(&name) || own_tools.iter().any(|own| own == name);
     findings.extend(

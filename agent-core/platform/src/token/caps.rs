@@ -112,7 +112,7 @@ impl Tokens {
             let is_used = match (&new_id, &error) {
                 // A conflict with an expected version is one with another run of the token.
                 (Some(new_id), StoreError::Conflict { expected: None, .. }) => {
-                    new_id.is_used(&*self.records).await?
+                    !NewRunId::find_used(&*self.records, &[new_id]).await?.is_empty()
                 }
                 _ => false,
             };

@@ -3,22 +3,27 @@
 //! It runs while there is something to count. Requests that were admitted already are committed at intervals; those that
 //! wait for the store are committed at once, and those that arrive meanwhile by the next commit. An interval after a
 //! commit the record is read again, for what other processes have admitted in the same moment.
+//!
+//! A commit that admits runs whose ids their clients have chosen claims these ids, too.
 
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::ids::CompanyId;
-use futures_channel::oneshot;
 use futures_util::future::select;
 
 use super::metering::Metering;
-use super::table::{CountedRequest, FLUSH_INTERVAL, Meter, MeterId};
+use super::table::{FLUSH_INTERVAL, Meter, MeterId, WaitingRequest};
 use crate::minute_rate::{AdmittedBatch, MinuteState, RateLimitError};
 use crate::records::{Key, Precondition, Record, StoreError, UPDATE_ATTEMPTS, Write, to_json};
+use crate::run_registry::NewRunId;
 
-/// Maximum number of meters in a commit.
-const MAX_METERS_PER_COMMIT: usize = 200;
+/// Maximum numbers of meters and of run ids in a commit, which has one write of a meter and three of an id. PostgreSQL locks 256
+/// records one by one; for more, it would lock all that the platform has, and the requests of other companies would wait.
+const MAX_METERS_PER_COMMIT: usize = 100;
+const MAX_RUN_IDS_PER_COMMIT: usize = 50;
 /// Time for which a process counts by itself after the store has failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -30,11 +35,14 @@ pub(super) struct FlushTask {
 }
 
 impl FlushTask {
-    pub(super) fn new(metering: Arc<Metering>, company_id: CompanyId) -> Self {
-        Self { metering, company_id, is_done: false }
+    /// Starts the task of a company. The caller does not hold the lock of the meters.
+    pub(super) fn start(metering: &Arc<Metering>, company_id: &CompanyId) {
+        // Created here, since a runtime that shuts down drops the task before its first poll.
+        let task = Self { metering: metering.clone(), company_id: company_id.clone(), is_done: false };
+        metering.spawner.spawn(Box::pin(task.run()));
     }
 
-    pub(super) async fn run(mut self) {
+    async fn run(mut self) {
         loop {
             self.metering.pause(&self.company_id).await;
             let Some(mut unsettled) = self.metering.take_unsettled(&self.company_id) else { break };
@@ -72,7 +80,7 @@ pub(super) struct UnsettledRequests {
     record: Key,
     per_minute: NonZeroU32,
     admitted: AdmittedBatch,
-    waiting: Vec<oneshot::Sender<CountedRequest>>,
+    waiting: Vec<WaitingRequest>,
 }
 
 /// Result of counting a meter's requests.
@@ -82,12 +90,15 @@ pub(super) struct SettledRequests {
     admitted: usize,
     /// Error of the others.
     refusal: Option<RateLimitError>,
+    /// Versions of the run ids that are claimed, by the positions of their requests.
+    claimed: HashMap<usize, Option<u64>>,
 }
 
 impl UnsettledRequests {
-    fn take(id: &MeterId, meter: &mut Meter) -> Option<Self> {
+    /// Takes the requests of a meter, as many as there is room for with run ids.
+    fn take(id: &MeterId, meter: &mut Meter, room_for_ids: &mut usize) -> Option<Self> {
         let record = meter.record.clone()?;
-        let waiting = std::mem::take(&mut meter.waiting);
+        let waiting = take_waiting(&mut meter.waiting, room_for_ids);
         meter.settling = waiting.len();
         Some(Self {
             id: id.clone(),
@@ -120,8 +131,47 @@ impl UnsettledRequests {
             }
             admitted += 1;
         }
-        SettledRequests { state, admitted, refusal }
+        SettledRequests { state, admitted, refusal, claimed: HashMap::new() }
     }
+
+    /// Returns the run ids of the first `count` waiting requests, with the positions of these.
+    fn new_ids(&self, count: usize) -> impl Iterator<Item = (usize, &NewRunId)> {
+        let waiting = self.waiting.iter().take(count).enumerate();
+        waiting.filter_map(|(position, request)| Some((position, request.new_id.as_ref()?)))
+    }
+}
+
+/// Takes requests from the front, as many as there is room for with run ids.
+fn take_waiting(waiting: &mut Vec<WaitingRequest>, room_for_ids: &mut usize) -> Vec<WaitingRequest> {
+    let has_room = |request: &&WaitingRequest| {
+        let needed = usize::from(request.new_id.is_some());
+        let has_room = *room_for_ids >= needed;
+        *room_for_ids = room_for_ids.saturating_sub(needed);
+        has_room
+    };
+    let count = waiting.iter().take_while(has_room).count();
+    let later = waiting.split_off(count);
+    std::mem::replace(waiting, later)
+}
+
+/// Adds the claims of the run ids of admitted requests to the writes of a commit, except those of `used` ids and of an id that
+/// occurs before. Returns for each the positions of the meter, of the request and of the write that puts the id.
+fn add_claims(
+    requests: &[UnsettledRequests],
+    settled: &[SettledRequests],
+    used: &HashSet<&Key>,
+    writes: &mut Vec<Write>,
+) -> Result<Vec<[usize; 3]>, StoreError> {
+    let (mut seen, mut claims) = (HashSet::new(), Vec::new());
+    for (meter, (requests, settled)) in requests.iter().zip(settled).enumerate() {
+        for (position, new_id) in requests.new_ids(settled.admitted) {
+            if !used.contains(new_id.key()) && seen.insert(new_id.key()) {
+                writes.extend(new_id.writes()?);
+                claims.push([meter, position, writes.len() - 1]);
+            }
+        }
+    }
+    Ok(claims)
 }
 
 impl Metering {
@@ -150,11 +200,15 @@ impl Metering {
             flusher.due = now + FLUSH_INTERVAL;
         }
         let (mut unsettled, mut is_pending) = (Vec::new(), false);
+        let mut room_for_ids = MAX_RUN_IDS_PER_COMMIT;
         for (id, meter) in table.meters.company_mut(company_id) {
-            meter.waiting.retain(|request| !request.is_canceled());
+            meter.waiting.retain(|request| !request.answer.is_canceled());
             let is_uncounted = !meter.uncounted.is_empty() || meter.is_outdated;
-            if !meter.waiting.is_empty() || (is_due && is_uncounted) {
-                unsettled.extend(UnsettledRequests::take(id, meter));
+            let first = meter.waiting.first();
+            // Requests without room go with the next commit, which is made at once.
+            let has_room = first.is_some_and(|first| first.new_id.is_none() || room_for_ids > 0);
+            if has_room || (is_due && is_uncounted) {
+                unsettled.extend(UnsettledRequests::take(id, meter, &mut room_for_ids));
             }
             is_pending |= is_uncounted;
         }
@@ -169,6 +223,9 @@ impl Metering {
     /// Counts requests by one commit, unless none of them changes a record.
     async fn settle(&self, requests: &[UnsettledRequests]) -> Result<Vec<SettledRequests>, StoreError> {
         let keys: Vec<Key> = requests.iter().map(|requests| requests.record.clone()).collect();
+        let new_ids: Vec<&NewRunId> =
+            requests.iter().flat_map(|requests| requests.new_ids(usize::MAX)).map(|(_, id)| id).collect();
+        let mut used = HashSet::new();
         let mut attempt = 1;
         loop {
             let stored_records = self.records.get_many(&keys).await?;
@@ -188,11 +245,25 @@ impl Metering {
             if writes.is_empty() {
                 return Ok(settled);
             }
-            match self.records.commit(writes).await {
-                Ok(_) => return Ok(settled),
-                // Another process has counted meanwhile.
-                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
-                Err(error) => return Err(error),
+            let claims = add_claims(requests, &settled, &used, &mut writes)?;
+            let error = match self.records.commit(writes).await {
+                Ok(versions) => {
+                    for [meter, position, write] in claims {
+                        let version = versions.get(write).copied().flatten();
+                        settled[meter].claimed.insert(position, version);
+                    }
+                    return Ok(settled);
+                }
+                Err(error) => error,
+            };
+            // Another process has counted meanwhile, or an id is used.
+            if !matches!(error, StoreError::Conflict { .. }) || attempt >= UPDATE_ATTEMPTS {
+                return Err(error);
+            }
+            attempt += 1;
+            // A conflict with an expected version is one with another count.
+            if matches!(error, StoreError::Conflict { expected: None, .. }) && !new_ids.is_empty() {
+                used = NewRunId::find_used(&*self.records, &new_ids).await?;
             }
         }
     }
@@ -205,11 +276,12 @@ impl Metering {
         settled: Vec<SettledRequests>,
     ) {
         let now = self.now();
+        let mut unclaimed = Vec::new();
         let mut table = self.lock();
         if let Some(flusher) = table.flushers.get_mut(company_id) {
             flusher.set_available();
         }
-        for (requests, settled) in requests.into_iter().zip(settled) {
+        for (requests, mut settled) in requests.into_iter().zip(settled) {
             let is_outdated = !requests.is_empty();
             let UnsettledRequests { id, waiting, .. } = requests;
             if let Some(meter) = table.meters.get_mut(company_id, &id) {
@@ -217,11 +289,19 @@ impl Metering {
                 meter.is_outdated = is_outdated;
                 meter.learn(settled.state, now);
             }
-            for (number, request) in waiting.into_iter().enumerate() {
-                let refusal = settled.refusal.filter(|_| number >= settled.admitted);
+            for (position, WaitingRequest { new_id, answer }) in waiting.into_iter().enumerate() {
+                let claim = settled.claimed.remove(&position).zip(new_id);
+                let claim = claim.map(|(version, new_id)| new_id.claimed(self.records.clone(), &[version]));
+                let refusal = settled.refusal.filter(|_| position >= settled.admitted);
                 // Fails if the caller was cancelled; its request is counted.
-                let _ = request.send(refusal.map_or(Ok(()), Err));
+                if let Err(Ok(Some(claim))) = answer.send(refusal.map_or(Ok(claim), Err)) {
+                    unclaimed.push(claim);
+                }
             }
+        }
+        drop(table);
+        for claim in unclaimed {
+            self.spawner.spawn(Box::pin(claim.release()));
         }
     }
 

@@ -12,6 +12,7 @@ use super::limits::UserRate;
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 use crate::minute_rate::{AdmittedBatch, MinuteState, MinuteUse, RateLimitError};
 use crate::records::Key;
+use crate::run_registry::{NewRunId, RunIdClaim};
 
 /// Minimum time between two commits of a company's requests that were admitted already.
 pub(super) const FLUSH_INTERVAL: Duration = Duration::from_millis(250);
@@ -25,8 +26,16 @@ pub(super) enum MeterId {
     CompanyRuns,
 }
 
-/// Answer to a request that waits to be counted in the store.
-pub(super) type CountedRequest = Result<(), RateLimitError>;
+/// Answer to a request that waits to be counted in the store, with the claim of its run's id, unless it has none or the id is
+/// used.
+pub(super) type CountedRequest = Result<Option<RunIdClaim>, RateLimitError>;
+
+/// Request that waits to be admitted by a commit.
+pub(super) struct WaitingRequest {
+    /// Id of the run that the same commit claims, if the client has chosen it.
+    pub(super) new_id: Option<NewRunId>,
+    pub(super) answer: oneshot::Sender<CountedRequest>,
+}
 
 /// Meter of requests that are counted together, with the state that this process knows.
 pub(super) struct Meter {
@@ -38,9 +47,11 @@ pub(super) struct Meter {
     /// Admitted requests that no commit has included.
     pub(super) uncounted: AdmittedBatch,
     /// Requests that wait to be admitted by a commit.
-    pub(super) waiting: Vec<oneshot::Sender<CountedRequest>>,
+    pub(super) waiting: Vec<WaitingRequest>,
     /// Number of requests that the commit in progress may admit.
     pub(super) settling: usize,
+    /// Number of requests that the commits of other modules may admit.
+    pub(super) joined: usize,
     /// True after a commit: other processes may have counted requests of the same moment since.
     pub(super) is_outdated: bool,
 }
@@ -62,6 +73,7 @@ impl Meter {
             uncounted: AdmittedBatch::default(),
             waiting: Vec::new(),
             settling: 0,
+            joined: 0,
             is_outdated: false,
         }
     }
@@ -71,8 +83,8 @@ impl Meter {
     /// # Errors
     /// The limit is reached, or is so if those that wait are admitted.
     pub(super) fn decide(&self, now: Duration) -> Result<LocalDecision, RateLimitError> {
-        let (used, reserved) =
-            (MinuteUse::new(self.known, self.per_minute, now), self.waiting.len() + self.settling);
+        let used = MinuteUse::new(self.known, self.per_minute, now);
+        let reserved = self.waiting.len() + self.settling + self.joined;
         used.check(reserved)?;
         Ok(if used.is_below_half(reserved) { LocalDecision::BelowHalf } else { LocalDecision::AskStore })
     }
@@ -85,6 +97,13 @@ impl Meter {
         if self.record.is_some() {
             self.uncounted = self.uncounted.followed_by(request, self.per_minute);
         }
+    }
+
+    /// Adds a request that waits to be admitted by a commit, and returns the receiver of the answer.
+    pub(super) fn wait(&mut self, new_id: Option<NewRunId>) -> oneshot::Receiver<CountedRequest> {
+        let (answer, waiting) = oneshot::channel();
+        self.waiting.push(WaitingRequest { new_id, answer });
+        waiting
     }
 
     /// Replaces the known state by that of the record.

@@ -10,6 +10,7 @@ use super::table::FLUSH_INTERVAL;
 use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::{ListQuery, MAX_PAGE_RECORDS, Page, Precondition, Record, RecordsExt, Write};
+use crate::run_registry::RunRegistry;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -18,6 +19,8 @@ const SECOND: Duration = Duration::from_secs(1);
 struct FaultyRecords {
     inner: MemoryRecords,
     commits: AtomicUsize,
+    /// Number of writes of the largest commit.
+    largest: AtomicUsize,
     reads: AtomicUsize,
     is_failing: AtomicBool,
     is_stalled: AtomicBool,
@@ -28,9 +31,13 @@ impl FaultyRecords {
         self.commits.load(Ordering::Relaxed)
     }
 
+    fn largest_commit(&self) -> usize {
+        self.largest.load(Ordering::Relaxed)
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
-        if self.is_stalled.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
+        while self.is_stalled.load(Ordering::Relaxed) {
+            tokio::task::yield_now().await;
         }
         match self.is_failing.load(Ordering::Relaxed) {
             true => Err(StoreError::unavailable("away")),
@@ -54,6 +61,7 @@ impl Records for FaultyRecords {
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
         self.check().await?;
         self.commits.fetch_add(1, Ordering::Relaxed);
+        self.largest.fetch_max(writes.len(), Ordering::Relaxed);
         self.inner.commit(writes).await
     }
 }
@@ -84,6 +92,17 @@ impl RatesFixture {
 
     async fn run(&self, process: usize, user: &str) -> Result<(), RateLimitError> {
         self.processes[process].count(&principal("c", user), UserRate::Runs).await
+    }
+
+    /// Counts a run of the user `ada` whose id the client has chosen.
+    async fn run_with_id(&self, process: usize, run_id: &str) -> Result<CountedRun, RunCountError> {
+        self.processes[process].count_run_with_id(&principal("c", "ada"), &run_id.into()).await
+    }
+
+    /// Claims an id of a run of the user `ada` by a commit of its own. Returns true if it was not used.
+    async fn claim(&self, run_id: &str) -> bool {
+        let registry = RunRegistry::new(self.store.clone(), Arc::new(self.clock.clone()));
+        registry.claim(&principal("c", "ada"), &run_id.into()).await.expect("the store works").is_some()
     }
 
     /// Sends up to `count` runs of the user `ada` to a process; returns the number of admitted ones.
@@ -417,4 +436,123 @@ async fn the_runs_of_a_company_are_counted_apart_and_together() {
     assert_eq!((state.limit, state.used), (4, 4));
     let other = test.processes[0].count_company_run(&"d".into(), per_minute).await;
     other.expect("another company");
+}
+
+#[tokio::test]
+async fn the_commit_that_counts_a_run_claims_its_id() {
+    let test = RatesFixture::new(1, 20);
+    for number in 0..10 {
+        let counted = test.run_with_id(0, &number.to_string()).await.expect("below half");
+        assert!(matches!(counted, CountedRun::Unclaimed), "{number}");
+    }
+    assert_eq!(test.store.commits(), 0);
+    let counted = test.run_with_id(0, "a").await.expect("below the limit");
+    assert!(matches!(counted, CountedRun::Claimed(_)));
+    assert_eq!(test.store.commits(), 1, "with those that the process has admitted before");
+    assert!(!test.claim("a").await);
+    assert!(test.claim("0").await, "the id of a run that the process has admitted");
+
+    // The others of a commit do not suffer from a used id.
+    let before = test.store.commits();
+    let counted = join_all(["b", "b", "a", "c"].map(|run_id| test.run_with_id(0, run_id))).await;
+    let is_claimed: Vec<bool> =
+        counted.into_iter().map(|counted| matches!(counted, Ok(CountedRun::Claimed(_)))).collect();
+    assert_eq!(is_claimed, [true, false, false, true]);
+    assert_eq!(test.store.commits() - before, 2, "a second attempt without the used id");
+    // The run whose id the client has used is counted, too.
+    assert_eq!(test.burst(0, 10).await, 20 - 15);
+    let refused = test.run_with_id(0, "d").await;
+    assert!(matches!(refused, Err(RunCountError::Limit(_))));
+    assert!(test.claim("d").await, "the id of a refused run is free");
+}
+
+#[tokio::test]
+async fn many_ids_are_claimed_by_small_commits() {
+    let test = RatesFixture::new(1, 1_000);
+    assert_eq!(test.burst(0, 500).await, 500);
+    let ids: Vec<String> = (0..120).map(|number| number.to_string()).collect();
+    let counted = join_all(ids.iter().map(|run_id| test.run_with_id(0, run_id))).await;
+    assert!(counted.iter().all(|counted| matches!(counted, Ok(CountedRun::Claimed(_)))));
+    assert_eq!(test.store.commits(), 3);
+    assert!(test.store.largest_commit() <= 256, "PostgreSQL locks as many records one by one");
+}
+
+#[tokio::test]
+async fn a_run_with_an_id_is_not_admitted_while_the_store_fails() {
+    let test = RatesFixture::new(1, 20);
+    assert_eq!(test.burst(0, 10).await, 10);
+    test.settle().await;
+    test.set_failing(true);
+    let failed = test.run_with_id(0, "a").await;
+    assert!(matches!(failed, Err(RunCountError::Store(StoreError::Unavailable(_)))));
+    test.set_failing(false);
+    assert!(test.claim("a").await);
+}
+
+#[tokio::test]
+async fn the_id_of_a_request_that_is_cancelled_during_its_commit_is_released() {
+    let test = RatesFixture::new(1, 20);
+    assert_eq!(test.burst(0, 10).await, 10);
+    test.settle().await;
+    let settling = || {
+        let mut table = test.processes[0].metering.lock();
+        let id = MeterId::User("ada".into(), UserRate::Runs);
+        table.meters.get_mut(&"c".into(), &id).map_or(0, |meter| meter.settling)
+    };
+    test.store.is_stalled.store(true, Ordering::Relaxed);
+    {
+        let mut waiting = Box::pin(test.run_with_id(0, "a"));
+        while settling() == 0 {
+            assert!((&mut waiting).now_or_never().is_none());
+            tokio::task::yield_now().await;
+        }
+    }
+    test.store.is_stalled.store(false, Ordering::Relaxed);
+    while settling() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let state = test.processes[0].state(&principal("c", "ada"), UserRate::Runs).await;
+    assert_eq!(state.expect("the store works").used, 11, "it is counted");
+    while !test.claim("a").await {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_commit_of_another_module_does_not_count_is_counted_later() {
+    let test = RatesFixture::new(2, 20);
+    let (company, per_minute) = ("c".into(), NonZeroU32::new(8).expect("a limit"));
+    let begin = || test.processes[0].begin_company_run(&company, per_minute).expect("below the limit");
+    for _ in 0..4 {
+        assert!(begin().is_none(), "below half");
+    }
+    let run = begin().expect("the store decides");
+    {
+        let mut count = RunCount::load(&run).await.expect("the store works");
+        count.admit().expect("below the limit");
+        assert!(count.write().expect("JSON").is_some());
+        // The commit fails.
+    }
+    let mut count = RunCount::load(&run).await.expect("the store works");
+    count.admit().expect("below the limit");
+    let write = count.write().expect("JSON").expect("a write");
+    test.store.inner.commit(vec![write]).await.expect("committed");
+    count.publish();
+    drop(run);
+    let used = async |process: usize| {
+        let state = test.processes[process].company_state(&company, per_minute).await;
+        state.expect("the store works").used
+    };
+    assert_eq!((used(0).await, used(1).await), (5, 5));
+    let places: Vec<UncountedRun> = (0..3).map(|_| begin().expect("the store decides")).collect();
+    let refused = test.processes[0].begin_company_run(&company, per_minute);
+    assert!(refused.is_err(), "the places of runs that wait are taken");
+    drop(places);
+    // The company's task counts runs that the process admits by itself.
+    test.clock.advance(60 * SECOND);
+    for _ in 0..2 {
+        assert!(begin().is_none(), "below half");
+    }
+    test.settle().await;
+    assert_eq!((used(0).await, used(1).await), (2, 2));
 }

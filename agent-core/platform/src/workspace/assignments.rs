@@ -112,7 +112,8 @@ impl Assignment {
             user_id: self.user_id.clone(),
             company_id: self.company_id.clone(),
             agent_id: self.agent_id.clone(),
-            tool_id: self.tool_id.clone(),
+            // The jobs of a tool end when the agent loses it; a turn needs none.
+            tool_id: self.tool_id.clone().filter(|_| self.kind == JobKind::Tool),
             assignment_id: Some(self.id.clone()),
             arguments: self.arguments.clone(),
             message: self.message.clone(),

@@ -11,12 +11,13 @@ mod pieces;
 mod queue;
 mod range;
 mod sweep;
+mod usage;
 
 pub(crate) use page_starts::page_starts_write;
 pub use page_starts::read_page_starts;
 pub use pieces::{PENDING_COLLECTION, read_original, read_original_piece};
 pub(crate) use pieces::{
-    PendingPieces, PieceSet, discard_pieces, read_piece, read_pieces, write_original, write_text_pieces,
+    PendingPieces, PieceSet, discard_pieces, read_piece, read_pieces, write_text_pieces,
 };
 pub(crate) use queue::{
     INGESTION_COLLECTION, IngestionTask, TaskLease, stored_head_write, text_release_writes,
@@ -24,10 +25,11 @@ pub(crate) use queue::{
 pub use range::{TextRange, read_document_text};
 pub(crate) use sweep::unchanged_write;
 pub use sweep::{STORED_COLLECTION, sweep_pending_pieces, sweep_stored_contents};
+pub use usage::{SUMMED_COLLECTIONS, USER_FILE_COLLECTION, UploadUsage};
 
-pub(super) use pieces::PendingRecord;
+pub(super) use pieces::write_original;
 pub(super) use queue::{release_writes, task_write};
-pub(super) use sweep::StoredContent;
+pub(super) use usage::UploadQuota;
 
 /// Maximum size of an extracted text, in bytes.
 pub const MAX_TEXT_BYTES: usize = 20 * 1000 * 1000;

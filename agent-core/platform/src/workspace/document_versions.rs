@@ -12,10 +12,11 @@ use super::document::key;
 use super::document_archive::{DocumentVersion, MAX_DOCUMENT_VERSIONS, slot_id, slot_key, versions};
 use super::document_change::{change_document, commit_change};
 use super::document_indexes::index_deletions;
+use super::quota::{DocumentQuota, exceeded_as_conflict, put_within};
 use super::{Document, WorkspaceError, collection};
 use crate::records::{
     Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt, StoreError, UpdateAttempts,
-    Write,
+    Write, to_json,
 };
 use agent_core::ids::{CompanyId, UserId};
 
@@ -52,17 +53,37 @@ pub async fn save_document(
     let found = records.get_as::<Document>(&key).await?;
     precondition.check(found.as_ref().map(|record| record.version))?;
     match found {
-        None => {
-            let updated_by = Some(user_id.clone());
-            let new = Document { revision: 0, updated_by, content: None, ..document.clone() };
-            records.put_as(&key, &new, Precondition::Absent).await
-        }
+        None => records.put_as(&key, &new_document(document, user_id), Precondition::Absent).await,
         Some(found) => {
             let owner_id = found.value.owner_id.clone().or_else(|| document.owner_id.clone());
             let changed = Document { owner_id, ..document.with_upload_of(&found.value) };
             commit_change(records, &key, &found, changed, user_id).await.map(|(_, version)| version)
         }
     }
+}
+
+/// Creates a document in the name of a user, and returns its version. Concurrent additions do not make the company's
+/// documents more than `max_documents` together.
+///
+/// # Errors
+/// [`StoreError::Conflict`] if the document exists, or if the company has `max_documents` documents.
+pub async fn save_new_document(
+    records: &dyn Records,
+    document: &Document,
+    max_documents: u64,
+    user_id: &UserId,
+) -> Result<u64, StoreError> {
+    let key = Key::new(&document.company_id, collection::DOCUMENTS, document.id.as_str())?;
+    let value = to_json(&new_document(document, user_id))?;
+    let put = Write::Put { key, value, precondition: Precondition::Absent };
+    let quota = DocumentQuota { company_id: &document.company_id, limit: max_documents };
+    put_within(records, &quota, &[put]).await.map_err(exceeded_as_conflict)
+}
+
+/// Returns a document as it is stored first.
+fn new_document(document: &Document, user_id: &UserId) -> Document {
+    let updated_by = Some(user_id.clone());
+    Document { revision: 0, updated_by, content: None, ..document.clone() }
 }
 
 /// Deletes a document with its versions and its upload, in one commit, and returns true if it existed.

@@ -5,11 +5,14 @@ use serde::Serialize;
 
 use super::document::{ContentStatus, Document, MAX_DOCUMENT_BYTES, absent, key};
 use super::document_change::change_document;
+use super::quota::{DocumentQuota, put_within};
 use super::text::{self, MAX_TITLE_BYTES, checked_line, checked_text};
 use super::users::{CompanyRole, get_company_role};
 use super::view::{ListPage, READ_BATCH_SIZE, list_projected};
 use super::{WorkspaceError, check_version, collection};
-use crate::records::{Collection, Key, ListQuery, Precondition, Record, Records, RecordsExt, StoreError};
+use crate::records::{
+    Collection, Key, ListQuery, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json,
+};
 use agent_core::ids::{CompanyId, UserId};
 
 /// Maximum number of documents created by a company's agents.
@@ -137,6 +140,9 @@ pub(crate) async fn get_document_summaries(
 }
 
 /// Creates a document with this title and text, and returns it with its version.
+///
+/// # Errors
+/// [`WorkspaceError::Full`] if the company has 10,000 documents; those of the arguments and the store.
 pub async fn create_document(
     records: &dyn Records,
     company_id: &CompanyId,
@@ -157,14 +163,10 @@ pub async fn create_document(
         updated_by,
         ..Document::default()
     };
-    let key = Key::new(company_id, collection::DOCUMENTS, document.id.as_str())?;
-    if records.count(key.collection()).await? >= MAX_DOCUMENTS_PER_COMPANY as u64 {
-        return Err(WorkspaceError::Full {
-            what: "collection of documents",
-            limit: MAX_DOCUMENTS_PER_COMPANY,
-        });
-    }
-    let version = records.put_as(&key, &document, Precondition::Absent).await?;
+    let key = Key::new(&company_id, collection::DOCUMENTS, document.id.as_str())?;
+    let put = Write::Put { key, value: to_json(&document)?, precondition: Precondition::Absent };
+    let quota = DocumentQuota { company_id: &company_id, limit: MAX_DOCUMENTS_PER_COMPANY as u64 };
+    let version = put_within(records, &quota, &[put]).await?;
     Ok((document, version))
 }
 

@@ -118,9 +118,14 @@ async fn find(
 }
 
 fn belongs_to_list(plan: &FreeFormItem, list_id: &str) -> bool {
+    list_id_of(plan) == Some(list_id)
+}
+
+/// Returns the identifier of a plan's todo list; `None` if the plan names it by something other than a text.
+pub(super) fn list_id_of(plan: &FreeFormItem) -> Option<&str> {
     match plan.rest.get(LIST_ID_FIELD) {
-        Some(named) => named == list_id,
-        None => plan.id == list_id,
+        Some(named) => named.as_str(),
+        None => Some(&plan.id),
     }
 }
 

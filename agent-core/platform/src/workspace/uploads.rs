@@ -4,19 +4,25 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use super::collection;
 use super::contents::{
-    PENDING_COLLECTION, PendingPieces, PendingRecord, STORED_COLLECTION, StoredContent, discard_pieces,
-    stored_head_write, task_write, unchanged_write, write_original,
+    PendingPieces, UploadQuota, discard_pieces, stored_head_write, task_write, unchanged_write,
+    write_original,
 };
 use super::document::{ContentStatus, Document, DocumentContent};
 use super::document_change::change_writes;
-use super::user_files::{USER_FILE_COLLECTION, UserFile};
-use crate::records::{
-    Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt, StoreError,
-    Write, to_json,
-};
+use super::quota::{DocumentQuota, Quota, exceeded_as_conflict, put_within};
+use super::{WorkspaceError, collection};
+use crate::records::{Key, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json};
 use agent_core::ids::{CompanyId, UserId};
+
+/// Limits on what a company stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UploadQuotas {
+    /// Maximum number of documents.
+    pub documents: u64,
+    /// Maximum total size in bytes of originals and users' files.
+    pub bytes: u64,
+}
 
 /// Original that a user uploads.
 #[derive(Debug, Clone)]
@@ -31,13 +37,20 @@ pub struct NewUpload {
     pub bytes: Bytes,
     /// SHA-256 of the original, in hexadecimal.
     sha256: String,
+    quotas: Option<UploadQuotas>,
 }
 
 impl NewUpload {
     /// Creates an upload. Hashes the original, which takes some milliseconds for each megabyte.
     pub fn new(document_id: String, title: Option<String>, media_type: String, bytes: Bytes) -> Self {
         let sha256 = hex::encode(Sha256::digest(&bytes));
-        Self { document_id, title, media_type, bytes, sha256 }
+        Self { document_id, title, media_type, bytes, sha256, quotas: None }
+    }
+
+    /// Limits the upload by the company's quotas, which concurrent uploads do not exceed together. The original that it
+    /// replaces does not count.
+    pub fn with_quotas(self, quotas: UploadQuotas) -> Self {
+        Self { quotas: Some(quotas), ..self }
     }
 
     /// Returns true if a document has the same original, and its text by the same extractor.
@@ -62,14 +75,23 @@ impl NewUpload {
     /// Stores the original in pieces that no document names yet.
     ///
     /// # Errors
-    /// Errors of the store; what was written is deleted then, or left to the sweep.
+    /// [`WorkspaceError::UploadsExceeded`] if the quota does not permit it; errors of the store, after which what was written
+    /// is deleted, or left to the sweep.
     pub async fn stage(
         self,
         records: &dyn Records,
         company_id: &CompanyId,
         now: Timestamp,
-    ) -> Result<StagedUpload, StoreError> {
-        let pieces = write_original(records, company_id, &self.document_id, &self.bytes, now).await?;
+    ) -> Result<StagedUpload, WorkspaceError> {
+        let document_id = self.document_id.as_str();
+        let quota = self.quotas.map(|quotas| UploadQuota {
+            company_id,
+            document_id: Some(document_id),
+            bytes: self.bytes.len() as u64,
+            limit: quotas.bytes,
+        });
+        let quota = quota.as_ref().map(|quota| quota as &dyn Quota);
+        let pieces = write_original(records, company_id, document_id, (&self.bytes, quota), now).await?;
         let content = DocumentContent {
             media_type: self.media_type,
             bytes: self.bytes.len() as u64,
@@ -77,7 +99,8 @@ impl NewUpload {
             generation: pieces.generation().to_owned(),
             ..DocumentContent::default()
         };
-        Ok(StagedUpload { document_id: self.document_id, title: self.title, content, pieces })
+        let (document_id, title, quotas) = (self.document_id, self.title, self.quotas);
+        Ok(StagedUpload { document_id, title, content, pieces, quotas })
     }
 }
 
@@ -88,6 +111,7 @@ pub struct StagedUpload {
     title: Option<String>,
     content: DocumentContent,
     pieces: PendingPieces,
+    quotas: Option<UploadQuotas>,
 }
 
 impl StagedUpload {
@@ -96,8 +120,8 @@ impl StagedUpload {
     /// Returns the document and its version.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if the precondition does not hold, and if the original has been deleted because it was
-    /// staged long ago.
+    /// [`StoreError::Conflict`] if the precondition does not hold, if the original has been deleted because it was staged
+    /// long ago, and for a new document if the company has as many documents as its quota permits.
     pub async fn attach(
         &self,
         records: &dyn Records,
@@ -112,7 +136,14 @@ impl StagedUpload {
         writes.push(self.pieces.attach_write()?);
         writes.push(task_write(&document, &self.content)?);
         writes.extend(stored_head_write(&document)?);
-        Ok((document, commit_put(records, writes).await?))
+        let version = match self.quotas.filter(|_| found.is_none()) {
+            None => commit_put(records, writes).await?,
+            Some(quotas) => {
+                let quota = DocumentQuota { company_id, limit: quotas.documents };
+                put_within(records, &quota, &writes).await.map_err(exceeded_as_conflict)?
+            }
+        };
+        Ok((document, version))
     }
 
     /// Returns the changed document and the writes that put it, of which the first one is its own.
@@ -146,46 +177,6 @@ impl StagedUpload {
     /// Deletes the original. A failure leaves it to the sweep.
     pub async fn discard(&self, records: &dyn Records) {
         discard_pieces(records, &self.pieces).await;
-    }
-}
-
-/// Sizes of a company's stored originals and files, and of those that are being stored.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct UploadUsage {
-    /// Total size in bytes.
-    pub bytes: u64,
-}
-
-impl UploadUsage {
-    /// Reads the sizes.
-    ///
-    /// # Errors
-    /// Errors of the store.
-    pub async fn load(records: &dyn Records, company_id: &CompanyId) -> Result<Self, StoreError> {
-        let stored = Collection::new(company_id, STORED_COLLECTION)?;
-        let pending = Collection::new(company_id, PENDING_COLLECTION)?;
-        let files = Collection::new(company_id, USER_FILE_COLLECTION)?;
-        let bytes = sum(records, &stored, |stored: StoredContent| stored.bytes).await?
-            + sum(records, &files, |file: UserFile| file.bytes).await?
-            + sum(records, &pending, |pending: PendingRecord| pending.original_bytes).await?;
-        Ok(Self { bytes })
-    }
-}
-
-async fn sum<T: serde::de::DeserializeOwned + Send>(
-    records: &dyn Records,
-    collection: &Collection,
-    bytes: impl Fn(T) -> u64 + Send + Sync,
-) -> Result<u64, StoreError> {
-    let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
-    let mut total = 0_u64;
-    loop {
-        let page = records.list_as::<T>(collection, &list).await?;
-        total += page.records.into_iter().map(|record| bytes(record.value)).sum::<u64>();
-        list.cursor = page.next_cursor;
-        if list.cursor.is_none() {
-            return Ok(total);
-        }
     }
 }
 

@@ -5,12 +5,17 @@
 
 use std::collections::BTreeSet;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::contents::{PieceSet, discard_pieces, read_piece, read_pieces, write_original};
+use super::WorkspaceError;
+use super::contents::{
+    PieceSet, USER_FILE_COLLECTION, UploadQuota, discard_pieces, read_piece, read_pieces, write_original,
+};
+use super::quota::{Quota, put_within, quota_key};
 use super::view::ListPage;
 use crate::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt, StoreError,
@@ -18,9 +23,7 @@ use crate::records::{
 };
 use agent_core::ids::{CompanyId, ThreadId, UserId};
 
-/// Collection of users' files.
-pub const USER_FILE_COLLECTION: &str = "files";
-/// Maximum number of files of a user. Concurrent uploads may exceed it by their number.
+/// Maximum number of files of a user.
 pub const MAX_USER_FILES: usize = 1_000;
 /// Maximum size of the name of a file, in bytes.
 pub const MAX_FILE_NAME_BYTES: usize = 255;
@@ -101,33 +104,48 @@ pub struct NewUserFile {
     media_type: String,
     bytes: Bytes,
     sha256: String,
+    max_company_bytes: Option<u64>,
 }
 
 impl NewUserFile {
     /// Creates a file. Hashes the content, which takes some milliseconds for each megabyte.
     pub fn new(name: Option<String>, media_type: String, bytes: Bytes) -> Self {
         let sha256 = hex::encode(Sha256::digest(&bytes));
-        Self { name, media_type, bytes, sha256 }
+        Self { name, media_type, bytes, sha256, max_company_bytes: None }
+    }
+
+    /// Limits the total size in bytes of the company's originals and users' files, which concurrent uploads do not exceed
+    /// together.
+    pub fn with_quota(self, max_company_bytes: u64) -> Self {
+        Self { max_company_bytes: Some(max_company_bytes), ..self }
     }
 
     /// Stores the file until `expires_at`, unless a thread has it.
     ///
     /// # Errors
-    /// Errors of the store; what was written is deleted then, or left to the sweep of interrupted uploads.
+    /// [`WorkspaceError::Full`] if the user has [`MAX_USER_FILES`] files, [`WorkspaceError::UploadsExceeded`] if the quota
+    /// does not permit it; errors of the store, after which what was written is deleted, or left to the sweep of interrupted
+    /// uploads.
     pub async fn store(
         self,
         records: &dyn Records,
         (company_id, user_id): (&CompanyId, &UserId),
         now: Timestamp,
         expires_at: Timestamp,
-    ) -> Result<UserFile, StoreError> {
+    ) -> Result<UserFile, WorkspaceError> {
+        let count_quota = UserFileQuota { owner: (company_id, user_id) };
+        count_quota.check(records).await?;
         let id = agent_core::new_id();
-        let pieces = write_original(records, company_id, &id, &self.bytes, now).await?;
+        let bytes = self.bytes.len() as u64;
+        let quota =
+            self.max_company_bytes.map(|limit| UploadQuota { company_id, document_id: None, bytes, limit });
+        let quota = quota.as_ref().map(|quota| quota as &dyn Quota);
+        let pieces = write_original(records, company_id, &id, (&self.bytes, quota), now).await?;
         let file = UserFile {
             user_id: user_id.clone(),
             name: self.name,
             media_type: self.media_type,
-            bytes: self.bytes.len() as u64,
+            bytes,
             sha256: self.sha256,
             expires_at,
             threads: Vec::new(),
@@ -140,7 +158,7 @@ impl NewUserFile {
                 value: to_json(&file)?,
                 precondition: Precondition::Absent,
             };
-            records.commit(vec![put, pieces.attach_write()?]).await
+            put_within(records, &count_quota, &[put, pieces.attach_write()?]).await
         };
         match commit.await {
             Ok(_) => Ok(file),
@@ -193,22 +211,33 @@ pub async fn list_user_files(
     Ok(ListPage { items, next_cursor: page.next_cursor })
 }
 
-/// Returns true if a user has as many files as a user may have.
-///
-/// # Errors
-/// Errors of the store.
-pub async fn has_all_user_files(
-    records: &dyn Records,
-    owner: (&CompanyId, &UserId),
-) -> Result<bool, StoreError> {
-    let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
-    let mut count = 0;
-    loop {
-        let page = list_user_files(records, owner, &list).await?;
-        count += page.items.len();
-        list.cursor = page.next_cursor;
-        if count >= MAX_USER_FILES || list.cursor.is_none() {
-            return Ok(count >= MAX_USER_FILES);
+/// Quota of a user's files.
+struct UserFileQuota<'u> {
+    owner: (&'u CompanyId, &'u UserId),
+}
+
+#[async_trait]
+impl Quota for UserFileQuota<'_> {
+    fn key(&self) -> Result<Key, StoreError> {
+        quota_key(self.owner.0, "files")
+    }
+
+    async fn check(&self, records: &dyn Records) -> Result<(), WorkspaceError> {
+        let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+        let mut count = 0;
+        loop {
+            let page = list_user_files(records, self.owner, &list).await?;
+            count += page.items.len();
+            if count >= MAX_USER_FILES {
+                return Err(WorkspaceError::Full {
+                    what: "collection of the user's files",
+                    limit: MAX_USER_FILES,
+                });
+            }
+            list.cursor = page.next_cursor;
+            if list.cursor.is_none() {
+                return Ok(());
+            }
         }
     }
 }

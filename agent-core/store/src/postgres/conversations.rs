@@ -15,6 +15,7 @@ use agent_platform::conversation::{
 use async_trait::async_trait;
 use jiff::Timestamp;
 
+use self::log_tables::StoredSignal;
 use self::owner_write::OwnerWrite;
 use self::run_upkeep::RunWrite;
 use self::tables::{ConversationTables, TableError};
@@ -125,6 +126,11 @@ impl PostgresRecords {
             deleted.add_batch(batch);
         }
         Ok(deleted)
+    }
+
+    /// Deletes signals to a process.
+    async fn delete_signals(&self, process: &str, taken: &[&StoredSignal]) -> Result<(), ConversationError> {
+        read!(self, "", |tables| tables.delete_taken_signals(process, taken))
     }
 }
 
@@ -374,7 +380,15 @@ impl Conversations for PostgresRecords {
         process: &str,
         now: Timestamp,
     ) -> Result<Vec<(RunKey, RunSignal)>, ConversationError> {
-        read!(self, "", |tables| tables.take_signals(process, now))
+        let signals = read!(self, "", |tables| tables.signals(process))?;
+        let taken: Vec<&StoredSignal> = signals.iter().filter(|signal| signal.is_taken_once(now)).collect();
+        // Deleted by a statement of its own: if its answer is lost with the connection, the signals are known all the same.
+        if !taken.is_empty()
+            && let Err(error) = self.delete_signals(process, &taken).await
+        {
+            tracing::warn!(%error, "signals to runs were not deleted, and may be taken again");
+        }
+        Ok(signals.iter().filter_map(|signal| signal.current(now)).collect())
     }
 
     async fn trim_logs(&self, now: Timestamp) -> Result<usize, ConversationError> {

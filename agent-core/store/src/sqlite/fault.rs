@@ -30,7 +30,7 @@ pub enum SqliteErrorKind {
     NotADatabase,
     /// Too many operations of the company wait.
     Busy,
-    /// The store is closed, or one of its threads has ended.
+    /// The store is closed, or the thread that ran the operation panicked.
     Closed,
     /// Any other error, given by the source.
     Failed,
@@ -60,7 +60,7 @@ impl fmt::Display for SqliteError {
             SqliteErrorKind::Damaged => "the database is corrupt",
             SqliteErrorKind::NotADatabase => "the file is not a database",
             SqliteErrorKind::Busy => "too many operations of the company wait",
-            SqliteErrorKind::Closed => "the store is closed, or one of its threads has ended",
+            SqliteErrorKind::Closed => "the store is closed, or the thread of the operation panicked",
             SqliteErrorKind::Failed => "the database reported an error",
         })
     }

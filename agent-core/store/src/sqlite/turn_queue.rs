@@ -1,5 +1,6 @@
 //! Queue of operations from tasks to threads, in which companies take turns.
 
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +14,8 @@ const MAX_WAITING_PER_COMPANY: usize = 65_536;
 /// Sending end of the queue.
 pub(super) struct TurnQueue<T>(Arc<SharedTurns<T>>);
 
-/// Receiving end of the queue, for one thread.
+/// Receiving end of the queue, for one thread. Its drop lets the other threads take the turns of its company; that of the last
+/// one closes the queue and drops the operations in it, so that no caller waits for a thread that has ended.
 pub(super) struct TurnReceiver<T> {
     shared: Arc<SharedTurns<T>>,
     /// Company of the operation that this end has received last.
@@ -29,8 +31,12 @@ struct SharedTurns<T> {
 
 struct TurnState<T> {
     turns: CompanyTurns<T>,
-    /// Number of threads that wait for an operation.
+    /// Number of receiving ends.
+    receivers: usize,
+    /// Number of threads that wait and have not been woken.
     sleeping: usize,
+    /// Number of threads that have been woken and have not continued yet.
+    woken: usize,
     is_closed: bool,
 }
 
@@ -38,12 +44,14 @@ impl<T: Waiting> TurnQueue<T> {
     /// Creates a queue of whose operations at most `share` of one company are in progress.
     pub(super) fn new(share: usize) -> Self {
         let turns = CompanyTurns::new(share, MAX_WAITING_PER_COMPANY);
-        let state = Mutex::new(TurnState { turns, sleeping: 0, is_closed: false });
+        let state = TurnState { turns, receivers: 0, sleeping: 0, woken: 0, is_closed: false };
+        let state = Mutex::new(state);
         Self(Arc::new(SharedTurns { state, has_next: AtomicBool::new(false), wake: Condvar::new() }))
     }
 
     /// Creates a receiving end.
     pub(super) fn receiver(&self) -> TurnReceiver<T> {
+        self.0.lock().receivers += 1;
         TurnReceiver { shared: Arc::clone(&self.0), current: None }
     }
 
@@ -63,7 +71,10 @@ impl<T: Waiting> TurnQueue<T> {
 
     /// Closes the queue. Threads receive the operations in it before they learn of its end.
     pub(super) fn close(&self) {
-        self.0.lock().is_closed = true;
+        let mut state = self.0.lock();
+        state.is_closed = true;
+        state.woken += mem::take(&mut state.sleeping);
+        drop(state);
         self.0.wake.notify_all();
     }
 }
@@ -81,9 +92,7 @@ impl<T: Waiting> TurnReceiver<T> {
             }
             // Nothing can be taken, and no other thread needs to know.
             self.shared.has_next.store(false, Ordering::Release);
-            state.sleeping += 1;
-            state = self.shared.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.sleeping -= 1;
+            state = self.shared.sleep(state);
         }
     }
 
@@ -102,6 +111,24 @@ impl<T: Waiting> TurnReceiver<T> {
     }
 }
 
+impl<T> Drop for TurnReceiver<T> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.receivers -= 1;
+        if let Some(company) = self.current.take() {
+            state.turns.finish(&company);
+        }
+        if state.receivers > 0 {
+            return self.shared.wake_next(state);
+        }
+        state.is_closed = true;
+        let dropped = mem::replace(&mut state.turns, CompanyTurns::new(1, 1));
+        // Wakes the callers.
+        drop(state);
+        drop(dropped);
+    }
+}
+
 /// Takes the next operation after that of `current`, and replaces `current` by its company.
 fn take_next<T: Waiting>(state: &mut TurnState<T>, current: &mut Option<Arc<str>>) -> Option<T> {
     if let Some(company) = current.take() {
@@ -112,17 +139,31 @@ fn take_next<T: Waiting>(state: &mut TurnState<T>, current: &mut Option<Arc<str>
     Some(operation)
 }
 
-impl<T: Waiting> SharedTurns<T> {
+impl<T> SharedTurns<T> {
     /// Locks the state. No code panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, TurnState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends a change of the state: wakes a thread that waits, if there is an operation for it.
-    fn wake_next(&self, state: MutexGuard<'_, TurnState<T>>) {
+    /// Waits until the thread is woken.
+    fn sleep<'s>(&self, mut state: MutexGuard<'s, TurnState<T>>) -> MutexGuard<'s, TurnState<T>> {
+        state.sleeping += 1;
+        let waited = self.wake.wait_while(state, |state| state.woken == 0);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        state.woken -= 1;
+        state
+    }
+
+    /// Ends a change of the state: wakes a thread that waits, if there is an operation for it. Threads that have been woken
+    /// are not woken again by each operation that is sent until they continue.
+    fn wake_next(&self, mut state: MutexGuard<'_, TurnState<T>>) {
         let has_next = state.turns.has_next();
         self.has_next.store(has_next, Ordering::Release);
         let is_awaited = has_next && state.sleeping > 0;
+        if is_awaited {
+            state.sleeping -= 1;
+            state.woken += 1;
+        }
         drop(state);
         if is_awaited {
             self.wake.notify_one();
@@ -197,8 +238,23 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_wait_receive_what_is_sent_or_freed() {
+    fn threads_that_end_leave_their_turns_to_others_and_no_caller_waiting() {
         let queue = TurnQueue::new(1);
+        let (mut first, mut second) = (queue.receiver(), queue.receiver());
+        send(&queue, "large", 0..3);
+        assert_eq!(first.receive(), Some(Operation(0)));
+        assert_eq!(second.try_receive(), None, "the company has its share");
+        drop(first);
+        assert_eq!(second.try_receive(), Some(Operation(1)), "its thread has ended");
+        drop(second);
+        assert!(queue.0.lock().turns.is_empty(), "no thread would receive the last one");
+        let refused = queue.send("large", Operation(3)).expect_err("it is closed");
+        assert_eq!(refused.kind(), SqliteErrorKind::Closed);
+    }
+
+    #[test]
+    fn threads_that_wait_receive_what_is_sent_or_freed() {
+        let queue = TurnQueue::<Operation>::new(1);
         let (received, operations) = mpsc::channel();
         thread::scope(|scope| {
             let (go_on, gates): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel::<()>()).unzip();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_platform::conversation::{
-    AppendedEvents, ConversationError, Conversations, EndRun, LogEnd, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS,
-    RunChunk, RunClock, RunKey, RunState, ThreadOwner, ThreadPatch,
+    AppendedEvents, CancelReason, ConversationError, Conversations, EndRun, LogEnd, MAX_REAPED_RUNS,
+    MAX_TRIMMED_LOGS, RunChunk, RunClock, RunKey, RunSignal, RunState, ThreadOwner, ThreadPatch,
 };
 use agent_platform::records::{Key, Precondition, Records};
 use agent_store::postgres::{PostgresErrorKind, PostgresOptions, PostgresRecords};
@@ -134,6 +134,26 @@ pub(super) async fn a_locked_run_delays_no_run_of_another_company(cluster: &Clus
     holder.batch_execute(release).await.expect("released");
     assert_eq!(store.trim_logs(at(40_000)).await.expect("trimmed"), 1);
     assert!(logged(&locked).await.is_empty());
+}
+
+/// Another program has locked the signals against deletion. A connection that is lost before the answer has the same effect.
+pub(super) async fn signals_that_cannot_be_deleted_are_taken(cluster: &Cluster) {
+    let url = database(cluster, "signals").await;
+    let options = PostgresOptions { lock_timeout: Duration::from_millis(200), ..impatient() };
+    let store = PostgresRecords::open(&url, options).await.expect("open");
+    store.begin_run(begin(owner().thread("t"), "r1", Vec::new())).await.expect("begun");
+    let (run, cancel) =
+        (RunKey { owner: owner(), id: "r1".into() }, RunSignal::Cancel(CancelReason::Requested));
+    store.signal(&run, cancel, at(1_000)).await.expect("signalled").expect("a run");
+    let holder = other(cluster, "signals").await;
+    holder.batch_execute("BEGIN; LOCK TABLE app.signals IN SHARE MODE").await.expect("locked");
+    let take = async || store.take_signals("process", at(2)).await.expect("taken");
+    for _ in 0..2 {
+        assert_eq!(take().await, [(run.clone(), cancel)]);
+    }
+    holder.batch_execute("ROLLBACK").await.expect("released");
+    assert_eq!(take().await, [(run, cancel)]);
+    assert_eq!(take().await, [], "it was deleted");
 }
 
 /// More lost runs of one company are locked than one call interrupts.

@@ -13,7 +13,7 @@ use super::conversation_locks::{
     a_locked_lease_delays_no_run, a_locked_run_delays_no_run_of_another_company,
     commits_that_wait_for_locks_leave_connections_to_others,
     many_locked_logs_hide_no_expired_log_of_another_company,
-    many_locked_runs_hide_no_lost_run_of_another_company,
+    many_locked_runs_hide_no_lost_run_of_another_company, signals_that_cannot_be_deleted_are_taken,
 };
 use super::ledger_locks::a_locked_ledger_delays_no_booking_of_another_company;
 use super::read_only::set_read_only;
@@ -49,11 +49,13 @@ async fn faults_of_the_server_are_typed_and_lose_nothing() {
     a_read_only_database_is_told(&cluster).await;
     a_held_key_delays_its_own_commits_only(&cluster).await;
     commits_beside_a_held_record_do_not_wait_for_it(&cluster).await;
+    companies_that_wait_for_connections_share_transactions(&cluster).await;
     lookups_of_one_token_delay_no_other(&cluster).await;
     a_locked_lease_delays_no_run(&cluster).await;
     a_locked_run_delays_no_run_of_another_company(&cluster).await;
     many_locked_runs_hide_no_lost_run_of_another_company(&cluster).await;
     many_locked_logs_hide_no_expired_log_of_another_company(&cluster).await;
+    signals_that_cannot_be_deleted_are_taken(&cluster).await;
     a_locked_ledger_delays_no_booking_of_another_company(&cluster).await;
     commits_that_wait_for_locks_leave_connections_to_others(&cluster).await;
     a_statement_that_takes_too_long_is_given_up(&cluster).await;
@@ -231,6 +233,44 @@ async fn commits_beside_a_held_record_do_not_wait_for_it(cluster: &Cluster) {
         for commit in waiting {
             commit.await.expect("done").expect("the lock is free in time");
         }
+    }
+}
+
+/// A held lock of one of the companies, or a conflict, is no matter of the others.
+async fn companies_that_wait_for_connections_share_transactions(cluster: &Cluster) {
+    let url = database(cluster, "sharing").await;
+    let options = PostgresOptions { connections: 2, lock_timeout: Duration::from_secs(25), ..hasty() };
+    let store = Arc::new(open(&url, options).await);
+    store.commit(put(&key("c4", "a"), "0")).await.expect("put");
+    let holder = other(cluster, "sharing").await;
+    let lock = "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended(
+                    concat_ws(chr(31), 'c3', 'things', 'a'), 0))";
+    holder.batch_execute(lock).await.expect("locked");
+    let before = store.activity();
+    let commit = |n: usize| {
+        let (store, key) = (store.clone(), key(&format!("c{n}"), "a"));
+        let precondition = if n == 4 { Precondition::Absent } else { Precondition::Any };
+        let value = RawValue::from_string(n.to_string()).expect("JSON").into();
+        tokio::spawn(async move { store.commit(vec![Write::Put { key, value, precondition }]).await })
+    };
+    let held = commit(3);
+    let commits: Vec<_> = (0..20).filter(|n| *n != 3).map(|n| (n, commit(n))).collect();
+    for (n, commit) in commits {
+        let outcome = commit.await.expect("done");
+        match n {
+            4 => assert!(matches!(outcome, Err(StoreError::Conflict { .. })), "{outcome:?}"),
+            _ => drop(outcome.unwrap_or_else(|error| panic!("c{n} does not wait: {error:?}"))),
+        }
+    }
+    assert!(!held.is_finished(), "its key is locked");
+    let after = store.activity();
+    assert_eq!(after.commits - before.commits, 18);
+    assert!(after.transactions - before.transactions < 18, "{after:?}");
+    holder.batch_execute("ROLLBACK").await.expect("released");
+    held.await.expect("done").expect("the lock is free in time");
+    for n in (0..20).filter(|n| *n != 4) {
+        let found = store.get(&key(&format!("c{n}"), "a")).await.expect("read").expect("there");
+        assert_eq!(found.value.get(), n.to_string());
     }
 }
 

@@ -23,6 +23,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const WATCH_SIGNAL_TTL: SignedDuration = SignedDuration::from_secs(10);
 /// Time after which the signal is renewed.
 const WATCH_SIGNAL_INTERVAL: Duration = Duration::from_secs(5);
+/// Time for which a reader waits for the next event of a run of this process, once the shutdown has ended the run.
+const FINAL_EVENT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of times that a part of a log is read that does not continue what was read before.
 const MAX_GAP_READS: u32 = 3;
 
@@ -69,7 +71,7 @@ impl LogReader {
     }
 
     /// Returns the next events, at least one; `None` after the terminal event, when the run was deleted, and at the end of
-    /// the service's shutdown.
+    /// the service's shutdown, for a run of this process after its terminal event.
     ///
     /// # Errors
     /// 410 if the log was deleted meanwhile; those of the store, and a log with a gap.
@@ -77,7 +79,15 @@ impl LogReader {
         if self.has_ended {
             return Ok(None);
         }
-        let ending = self.service.shutdown.wait_for(ShutdownStage::Ending);
+        let shutdown = self.service.shutdown.wait_for(ShutdownStage::Ending);
+        let is_live_here = self.live.is_some();
+        let ending = async move {
+            shutdown.await;
+            // The run is ended, too, and its terminal event follows once its end is stored.
+            if is_live_here {
+                tokio::time::sleep(FINAL_EVENT_TIMEOUT).await;
+            }
+        };
         let next = tokio::select! {
             biased;
             events = self.next_events() => events?,

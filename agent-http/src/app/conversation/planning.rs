@@ -91,9 +91,12 @@ impl StoredTurn {
 
     /// Returns the error of a request that leaves the model nothing to answer.
     fn nothing_to_answer(&self) -> HttpError {
-        match self.fields.resume.is_empty() {
-            true => HttpError::invalid("messages", "must end with a user message or a tool result"),
-            false => HttpError::invalid("resume", "has decisions for which the thread does not wait"),
+        match (self.fields.resume.is_empty(), self.fields.ends_with_results) {
+            (false, _) => HttpError::invalid("resume", "has decisions for which the thread does not wait"),
+            (true, true) => {
+                HttpError::invalid("messages", "has results of tool calls for which the thread does not wait")
+            }
+            (true, false) => HttpError::invalid("messages", "must end with a user message or a tool result"),
         }
     }
 

@@ -694,6 +694,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_reader_receives_the_end_of_a_run_that_the_shutdown_ends() {
+        let shutdown = Shutdown::default();
+        let (service, store) = service(&shutdown);
+        let mut recorder = begin(&service, &store, "r");
+        recorder.wait_until_stored().await.expect("it begins");
+        let started = recorder.run_started();
+        recorder.record(&started);
+        let mut reader = attach(&service, &store);
+        assert_eq!(reader.next().await.expect("it reads"), Some(vec![started]));
+        shutdown.end();
+        // The reader waits before the run ends.
+        let end_run = async move { drop(recorder) };
+        let (next, ()) = futures_util::future::join(reader.next(), end_run).await;
+        let last = next.expect("it reads").and_then(|mut events| events.pop());
+        assert!(
+            matches!(&last, Some(Event::RunError { code, .. }) if code == "SERVER_SHUTTING_DOWN"),
+            "{last:?}"
+        );
+        assert_eq!(reader.next().await.expect("it reads"), None);
+        drained(&service).await;
+    }
+
+    #[tokio::test]
     async fn a_run_dropped_at_any_point_has_an_end() {
         let (service, store) = service(&Shutdown::default());
         // Before its beginning is stored.

@@ -9,6 +9,7 @@ use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::{ConversationSettings, OnBusy};
 use agent_core::tool::Caller;
+use agent_core::turn::TurnError;
 use agent_platform::conversation::{
     BeginOrder, CancelReason, ConversationError, Envelope, ParentChoice, RunKey, ThreadKey,
 };
@@ -98,8 +99,8 @@ impl StoredTurn {
     /// Opens a turn whose run is stored; `None` if it is not, by the agent's role or since the agent does not exist.
     ///
     /// # Errors
-    /// 400 if the run is not stored and the request has no message; 429 for a run in the background if there are too many;
-    /// errors of the store.
+    /// 400 if the run is not stored and the request has no message; 404 if the agent does not exist and the request has no
+    /// message; 429 for a run in the background if there are too many; errors of the store.
     pub(in super::super) async fn open(
         app: &App,
         principal: &Principal,
@@ -111,11 +112,13 @@ impl StoredTurn {
             let detail = "too many runs of the company continue without a client";
             return Err(HttpError::new(Code::RateLimited, detail).with_retry_after(BACKGROUND_RETRY_AFTER));
         }
-        let role = app.roles.role(&principal.company_id, &turn.agent_id).await?;
-        // The turn refuses an agent that does not exist.
-        let settings = role.map(|role| role.content.conversations.unwrap_or_default());
-        let settings =
-            settings.filter(|settings| settings.store != Some(false) && has_valid_owner(principal));
+        let Some(role) = app.roles.role(&principal.company_id, &turn.agent_id).await? else {
+            // The turn refuses an agent that does not exist, but only with a message.
+            missing_message.map_err(|_| TurnError::AgentNotFound)?;
+            return Ok(None);
+        };
+        let settings = Some(role.content.conversations.unwrap_or_default())
+            .filter(|settings| settings.store != Some(false) && has_valid_owner(principal));
         let (Some(store), Some(settings)) = (app.conversations.store().cloned(), settings) else {
             missing_message?;
             return Ok(None);

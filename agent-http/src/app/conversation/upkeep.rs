@@ -9,8 +9,8 @@ use agent_platform::conversation::{
     MAX_TRIMMED_LOGS, Run, RunChunk, RunEndKind, RunKey, RunSignal,
 };
 
-use crate::app::services::ConversationService;
 use crate::app::services::live::RunStop;
+use crate::app::services::{ConversationService, EarlySignal};
 
 /// Time between two passes over the events that wait to be stored.
 const FLUSH_TICK: Duration = Duration::from_millis(100);
@@ -18,6 +18,11 @@ const FLUSH_TICK: Duration = Duration::from_millis(100);
 const TICKS_PER_SIGNAL: u32 = 2;
 /// Maximum size of the chunks of a commit, in bytes, unless a single one is larger.
 const MAX_COMMIT_BYTES: usize = 4 << 20;
+/// Time for which a signal is kept whose run this process does not know: others may learn of a run from the store before its
+/// process has the answer to the commit.
+const EARLY_SIGNAL_TIME: Duration = Duration::from_secs(10);
+/// Maximum number of such signals.
+const MAX_EARLY_SIGNALS: usize = 1_000;
 /// Pause after the store was unavailable.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Time between two searches for logs that have expired.
@@ -136,15 +141,24 @@ impl ConversationService {
         }
     }
 
+    /// Takes the signals for the runs of this process, and keeps those of runs that it does not know yet.
     async fn take_signals(&self, store: &dyn Conversations) -> Result<(), ConversationError> {
-        for (key, signal) in store.take_signals(&self.process, self.now()).await? {
-            let Some(run) = self.runs.get(&key) else { continue };
-            match signal {
+        let taken = store.take_signals(&self.process, self.now()).await?;
+        let now = Instant::now();
+        let mut early = self.early_signals();
+        early.extend(taken.into_iter().map(|(key, signal)| EarlySignal { key, signal, taken_at: now }));
+        early.retain(|EarlySignal { key, signal, taken_at }| {
+            let Some(run) = self.runs.get(key) else {
+                return signal.is_delivered_once() && now.duration_since(*taken_at) < EARLY_SIGNAL_TIME;
+            };
+            match *signal {
                 RunSignal::Watch => run.watch(),
                 RunSignal::Start => run.wake_queued(),
                 RunSignal::Cancel(reason) => run.stop(RunStop::Cancelled(reason)),
             }
-        }
+            false
+        });
+        early.truncate(MAX_EARLY_SIGNALS);
         Ok(())
     }
 
@@ -204,5 +218,65 @@ impl ConversationService {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use agent_core::message::Message;
+    use agent_core::testing::ManualClock;
+    use agent_platform::conversation::{
+        BeginRun, MemoryConversations, NewNode, NewThread, OnDisconnect, RunTrigger, ThreadKey,
+    };
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::app::services::live::LiveRun;
+    use crate::shutdown::Shutdown;
+    use crate::timestamps::add_saturating;
+
+    #[tokio::test]
+    async fn a_signal_reaches_a_run_whose_process_learns_of_it_later() {
+        let store = Arc::new(MemoryConversations::default());
+        let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
+        let conversations: Arc<dyn Conversations> = store.clone();
+        let clock = Arc::new(ManualClock::new());
+        let service = ConversationService::new(Some(conversations), clock, spawner, Shutdown::default());
+        let question = NewNode::user(None, Message::user("Hello"));
+        let begin = BeginRun {
+            key: ThreadKey::new("c", "u", "t"),
+            agent_id: "a".into(),
+            run_id: "r".into(),
+            continues: None,
+            decisions: Vec::new(),
+            context: Default::default(),
+            trigger: RunTrigger::default(),
+            parent_id: Some(question.id.clone()),
+            nodes: vec![question],
+            new_thread: NewThread::default(),
+            retention: None,
+            order: Default::default(),
+            expected_version: None,
+            on_disconnect: OnDisconnect::Continue,
+            grace_ms: None,
+            backend: None,
+            request_sha256: None,
+            lease: service.lease(),
+            now: service.now(),
+        };
+        let key = RunKey { owner: begin.key.thread_owner(), id: "r".into() };
+        store.begin_run(begin).await.expect("it begins");
+        let cancel = RunSignal::Cancel(CancelReason::Requested);
+        let until = add_saturating(service.now(), Duration::from_secs(60));
+        store.signal(&key, cancel, until).await.expect("it is left").expect("a live run");
+        service.take_signals(&*store).await.expect("they are read");
+        assert_eq!(service.early_signals().len(), 1, "the process has no answer to the commit yet");
+        let run = Arc::new(LiveRun::new(key, service.new_lease_term()));
+        service.runs.insert(&run);
+        service.take_signals(&*store).await.expect("they are read");
+        assert_eq!(run.stop_reason(), Some(RunStop::Cancelled(CancelReason::Requested)));
+        assert!(service.early_signals().is_empty());
     }
 }

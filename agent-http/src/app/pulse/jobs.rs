@@ -81,7 +81,7 @@ async fn own_payload(
     set_or_check_id(&mut payload, "companyId", &principal.company_id, IdOrigin::Session)?;
     set_or_check_id(&mut payload, "userId", &principal.user_id, IdOrigin::Session)?;
     let bytes = json!({ "payload": payload }).to_string().into_bytes();
-    let NamedPayload { payload } = parse_json(&bytes, app.base.json_depth)?;
+    let NamedPayload { mut payload } = parse_json(&bytes, app.base.json_depth)?;
     payload.validate().map_err(|error| HttpError::invalid("payload:", error))?;
     if payload.assignment_id.is_some() {
         return Err(HttpError::invalid("payload.assignmentId", "is set by the agent's assignments only"));
@@ -91,6 +91,8 @@ async fn own_payload(
     }
     let role = ownership::load_in_company(app, principal, &payload.agent_id).await;
     let role = role.map_err(|error| error.with_missing_field("payload.agentId"))?.value;
+    // The jobs of a tool end when the agent loses it; a turn needs none.
+    payload.tool_id = payload.tool_id.filter(|_| payload.kind == JobKind::Tool);
     if payload.kind == JobKind::Tool {
         let allowed = allowed_tools_in_run(&role, Caller::Proactive);
         let is_allowed = payload.tool_id.as_deref().is_some_and(|tool| allowed.contains(tool));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolError, ToolOutput, ToolRegistry};
 use agent_jobs::job::{Delivery, JobKind, JobPayload};
+use agent_platform::approval_tools::UNATTENDED_REFUSAL;
 use agent_platform::journal::ActiveRun;
 use agent_platform::records::{RecordsExt, StoreError, Write};
 use agent_platform::run_tools::{AllowedTools, allowed_tools_in_run};
@@ -110,6 +111,10 @@ async fn call_tool(
     let tools = AllowedTools::new(app.pulse.tools.clone(), allowed);
     let arguments = Value::Object(payload.arguments.clone().unwrap_or_default());
     match tools.call(context, name, arguments, &NoProgress).await {
+        // No attempt changes that.
+        Ok(output) if output.is_error && output.text == UNATTENDED_REFUSAL => {
+            Err(HttpError::new(Code::InvalidRequest, UNATTENDED_REFUSAL))
+        }
         Ok(ToolOutput { is_error: true, .. }) => {
             Err(HttpError::new(Code::BackendFailed, "the tool reported an error"))
         }

@@ -1,13 +1,13 @@
 //! The store of conversations, the runs of this process that are kept in it, and the lease under which it has them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant as StdInstant};
 
 use agent_core::clock::Clock;
 use agent_core::role::ConversationSettings;
 use agent_platform::conversation::{
-    BeginRun, ConversationError, Conversations, RUN_LEASE_MS, Run, RunClock, RunLease, ThreadCache,
-    ThreadOwner, ThreadRetention,
+    BeginRun, ConversationError, Conversations, RUN_LEASE_MS, Run, RunClock, RunKey, RunLease, RunSignal,
+    ThreadCache, ThreadOwner, ThreadRetention,
 };
 use agent_platform::run_observer::RunObservers;
 use agent_platform::spawner::Spawner;
@@ -73,10 +73,19 @@ pub struct ConversationService {
     pub(in crate::app) observers: Arc<RunObservers>,
     /// Signal to store the events of a large tail without delay.
     pub(in crate::app) large_tail: Notify,
+    /// Signals to runs that this process does not know yet.
+    early_signals: Mutex<Vec<EarlySignal>>,
     /// The lease of this process as it was last renewed.
     renewed: Mutex<Option<RenewedLease>>,
     /// Time from which the times are counted at which ends are stored together.
     started: Instant,
+}
+
+/// Signal to a run that this process may learn of later.
+pub(in crate::app) struct EarlySignal {
+    pub(in crate::app) key: RunKey,
+    pub(in crate::app) signal: RunSignal,
+    pub(in crate::app) taken_at: StdInstant,
 }
 
 /// A lease that the store has, and its term by the clocks of this process.
@@ -117,6 +126,7 @@ impl ConversationService {
             runs: Arc::default(),
             live: watch::Sender::default(),
             large_tail: Notify::new(),
+            early_signals: Mutex::default(),
             renewed: Mutex::default(),
             started: Instant::now(),
         })
@@ -192,6 +202,11 @@ impl ConversationService {
     /// Locks the renewed lease. No code panics while holding the lock.
     fn renewed(&self) -> MutexGuard<'_, Option<RenewedLease>> {
         self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks the signals to runs that this process does not know yet. No code panics while holding the lock.
+    pub(in crate::app) fn early_signals(&self) -> MutexGuard<'_, Vec<EarlySignal>> {
+        self.early_signals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the time after its last activity at which an owner's thread with an agent of these settings is deleted.

@@ -2,7 +2,7 @@
 //!
 //! Both are counted in the store, for all processes. The caps of widget and API tokens need a commit for each run,
 //! since the customer who pays for the model relies on them; it also claims an id that the client has chosen. The limits of
-//! sessions are counted in batches ([`user_rates`]).
+//! sessions are counted in batches ([`user_rates`]), which claim the ids of the runs that they admit.
 //!
 //! [`user_rates`]: agent_platform::user_rates
 
@@ -15,7 +15,7 @@ use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_platform::records::StoreError;
 use agent_platform::token::{Caps, RunCapError, Tokens};
-use agent_platform::user_rates::{RateState, UserRate, UserRates};
+use agent_platform::user_rates::{RateLimitError, RateState, RunCountError, UserRate, UserRates};
 
 use super::run_id::ChosenRunId;
 use crate::auth::{ApiClient, Visitor};
@@ -75,13 +75,27 @@ impl RateLimits {
         self.tokens.count_run(token, caps).await.map_err(|error| cap_error(error, caps))
     }
 
-    /// Counts a run of a session that is about to start.
+    /// Counts a run of a session that is about to start, and claims its id if a commit admits the run. Returns `None` if `run_id`
+    /// is empty, since the client has chosen none.
     ///
     /// # Errors
     ///
-    /// 429 if the user's limit is reached, in which case the run is not counted.
-    pub(crate) async fn count_session_run(&self, user: &Principal) -> Result<(), HttpError> {
-        self.count_session(user, UserRate::Runs).await
+    /// 429 if the user's limit is reached, in which case the run is not counted; 503 if the store is unavailable while the run
+    /// waits for its id.
+    pub(in crate::app) async fn count_session_run(
+        &self,
+        user: &Principal,
+        run_id: &RunId,
+    ) -> Result<Option<ChosenRunId>, HttpError> {
+        if run_id.is_empty() {
+            return self.count_session(user, UserRate::Runs).await.map(|()| None);
+        }
+        match self.users.count_run_with_id(user, run_id).await {
+            Ok(counted) => Ok(Some(counted.into())),
+            Err(RunCountError::Limit(error)) => Err(self.session_error(UserRate::Runs, error)),
+            Err(RunCountError::Store(error)) => Err(error.into()),
+            Err(error) => Err(HttpError::internal(error)),
+        }
     }
 
     /// Counts a request of a session that changes something.
@@ -120,9 +134,11 @@ impl RateLimits {
     }
 
     async fn count_session(&self, user: &Principal, rate: UserRate) -> Result<(), HttpError> {
-        self.users.count(user, rate).await.map_err(|error| {
-            HttpError::with_limit(minute_policy(self.users.limits().per_minute(rate)), error.retry_after)
-        })
+        self.users.count(user, rate).await.map_err(|error| self.session_error(rate, error))
+    }
+
+    fn session_error(&self, rate: UserRate, error: RateLimitError) -> HttpError {
+        HttpError::with_limit(minute_policy(self.users.limits().per_minute(rate)), error.retry_after)
     }
 }
 
@@ -180,6 +196,11 @@ mod tests {
     /// Counts a run whose id the service generates.
     async fn count(limits: &RateLimits, visitor: &Visitor) -> Result<(), HttpError> {
         limits.count_visitor_run(visitor, &"".into()).await.map(drop)
+    }
+
+    /// Counts a run of a session whose id the service generates.
+    async fn count_session_run(limits: &RateLimits, user: &Principal) -> Result<(), HttpError> {
+        limits.count_session_run(user, &"".into()).await.map(drop)
     }
 
     /// A store that can be read, as a database that has become read-only can.
@@ -258,19 +279,19 @@ mod tests {
         let user = |company: &str, user: &str| Principal::new(user, company, Caller::Session);
         let ada = user("c1", "ada");
         for _ in 0..60 {
-            limits.count_session_run(&ada).await.expect("within the limit");
+            count_session_run(&limits, &ada).await.expect("within the limit");
         }
-        let refused = limits.count_session_run(&ada).await.expect_err("the limit is reached");
+        let refused = count_session_run(&limits, &ada).await.expect_err("the limit is reached");
         assert_eq!(refused.code(), Code::RateLimited);
         for other in [user("c1", "bob"), user("c2", "ada")] {
-            limits.count_session_run(&other).await.expect("another user");
+            count_session_run(&limits, &other).await.expect("another user");
         }
         for _ in 0..300 {
             limits.count_session_change(&ada).await.expect("changes are counted apart");
         }
         limits.count_session_change(&ada).await.expect_err("the limit is reached");
         clock.advance(MINUTE);
-        limits.count_session_run(&ada).await.expect("a new minute");
+        count_session_run(&limits, &ada).await.expect("a new minute");
         limits.count_session_change(&ada).await.expect("a new minute");
     }
 }

@@ -5,6 +5,7 @@ use agent_core::request::Principal;
 use agent_platform::records::StoreError;
 use agent_platform::run_registry::{RunIdClaim, RunRegistry};
 use agent_platform::spawner::Spawner;
+use agent_platform::user_rates::CountedRun;
 
 /// Id that the client has chosen for a run that is about to start.
 pub(in crate::app) enum ChosenRunId {
@@ -14,6 +15,16 @@ pub(in crate::app) enum ChosenRunId {
     Claimed(RunIdClaim),
     /// The user has used it before.
     Used,
+}
+
+impl From<CountedRun> for ChosenRunId {
+    fn from(counted: CountedRun) -> Self {
+        match counted {
+            CountedRun::Unclaimed => Self::Unclaimed,
+            CountedRun::Claimed(claim) => Self::Claimed(claim),
+            CountedRun::Used => Self::Used,
+        }
+    }
 }
 
 impl ChosenRunId {

@@ -59,7 +59,10 @@ impl Worker {
                 self.metrics.record_outcome("lost");
                 return;
             }
-            () = self.aborting.cancelled() => Err(aborted_result()),
+            () = self.aborting.cancelled() => {
+                tracing::info!(job = %job.id, "the worker stops; a delivery that takes longer is made again");
+                Err(aborted_result())
+            }
             response = self.callback.deliver(&job, self.clock.now()) => response,
         };
         // From here on nothing overturns the outcome, which the response's head has decided.

@@ -42,6 +42,54 @@ fn hidden_runs_are_dropped() {
 }
 
 #[test]
+fn diagrams_are_their_texts() {
+    let point = |text: &str| {
+        format!("<dgm:pt modelId=\"{text}\"><dgm:t><a:p><a:r><a:t>{text}</a:t></a:r></a:p></dgm:t></dgm:pt>")
+    };
+    let data = format!(
+        "<dgm:dataModel><dgm:ptLst>{}{}</dgm:ptLst></dgm:dataModel>",
+        point("Plan"),
+        point("Do &amp; check")
+    );
+    let relations = "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\"><Relationship Id=\"rId1\" \
+        Target=\"styles.xml\" Type=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships/styles\"/><Relationship Id=\"rId7\" \
+        Target=\"diagrams/data1.xml\" \
+        Type=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships/diagramData\"/></Relationships>";
+    let drawing = "<w:drawing><wp:inline><a:graphic><a:graphicData><dgm:relIds r:dm=\"rId7\"/></a:graphicData></a:graphic></wp:inline></w:drawing>";
+    let body = format!("<w:p>{}<w:r>{drawing}</w:r></w:p>", run("", "before"));
+    let parts = [("word/diagrams/data1.xml", data.as_str()), ("word/_rels/document.xml.rels", relations)];
+    let text = word_text_beside(&parts, &body);
+    assert!(text.starts_with("before") && text.contains("Plan; Do & check"), "{text}");
+}
+
+#[test]
+fn symbols_readings_and_deleted_rows() {
+    let symbol = |font: &str, code: &str| format!("<w:sym w:font=\"{font}\" w:char=\"{code}\"/>");
+    let dose = format!(
+        "<w:p><w:r><w:t>10</w:t><w:t xml:space=\"preserve\"> </w:t>{}<w:t xml:space=\"preserve\">g </w:t>{}</w:r>\
+         <w:r><w:rPr><w:vanish/></w:rPr>{}</w:r></w:p>",
+        symbol("Symbol", "F06D"),
+        symbol("Wingdings", "F0FE"),
+        symbol("Symbol", "F061")
+    );
+    assert_eq!(word_text(&dose), "10 \u{b5}g ☑");
+    let ruby = |reading: &str, base: &str| {
+        format!(
+            "<w:r><w:ruby><w:rt><w:r><w:t>{reading}</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>{base}</w:t></w:r>\
+             </w:rubyBase></w:ruby></w:r>"
+        )
+    };
+    assert_eq!(word_text(&format!("<w:p>{}{}</w:p>", ruby("とう", "東"), ruby("きょう", "京"))), "東京");
+    let row = |properties: &str, text: &str| {
+        format!("<w:tr><w:trPr>{properties}</w:trPr><w:tc><w:p>{text}</w:p></w:tc></w:tr>")
+    };
+    let former = "<w:del w:id=\"2\"><w:r><w:delText>old</w:delText></w:r></w:del>";
+    let rows = [row("", &run("", "a")), row("<w:del w:id=\"1\"/>", former), row("", &run("", "b"))];
+    let table = format!("<w:tbl>{}</w:tbl>", rows.concat());
+    assert_eq!(word_text(&table), "| a |\n| --- |\n| b |");
+}
+
+#[test]
 fn colors_of_themes_are_those_of_the_theme() {
     let theme = "<a:theme><a:clrScheme><a:dk1><a:sysClr val=\"windowText\" lastClr=\"000000\"/></a:dk1><a:lt1><a:sysClr \
         val=\"window\" lastClr=\"FFFFFF\"/></a:lt1></a:clrScheme></a:theme>";

@@ -205,6 +205,49 @@ fn charts_are_tables_in_the_order_of_their_shapes() {
 }
 
 #[test]
+fn superscripts_are_no_digits_of_numbers() {
+    let mut parts = pptx_parts();
+    let run = |properties: &str, text: &str| format!("<a:r><a:rPr{properties}/><a:t>{text}</a:t></a:r>");
+    let runs = [
+        run("", "10"),
+        run(" baseline=\"30000\"", "6"),
+        run("", " and 1"),
+        run(" baseline=\"30%\"", "st"),
+        run("", " H"),
+        run(" baseline=\"-25000\"", "2"),
+    ];
+    let shape = format!(
+        "<p:sp><p:spPr/><p:txBody><a:bodyPr/><a:p>{}</a:p></p:txBody></p:sp></p:spTree>",
+        runs.concat()
+    );
+    edit(&mut parts, "ppt/slides/slide1.xml", "</p:spTree>", &shape);
+    let text = extracted(MediaType::Pptx, &parts).document.text;
+    assert!(text.contains("10⁶ and 1st H2"), "{text}");
+}
+
+#[test]
+fn diagrams_are_tables_of_their_texts() {
+    let mut parts = pptx_parts();
+    let frame = "<p:graphicFrame><p:nvGraphicFramePr><p:cNvPr id=\"9\" name=\"d\"/></p:nvGraphicFramePr><a:graphic><a:graphicData \
+        uri=\"http://schemas.openxmlformats.org/drawingml/2006/diagram\"><dgm:relIds r:dm=\"rId1\" r:lo=\"rId2\"/></a:graphicData>\
+        </a:graphic></p:graphicFrame></p:spTree>";
+    edit(&mut parts, "ppt/slides/slide1.xml", "</p:spTree>", frame);
+    let point = |text: &str| {
+        format!("<dgm:pt modelId=\"{text}\"><dgm:t><a:p><a:r><a:t>{text}</a:t></a:r></a:p></dgm:t></dgm:pt>")
+    };
+    let data =
+        format!("<dgm:dataModel><dgm:ptLst>{}{}</dgm:ptLst></dgm:dataModel>", point("Plan"), point("Do"));
+    put(&mut parts, "ppt/diagrams/data1.xml", &data);
+    let relations = "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\"><Relationship Id=\"rId1\" \
+        Target=\"../diagrams/data1.xml\" \
+        Type=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships/diagramData\"/></Relationships>";
+    put(&mut parts, "ppt/slides/_rels/slide1.xml.rels", relations);
+    let text = extracted(MediaType::Pptx, &parts).document.text;
+    let first_slide = text.split("\n\n# ").next().unwrap_or_default();
+    assert!(first_slide.ends_with("| Plan |\n| --- |\n| Do |"), "{text}");
+}
+
+#[test]
 fn hidden_slides_are_empty_pages() {
     let mut parts = pptx_parts();
     edit(&mut parts, "ppt/slides/slide2.xml", "<p:sld ", "<p:sld show=\"0\" ");

@@ -11,7 +11,8 @@ fn sheet_text(content: &str) -> String {
         "xl/worksheets/sheet1.xml",
         &format!("<worksheet xmlns=\"{SHEET}\">{content}</worksheet>"),
     );
-    let styles = "<numFmts><numFmt numFmtId=\"164\" formatCode=\";;;\"/></numFmts><fonts><font/><font><color \
+    let styles = "<numFmts><numFmt numFmtId=\"164\" formatCode=\";;;\"/><numFmt numFmtId=\"165\" formatCode=\"0&quot; \
+        days&quot;\"/><numFmt numFmtId=\"166\" formatCode=\"#,##0.00_d\\ &quot;USD&quot;\"/></numFmts><fonts><font/><font><color \
         rgb=\"FFFFFFFF\"/></font><font><sz val=\"1\"/></font><font><sz val=\"11\"/><color theme=\"4\" tint=\"-0.25\"/></font>\
         <font><color rgb=\"FF030201\"/></font></fonts><fills><fill><patternFill patternType=\"none\"/></fill><fill><patternFill \
         patternType=\"solid\"><fgColor rgb=\"FF000000\"/></patternFill></fill><fill><patternFill patternType=\"solid\"><fgColor \
@@ -19,7 +20,7 @@ fn sheet_text(content: &str) -> String {
         tint=\"-0.25\"/></patternFill></fill></fills><cellXfs><xf/><xf numFmtId=\"14\"/>\
         <xf numFmtId=\"10\"/><xf numFmtId=\"20\"/><xf numFmtId=\"164\"/><xf fontId=\"1\" fillId=\"0\"/>\
         <xf fontId=\"1\" fillId=\"1\"/><xf fontId=\"2\" fillId=\"0\"/><xf fontId=\"3\" fillId=\"2\"/><xf fontId=\"4\" fillId=\"1\"/>\
-        <xf fontId=\"3\" fillId=\"0\"/><xf fontId=\"3\" fillId=\"3\"/></cellXfs>";
+        <xf fontId=\"3\" fillId=\"0\"/><xf fontId=\"3\" fillId=\"3\"/><xf numFmtId=\"165\"/><xf numFmtId=\"166\"/></cellXfs>";
     put(&mut parts, "xl/styles.xml", &format!("<styleSheet xmlns=\"{SHEET}\">{styles}</styleSheet>"));
     edit(&mut parts, "xl/workbook.xml", "sheetId=\"2\"", "sheetId=\"2\" state=\"veryHidden\"");
     edit(&mut parts, "xl/workbook.xml", "name=\"Days\"", "name=\"R&amp;D\"");
@@ -44,6 +45,39 @@ fn numbers_of_sheets_are_read_as_they_are_shown() {
         sheet_text(&content),
         "## R&D\n\nin A1: 2021-01-01; in B1: 25.00%; in C1: 12:00; in D1: 0.3\nin A1: 1e18; in D1: 7"
     );
+}
+
+#[test]
+fn texts_in_formats_of_numbers_make_no_dates() {
+    let rows = format!(
+        "<sheetData><row r=\"1\">{}{}</row><row r=\"2\"><c r=\"A2\" s=\"12\"><v>5</v></c><c r=\"B2\" \
+         s=\"13\"><v>1250.5</v></c></row></sheetData>",
+        text_cell("A1", 0, "a"),
+        text_cell("B1", 0, "b")
+    );
+    assert_eq!(sheet_text(&rows), "## R&D\n\na: 5; b: 1250.5");
+}
+
+#[test]
+fn shared_texts_keep_their_numbers_and_characters() {
+    let mut parts = xlsx_parts();
+    let cell = |reference: &str, index: u32| format!("<c r=\"{reference}\" t=\"s\"><v>{index}</v></c>");
+    let rows = format!(
+        "<row r=\"1\">{}{}</row><row r=\"2\">{}{}</row><row r=\"3\">{}<c r=\"B3\" t=\"str\"><v>x_x0041_</v></c></row>",
+        cell("A1", 0),
+        cell("B1", 2),
+        cell("A2", 3),
+        cell("B2", 1),
+        cell("A3", 4)
+    );
+    let sheet = format!("<worksheet xmlns=\"{SHEET}\"><sheetData>{rows}</sheetData></worksheet>");
+    put(&mut parts, "xl/worksheets/sheet1.xml", &sheet);
+    let texts = "<si><t>Name</t></si><si/><si><t>Note</t></si><si><t>one_x000D_\ntwo &lt;_x0026_</t></si>\
+        <si><r><t>a_x005F_x000D_b</t></r><r><t>_xD83D_ _x12_ _x</t></r></si>";
+    put(&mut parts, "xl/sharedStrings.xml", &format!("<sst xmlns=\"{SHEET}\">{texts}</sst>"));
+    let text = extracted(MediaType::Xlsx, &parts).document.text;
+    let expected = "## Days\n\nName: one two <&\nName: a_x000D_b_xD83D_ _x12_ _x; Note: xA\n";
+    assert!(text.starts_with(expected), "{text}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use agent_core::store_error::StoreError;
 use futures_util::future::select;
 use jiff::Timestamp;
 
+use super::defaults::minute_refusal;
 use super::demand::AppliedLimit;
 use super::held_runs::HeldRun;
 use super::meter::{METERS, MeterState};
@@ -20,6 +21,7 @@ use super::{BudgetExceededError, BudgetLimit, BudgetTimeZone, Settlement};
 use crate::records::{
     Collection, Key, Precondition, RecordsExt, UPDATE_ATTEMPTS, UpdateAttempts, Write, to_json,
 };
+use crate::user_rates::RunCount;
 
 /// Maximum numbers of admissions and of settlements in a commit.
 const MAX_BATCH: usize = 128;
@@ -201,7 +203,7 @@ impl BudgetState {
                     batch.decide(admission, expires)
                 })
                 .collect::<Result<Vec<_>, StoreError>>()?;
-            let writes = batch.into_writes()?;
+            let (writes, run_count) = batch.into_writes()?;
             if writes.is_empty() {
                 return Ok(decisions);
             }
@@ -210,8 +212,11 @@ impl BudgetState {
                 return Err(BatchError::TooLarge);
             }
             match self.records.commit(writes).await {
-                Ok(_) => return Ok(decisions),
-                // Another process has reserved or settled meanwhile.
+                Ok(_) => {
+                    run_count.into_iter().for_each(RunCount::publish);
+                    return Ok(decisions);
+                }
+                // Another process has reserved, settled or counted meanwhile.
                 Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
                 // Such as after a lost connection, when it is not known whether the database has committed.
                 Err(error) => {
@@ -310,6 +315,8 @@ struct Batch {
     company_id: CompanyId,
     meters: BTreeMap<String, LoadedMeter>,
     reservations: HashMap<String, (Key, u64, BudgetReservation)>,
+    /// Count of the company's runs per minute, if some are to be counted.
+    run_count: Option<RunCount>,
     writes: Vec<Write>,
     keys: (Collection, Collection),
 }
@@ -366,8 +373,12 @@ impl Batch {
             };
             meters.insert(id, LoadedMeter { version, state, is_changed: false });
         }
+        let run_count = match admissions.iter().find_map(|admission| admission.uncounted.as_ref()) {
+            Some(run) => Some(RunCount::load(run).await?),
+            None => None,
+        };
         let company_id = company_id.clone();
-        Ok(Self { now, zone, company_id, meters, reservations, writes: Vec::new(), keys })
+        Ok(Self { now, zone, company_id, meters, reservations, run_count, writes: Vec::new(), keys })
     }
 
     /// Replaces what was reserved by what was used. A reservation of another version than the settlement's was renewed. One that
@@ -428,6 +439,12 @@ impl Batch {
             }
             output = output.min(demand.max_output(remaining, admission.output));
         }
+        if let Some((run, run_count)) = admission.uncounted.as_ref().zip(self.run_count.as_mut())
+            && let Err(error) = run_count.admit()
+        {
+            let refusal = minute_refusal(run.per_minute(), error, self.now);
+            return Ok(AdmissionDecision::Refuse(Box::new(refusal)));
+        }
         let mut held_amounts = Vec::new();
         for (applied, demand) in &admission.demands {
             let Some(meter) = self.meters.get_mut(&applied.meter) else { continue };
@@ -456,13 +473,14 @@ impl Batch {
         Ok(AdmissionDecision::Admit { output, reservation: Some((id, reservation.held)) })
     }
 
-    fn into_writes(mut self) -> Result<Vec<Write>, StoreError> {
+    fn into_writes(mut self) -> Result<(Vec<Write>, Option<RunCount>), StoreError> {
         for (id, meter) in self.meters.into_iter().filter(|(_, meter)| meter.is_changed) {
             let precondition = Precondition::unchanged_since(meter.version);
             let (key, value) = (self.keys.0.key(id)?, to_json(&meter.state)?);
             self.writes.push(Write::Put { key, value, precondition });
         }
-        Ok(self.writes)
+        self.writes.extend(self.run_count.as_ref().map(RunCount::write).transpose()?.flatten());
+        Ok((self.writes, self.run_count))
     }
 }
 

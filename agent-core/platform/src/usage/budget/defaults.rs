@@ -1,7 +1,7 @@
 //! Default limits of companies and runs, for which nothing is committed before a run or a call begins in the ordinary case.
 //!
 //! Runs per minute are counted as those of users are ([`UserRates`]): over all processes, exactly from half of the
-//! limit on.
+//! limit on. A run that a commit of the budgets admits is counted by the same commit.
 //!
 //! Of the concurrent runs of a company, each process admits an eighth of the limit without a commit. The run beyond them is
 //! admitted as by a budget, by a reservation in the store; what all processes reserve is at most the limit without one eighth.
@@ -24,9 +24,9 @@ use super::demand::AppliedLimit;
 use super::meter::{LimitStatus, METERS};
 use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetTimeZone, BudgetUnit, BudgetWindow};
 use crate::company_table::{CompanyTable, CompanyTableLimits};
-use crate::minute_rate::end_of_wait;
+use crate::minute_rate::{RateLimitError, end_of_wait};
 use crate::records::Collection;
-use crate::user_rates::UserRates;
+use crate::user_rates::{UncountedRun, UserRates};
 
 /// Maximum numbers of runs in memory whose tool calls are counted: those that called a tool last.
 const RUN_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 20_000, per_company: 5_000 };
@@ -93,6 +93,8 @@ pub(super) struct DefaultAdmission {
     pub(super) slot: Option<RunSlot>,
     /// Limit by which the store admits the run, beyond those that a process admits without a commit.
     pub(super) shared: Option<AppliedLimit>,
+    /// The run, if the commit that admits it is to count it per minute.
+    pub(super) uncounted: Option<UncountedRun>,
 }
 
 /// Meters of the default limits.
@@ -132,16 +134,31 @@ impl DefaultMeters {
         };
         let is_shared = slot.as_ref().is_some_and(|slot| slot.is_shared);
         let shared = if is_shared { self.shared_limit(company_id, (budget_limits, zone)) } else { None };
+        let is_committed =
+            shared.is_some() || budget_limits.iter().any(|(_, limit)| limit.unit != BudgetUnit::WallMs);
+        let mut uncounted = None;
         if let Some(per_minute) = self.limits.runs_per_minute(budget_limits) {
-            let counted = self.rates.count_company_run(company_id, per_minute).await;
-            counted.map_err(|error| {
-                let amount = i64::from(per_minute.get());
-                let resets_at = Some(end_of_wait(now, error.retry_after));
-                let (kind, limit) = company_limit(amount);
-                BudgetExceededError { used: amount, resets_at, ..BudgetExceededError::new(kind, limit, now) }
-            })?;
+            let counted = match is_committed {
+                true => self.rates.begin_company_run(company_id, per_minute),
+                false => self.rates.count_company_run(company_id, per_minute).await.map(|()| None),
+            };
+            uncounted = counted.map_err(|error| minute_refusal(per_minute, error, now))?;
         }
-        Ok(DefaultAdmission { slot, shared })
+        Ok(DefaultAdmission { slot, shared, uncounted })
+    }
+
+    /// Counts a run of a company per minute in this process alone, since the commit that was to count it has failed.
+    ///
+    /// # Errors
+    /// The limit is reached.
+    pub(super) fn count_run_alone(
+        &self,
+        company_id: &CompanyId,
+        per_minute: NonZeroU32,
+        now: Timestamp,
+    ) -> Result<(), BudgetExceededError> {
+        let counted = self.rates.count_company_run_alone(company_id, per_minute);
+        counted.map_err(|error| minute_refusal(per_minute, error, now))
     }
 
     /// Returns the limit on the runs of a company that are reserved in the store; `None` if there is none, or if the company's id
@@ -242,6 +259,18 @@ type KindOfLimit = (BudgetKind, BudgetLimit);
 fn company_limit(amount: i64) -> KindOfLimit {
     let window = Some(BudgetWindow::Minute);
     (BudgetKind::Company, BudgetLimit { unit: BudgetUnit::Runs, amount, window, warn_at: None })
+}
+
+/// Returns the refusal of a run beyond the limit on a company's runs per minute.
+pub(super) fn minute_refusal(
+    per_minute: NonZeroU32,
+    error: RateLimitError,
+    now: Timestamp,
+) -> BudgetExceededError {
+    let amount = i64::from(per_minute.get());
+    let resets_at = Some(end_of_wait(now, error.retry_after));
+    let (kind, limit) = company_limit(amount);
+    BudgetExceededError { used: amount, resets_at, ..BudgetExceededError::new(kind, limit, now) }
 }
 
 fn concurrent_limit(amount: i64) -> KindOfLimit {

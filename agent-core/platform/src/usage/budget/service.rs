@@ -26,7 +26,7 @@ use crate::company_table::{CompanyTable, CompanyTableLimits};
 use crate::ids::WIDGET_USER_PREFIX;
 use crate::records::{Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, to_json};
 use crate::spawner::Spawner;
-use crate::user_rates::UserRates;
+use crate::user_rates::{UncountedRun, UserRates};
 
 /// Maximum numbers of runs whose latest refusal is kept in memory.
 const REFUSAL_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 10_000, per_company: 1_000 };
@@ -360,13 +360,13 @@ impl Budgets {
         &self,
         scope: &RunScope,
         demands: Vec<(AppliedLimit, Demand)>,
-        (output, call): (OutputRange, Option<RequestedCall>),
+        (output, call, uncounted): (OutputRange, Option<RequestedCall>, Option<UncountedRun>),
     ) -> Result<Option<AdmittedRequest>, AgentError> {
         if demands.is_empty() {
             return Ok(None);
         }
         let deadline = self.state.clock.monotonic() + self.state.max_wait;
-        let request = |answer| Admission { demands, output, call, deadline, answer };
+        let request = |answer| Admission { demands, output, call, uncounted, deadline, answer };
         match self.state.admit(&scope.company_id, request).await {
             Ok(admitted) => Ok(Some(admitted)),
             Err(BudgetError::Refused(refusal)) => Err(self.refuse(*refusal, scope)),
@@ -403,7 +403,7 @@ impl Budgets {
         }
         let CallDemand { provider, model, price, .. } = call;
         let requested = RequestedCall { scope: scope.clone(), provider, model, input_tokens: input, price };
-        let admitted = self.admit(scope, demands, (range, Some(requested))).await?;
+        let admitted = self.admit(scope, demands, (range, Some(requested), None)).await?;
         Ok(admitted.and_then(|AdmittedRequest { output, hold }| Some((hold?, output))))
     }
 
@@ -414,7 +414,7 @@ impl Budgets {
     pub(in crate::usage) async fn admit_run(&self, scope: &RunScope) -> Result<RunAdmission, AgentError> {
         let units = [BudgetUnit::Runs, BudgetUnit::ConcurrentRuns, BudgetUnit::WallMs];
         let (applied, zone) = self.limits(scope, &units).await.map_err(store_error)?;
-        let DefaultAdmission { slot, shared } = match &self.defaults {
+        let DefaultAdmission { slot, shared, uncounted } = match &self.defaults {
             Some(defaults) => {
                 let (given, now) = (kinds(&applied), self.state.now());
                 let admitted = defaults.admit_run(&scope.company_id, (&given, &zone), now).await;
@@ -424,11 +424,18 @@ impl Budgets {
         };
         let (of_time, counted): (Vec<_>, Vec<_>) =
             applied.into_iter().partition(|limit| limit.limit.unit == BudgetUnit::WallMs);
-        let is_default_alone = counted.is_empty();
+        let (is_default_alone, per_minute) =
+            (counted.is_empty(), uncounted.as_ref().map(UncountedRun::per_minute));
         let demands = counted.into_iter().chain(shared).map(|limit| (limit, Demand::One)).collect();
-        let admitted = match self.admit(scope, demands, (OutputRange::default(), None)).await {
+        let admitted = match self.admit(scope, demands, (OutputRange::default(), None, uncounted)).await {
             // The process counts by itself, since a default limit must not end runs while the store takes no commit.
-            Err(error) if is_default_alone && error.kind() == AgentErrorKind::StoreUnavailable => None,
+            Err(error) if is_default_alone && error.kind() == AgentErrorKind::StoreUnavailable => {
+                if let Some((defaults, per_minute)) = self.defaults.as_ref().zip(per_minute) {
+                    let counted = defaults.count_run_alone(&scope.company_id, per_minute, self.state.now());
+                    counted.map_err(|refusal| self.refuse(refusal, scope))?;
+                }
+                None
+            }
             admitted => admitted?,
         };
         let deadline = of_time.first().map(|limit| {
@@ -455,7 +462,7 @@ impl Budgets {
             admitted.map_err(|refusal| self.refuse(refusal, scope))?;
         }
         let demands = applied.into_iter().map(|limit| (limit, Demand::One)).collect();
-        self.admit(scope, demands, (OutputRange::default(), None)).await.map(drop)
+        self.admit(scope, demands, (OutputRange::default(), None, None)).await.map(drop)
     }
 
     /// Settles reservations whose entries are in the ledger.

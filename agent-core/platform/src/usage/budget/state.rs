@@ -17,6 +17,7 @@ use super::reservation::{RequestedCall, UsedAmounts};
 use super::{Budget, BudgetExceededError, BudgetKind, BudgetTimeZone, Settlement};
 use crate::records::{Key, Records, RecordsExt};
 use crate::spawner::Spawner;
+use crate::user_rates::UncountedRun;
 
 /// Name of a company's collection of budgets.
 pub(super) const BUDGETS: &str = "budgets";
@@ -63,6 +64,8 @@ pub(super) struct Admission {
     pub(super) output: OutputRange,
     /// The call to reserve for; `None` for a run or a tool call.
     pub(super) call: Option<RequestedCall>,
+    /// The run, if the commit is to count it per minute.
+    pub(super) uncounted: Option<UncountedRun>,
     pub(super) deadline: Instant,
     pub(super) answer: oneshot::Sender<Result<AdmittedRequest, BudgetError>>,
 }

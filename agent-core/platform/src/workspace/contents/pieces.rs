@@ -12,7 +12,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::records::{Collection, Key, Precondition, Records, RecordsExt, StoreError, Write, to_json};
-use crate::workspace::DocumentContent;
+use crate::workspace::quota::{Quota, exceeded_as_conflict, put_within};
+use crate::workspace::{DocumentContent, WorkspaceError};
 use agent_core::ids::CompanyId;
 
 /// Collection of the pieces that no document names yet, a record per generation.
@@ -102,28 +103,36 @@ pub(crate) struct PendingPieces {
 /// Stored form of [`PendingPieces`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::workspace) struct PendingRecord {
+pub(super) struct PendingRecord {
     #[serde(flatten)]
     pub(super) set: PieceSet,
     /// Size of an original, in bytes, which counts for the company's quota.
     #[serde(default)]
-    pub(in crate::workspace) original_bytes: u64,
+    original_bytes: u64,
     /// Time after which the pieces are deleted.
     pub(super) until: Timestamp,
 }
 
 impl PendingPieces {
+    /// Records that pieces are being stored, as far as the quota permits.
     async fn begin(
         records: &dyn Records,
         company_id: &CompanyId,
         set: PieceSet,
-        original_bytes: u64,
+        (original_bytes, quota): (u64, Option<&dyn Quota>),
         now: Timestamp,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, WorkspaceError> {
         let until = now.saturating_add(PENDING_TIMEOUT).unwrap_or(Timestamp::MAX);
         let record = PendingRecord { set: set.clone(), original_bytes, until };
         let key = pending_key(company_id, &set.generation)?;
-        let version = records.put_as(&key, &record, Precondition::Absent).await?;
+        let version = match quota {
+            None => records.put_as(&key, &record, Precondition::Absent).await?,
+            Some(quota) => {
+                let value = to_json(&record)?;
+                let put = Write::Put { key, value, precondition: Precondition::Absent };
+                put_within(records, quota, &[put]).await?
+            }
+        };
         Ok(Self { company_id: company_id.clone(), set, version })
     }
 
@@ -159,18 +168,19 @@ impl PendingPieces {
     }
 }
 
-/// Stores an original in pieces that no document names yet.
-pub(crate) async fn write_original(
+/// Stores an original in pieces that no document names yet, as far as the quota permits.
+pub(in crate::workspace) async fn write_original(
     records: &dyn Records,
     company_id: &CompanyId,
     document_id: &str,
-    bytes: &Bytes,
+    (bytes, quota): (&Bytes, Option<&dyn Quota>),
     now: Timestamp,
-) -> Result<PendingPieces, StoreError> {
+) -> Result<PendingPieces, WorkspaceError> {
     let set = PieceSet::of_original(document_id, &agent_core::new_id(), bytes.len());
-    let pending = PendingPieces::begin(records, company_id, set, bytes.len() as u64, now).await?;
+    let original = (bytes.len() as u64, quota);
+    let pending = PendingPieces::begin(records, company_id, set, original, now).await?;
     let pieces = bytes.chunks(ORIGINAL_PIECE_BYTES).map(|piece| to_json(&STANDARD.encode(piece)));
-    written(records, pending, pieces).await
+    Ok(written(records, pending, pieces).await?)
 }
 
 /// Stores a text in pieces that no document names yet, or none of them if `is_short`.
@@ -184,7 +194,8 @@ pub(crate) async fn write_text_pieces(
     let bytes = if is_short { 0 } else { text.len() };
     let set = PieceSet::of_text(document_id, &agent_core::new_id(), bytes);
     let count = set.pieces;
-    let pending = PendingPieces::begin(records, company_id, set, 0, now).await?;
+    let pending = PendingPieces::begin(records, company_id, set, (0, None), now).await;
+    let pending = pending.map_err(exceeded_as_conflict)?;
     let boundary = |piece: usize| text.floor_char_boundary(piece * TEXT_PIECE_BYTES);
     let pieces = (0..count).map(|piece| {
         let (start, end) = (boundary(piece), boundary(piece + 1));

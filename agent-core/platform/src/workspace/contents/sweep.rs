@@ -17,11 +17,11 @@ pub const STORED_COLLECTION: &str = "documentOriginals";
 /// Stored pieces of a document's upload.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::workspace) struct StoredContent {
+pub(super) struct StoredContent {
     /// Identifier of the upload.
     pub(super) generation: String,
     /// Size of the original, in bytes.
-    pub(in crate::workspace) bytes: u64,
+    pub(super) bytes: u64,
     /// The pieces.
     pub(super) sets: Vec<PieceSet>,
 }

@@ -12,8 +12,7 @@ use super::*;
 use crate::ingestion::{Ingestion, IngestionLimits, IngestionServices};
 use crate::memory::MemoryRecords;
 use crate::records::{
-    Inventory as _, Key, MAX_WRITES, Precondition, Record, Records, RecordsExt, RecordsWrapper, StoreError,
-    Write,
+    Inventory as _, Key, MAX_WRITES, Precondition, Records, RecordsExt, RecordsWrapper, StoreError, Write,
 };
 use crate::roles::{RecordRoleStore, RoleStore};
 use crate::seal::Sealer;
@@ -43,7 +42,7 @@ const DEMO: &str = r#"{
   "later": true
 }"#;
 
-fn ready<T>(future: impl Future<Output = Result<T, StoreError>>) -> T {
+fn ready<T, E: std::fmt::Debug>(future: impl Future<Output = Result<T, E>>) -> T {
     future.now_or_never().expect("no wait").expect("the store in memory answers")
 }
 

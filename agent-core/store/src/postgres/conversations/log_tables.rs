@@ -83,20 +83,22 @@ const PUT_SIGNAL: &str = "
     INSERT INTO signals (process, run, kind, until_ms) SELECT process, n, $4, $5 FROM live
     ON CONFLICT (process, run, kind) DO UPDATE SET until_ms = excluded.until_ms";
 
-/// Selects the signals to a process, and deletes those that ask for an act or that have expired. Rows that others have
-/// locked are left to the next call, so that it waits for nothing.
-const TAKE_SIGNALS: &str = "
-    WITH taken AS (
-        DELETE FROM signals WHERE (process, run, kind) IN (
+/// Selects the signals to a process, with the keys of their runs.
+const SELECT_SIGNALS: &str = "
+    SELECT runs.company, runs.owner, runs.id, signals.run, signals.kind, signals.until_ms
+    FROM signals LEFT JOIN runs ON runs.n = signals.run WHERE signals.process = $1";
+
+/// Deletes signals to a process. Rows that others have locked are left to the next call, so that it waits for nothing.
+const DELETE_TAKEN_SIGNALS: &str = "
+    DELETE FROM signals WHERE (process, run, kind) IN (
+        SELECT found.process, found.run, found.kind
+        FROM unnest($2::int8[], $3::text[]) AS taken (run, kind)
+        CROSS JOIN LATERAL (
             SELECT process, run, kind FROM signals
-            WHERE process = $1 AND (until_ms <= $2 OR kind <> $3) FOR UPDATE SKIP LOCKED
-        ) RETURNING run, kind, until_ms
-    ), found AS (
-        SELECT run, kind, until_ms FROM taken
-        UNION ALL
-        SELECT run, kind, until_ms FROM signals WHERE process = $1 AND kind = $3
-    )
-    SELECT company, owner, id, found.kind FROM found JOIN runs ON runs.n = found.run WHERE until_ms > $2";
+            WHERE process = $1 AND run = taken.run AND kind = taken.kind LIMIT 1
+            FOR UPDATE SKIP LOCKED
+        ) AS found
+    )";
 
 /// Selects runs whose logs have expired. Rows that others have locked are passed over, however many there are, since they would
 /// hide those of other companies.
@@ -107,6 +109,33 @@ const SELECT_RUNS_TO_TRIM: &str = "
 const INSERT_LOGS: &str = "
     INSERT INTO run_events (run, first, last, body)
     SELECT * FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::bytea[]) ON CONFLICT DO NOTHING";
+
+/// Signal to the process of a run, as it is stored.
+pub(super) struct StoredSignal {
+    /// Key of the run, unless it was deleted.
+    key: Option<RunKey>,
+    /// Number of the run.
+    run: i64,
+    kind: String,
+    until_ms: i64,
+}
+
+impl StoredSignal {
+    /// Returns the signal with the key of its run, unless it has expired.
+    pub(super) fn current(&self, now: Timestamp) -> Option<(RunKey, RunSignal)> {
+        let signal = RunSignal::from_name(&self.kind).filter(|_| !self.has_expired(now))?;
+        Some((self.key.clone()?, signal))
+    }
+
+    /// Returns true if the signal is deleted when it is taken: it asks for an act, or has expired.
+    pub(super) fn is_taken_once(&self, now: Timestamp) -> bool {
+        self.has_expired(now) || self.kind != RunSignal::Watch.as_str()
+    }
+
+    fn has_expired(&self, now: Timestamp) -> bool {
+        self.until_ms <= now.as_millisecond()
+    }
+}
 
 impl ConversationTables {
     /// Returns all chunks of a run's log.
@@ -243,16 +272,28 @@ impl ConversationTables {
         Ok(())
     }
 
-    /// Returns the signals to a process, and deletes those that ask for an act.
-    pub(super) async fn take_signals(
+    /// Returns the signals to a process.
+    pub(super) async fn signals(&self, process: &str) -> Result<Vec<StoredSignal>, TableError> {
+        let rows = self.select(SELECT_SIGNALS, &[&process]).await?;
+        let signal = |row: &Row| StoredSignal {
+            key: row.get::<_, Option<&str>>(0).map(|_| run_key(row)),
+            run: row.get(3),
+            kind: row.get(4),
+            until_ms: row.get(5),
+        };
+        Ok(rows.iter().map(signal).collect())
+    }
+
+    /// Deletes signals to a process.
+    pub(super) async fn delete_taken_signals(
         &self,
         process: &str,
-        now: Timestamp,
-    ) -> Result<Vec<(RunKey, RunSignal)>, TableError> {
-        let watch = RunSignal::Watch.as_str();
-        let rows = self.select(TAKE_SIGNALS, &[&process, &now.as_millisecond(), &watch]).await?;
-        let signal = |row: &Row| Some((run_key(row), RunSignal::from_name(row.get(3))?));
-        Ok(rows.iter().filter_map(signal).collect())
+        taken: &[&StoredSignal],
+    ) -> Result<(), TableError> {
+        let runs: Vec<i64> = taken.iter().map(|signal| signal.run).collect();
+        let kinds: Vec<&str> = taken.iter().map(|signal| signal.kind.as_str()).collect();
+        self.select(DELETE_TAKEN_SIGNALS, &[&process, &runs, &kinds]).await?;
+        Ok(())
     }
 
     /// Deletes the signals to a run's process.

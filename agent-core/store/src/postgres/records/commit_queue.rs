@@ -3,8 +3,11 @@
 //!
 //! A transaction waits for locks of other transactions for a short time, and then continues without the commits that need
 //! them. These share transactions that wait for their locks beside the company's others.
+//!
+//! While all connections are taken, a small transaction that gets one takes along the few commits of companies that still
+//! wait. Such a transaction waits for no lock: a commit that needs one that is held, and all commits after an error, run in
+//! transactions of their own companies, so that none delays those of another company or fails them.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,25 +19,17 @@ use tokio::time::{Instant, timeout};
 
 use super::batch::WrittenVersions;
 use super::commit::{CommitOutcome, Committer, LockPolicy};
-use crate::owner::owner_of_keys;
-use crate::postgres::fair_queue::FairQueue;
+use crate::postgres::fair_queue::{FairQueue, Permit};
 use crate::postgres::fault::{PostgresError, PostgresErrorKind};
 use crate::postgres::lock_wait::{MAX_LOCK_WAIT, MAX_LOCK_WAIT_BESIDE_HELD};
 
-/// Maximum number of transactions of one company at a time while no other company commits and many commits wait.
-const MAX_TRANSACTIONS_ALONE: usize = 2;
-/// Minimum number of waiting commits for which a company has more than one transaction at a time. Fewer cost the server less
-/// if they share the next transaction than if they have one of their own at once.
-const MIN_COMMITS_BESIDE_TRANSACTION: usize = 32;
-/// Maximum number of commits of one company that wait.
-const MAX_QUEUED_PER_COMPANY: usize = 4096;
+mod queues;
+
+use queues::{QueueOwner, QueuedCommit, Queues, TransactionBatch};
+
 /// Maximum time for which a commit waits for transactions before it, and for which those of a failed transaction are tried
 /// one by one: some may wait for locks until they fail.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Maximum numbers of commits, writes and bytes of a transaction. A commit that exceeds them has one of its own.
-const MAX_BATCH_COMMITS: usize = 256;
-const MAX_BATCH_WRITES: usize = 256;
-const MAX_BATCH_BYTES: usize = 1 << 20;
 
 /// Commits of all companies.
 pub(in crate::postgres) struct CommitQueue {
@@ -51,45 +46,10 @@ struct Shared {
     lock_timeout: Duration,
     /// Runtime of the transactions. A commit is not cut short by the end of its caller.
     runtime: Handle,
-    queues: Mutex<HashMap<QueueOwner, CompanyQueue>>,
+    queues: Mutex<Queues>,
     /// Number of the next commit.
     next_number: AtomicU64,
 }
-
-/// Owner of the commits that share transactions.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct QueueOwner {
-    /// The company that the commits are counted for; empty for the platform.
-    company: String,
-    /// True if they change records of the platform alone.
-    is_of_platform: bool,
-}
-
-impl QueueOwner {
-    fn of(writes: &[Write]) -> Self {
-        let is_of_platform = writes.iter().all(|write| write.key().company().is_empty());
-        Self { company: owner_of_keys(writes.iter().map(Write::key)), is_of_platform }
-    }
-}
-
-#[derive(Default)]
-struct CompanyQueue {
-    transactions: usize,
-    queued: VecDeque<QueuedCommit>,
-    /// Commits that were left out of a transaction, since they need locks that others hold.
-    blocked: VecDeque<QueuedCommit>,
-    /// True while some of them wait for their locks.
-    is_waiting: bool,
-}
-
-struct QueuedCommit {
-    number: u64,
-    since: Instant,
-    writes: Vec<Write>,
-    answer: Answer,
-}
-
-type Answer = oneshot::Sender<Result<WrittenVersions, StoreError>>;
 
 impl CommitQueue {
     /// Creates a queue whose transactions run on the current runtime.
@@ -120,24 +80,14 @@ impl CommitQueue {
         let owner = QueueOwner::of(&writes);
         let (answer, mut receiver) = oneshot::channel();
         let number = self.shared.next_number.fetch_add(1, Ordering::Relaxed);
-        let must_start = {
-            let mut queues = self.shared.lock();
-            let count = queues.len() + usize::from(!queues.contains_key(&owner));
-            let queue = queues.entry(owner.clone()).or_default();
-            if queue.queued.len() + queue.blocked.len() >= MAX_QUEUED_PER_COMPANY {
-                return Err(busy());
-            }
-            queue.queued.push_back(QueuedCommit { number, since: Instant::now(), writes, answer });
-            let must_start = queue.transactions < max_transactions(count, queue.queued.len());
-            queue.transactions += usize::from(must_start);
-            must_start
-        };
+        let queued = QueuedCommit { number, since: Instant::now(), writes, answer };
+        let must_start = self.shared.lock().push(&owner, queued).ok_or_else(busy)?;
         if must_start {
             self.shared.start_transactions(owner.clone());
         }
         let received = match timeout(QUEUE_TIMEOUT, &mut receiver).await {
             Ok(received) => received,
-            Err(_) if self.shared.remove(&owner, number) => return Err(busy()),
+            Err(_) if self.shared.lock().remove(&owner, number) => return Err(busy()),
             // Its own transaction has timeouts.
             Err(_) => receiver.await,
         };
@@ -151,15 +101,9 @@ fn busy() -> StoreError {
     StoreError::unavailable(PostgresError::from_kind(PostgresErrorKind::Busy))
 }
 
-/// Returns the maximum number of concurrent transactions of a queue with `queued` waiting commits, while `queues` commit. It
-/// is one while others commit, so that a company with many commits takes no more of the server's time than the others.
-const fn max_transactions(queues: usize, queued: usize) -> usize {
-    if queues > 1 || queued < MIN_COMMITS_BESIDE_TRANSACTION { 1 } else { MAX_TRANSACTIONS_ALONE }
-}
-
 impl Shared {
     /// Locks the queues. No code panics while it holds the lock.
-    fn lock(&self) -> MutexGuard<'_, HashMap<QueueOwner, CompanyQueue>> {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -171,49 +115,68 @@ impl Shared {
         self.runtime.spawn(run_blocked(self.clone(), owner));
     }
 
-    /// Takes the commits of the owner's next transaction. If there are none, the caller must start no further one.
-    fn next_batch(&self, owner: &QueueOwner) -> Vec<QueuedCommit> {
-        let mut queues = self.lock();
-        let count = queues.len();
-        let Some(queue) = queues.get_mut(owner) else { return Vec::new() };
-        let has_room = queue.transactions <= max_transactions(count, queue.queued.len());
-        let batch = if has_room { next_batch(&mut queue.queued) } else { Vec::new() };
-        if batch.is_empty() {
-            queue.transactions -= 1;
-            if queue.is_idle() {
-                queues.remove(owner);
-            }
-        }
-        batch
-    }
-
     /// Returns the maximum time for which a transaction of the owner's commits waits for a lock.
     fn max_lock_wait(&self, owner: &QueueOwner) -> Duration {
-        let is_waiting = self.lock().get(owner).is_some_and(|queue| queue.is_waiting);
-        let limit = if is_waiting { MAX_LOCK_WAIT_BESIDE_HELD } else { MAX_LOCK_WAIT };
+        let limit = if self.lock().is_waiting(owner) { MAX_LOCK_WAIT_BESIDE_HELD } else { MAX_LOCK_WAIT };
         limit.min(self.lock_timeout)
     }
 
-    /// Removes a commit from its owner's queues. Returns false if a transaction has taken it.
-    fn remove(&self, owner: &QueueOwner, number: u64) -> bool {
-        let mut queues = self.lock();
-        let Some(queue) = queues.get_mut(owner) else { return false };
-        [&mut queue.queued, &mut queue.blocked].into_iter().any(|commits| {
-            let position = commits.iter().position(|queued| queued.number == number);
-            position.is_some_and(|position| commits.remove(position).is_some())
-        })
-    }
-
-    /// Runs a transaction. The commits whose locks are held wait for them apart.
-    async fn run(self: &Arc<Self>, owner: &QueueOwner, batch: Vec<QueuedCommit>) {
-        let permit = match self.permits.acquire(&owner.company, self.wait_timeout).await {
-            Ok(permit) => permit,
-            Err(fault) => return respond_with_fault(batch, &fault),
+    /// Runs a transaction, which holds a permit. The commits whose locks are held wait for them apart.
+    async fn run(self: &Arc<Self>, owner: &QueueOwner, batch: TransactionBatch, permit: Permit) {
+        let own = match batch.others.is_empty() {
+            true => batch.own,
+            false => self.run_shared(batch).await,
         };
-        let blocked = self.run_batch(batch, self.max_lock_wait(owner)).await;
+        if own.is_empty() {
+            return;
+        }
+        let blocked = self.run_batch(own, self.max_lock_wait(owner)).await;
         drop(permit);
         if self.add_blocked(owner, blocked) {
             self.start_blocked(owner.clone());
+        }
+    }
+
+    /// Runs a transaction of several owners' commits, which waits for no lock, so that none delays another. What needs a lock
+    /// that is held, or may have failed because of another owner, has a transaction of its owner's own: that of the owner whose
+    /// transaction it is is returned.
+    async fn run_shared(self: &Arc<Self>, batch: TransactionBatch) -> Vec<QueuedCommit> {
+        let (owners, shares): (Vec<_>, Vec<_>) = batch.others.into_iter().unzip();
+        let counts: Vec<usize> =
+            std::iter::once(batch.own.len()).chain(shares.iter().map(Vec::len)).collect();
+        let commits: Vec<_> = batch.own.into_iter().chain(shares.into_iter().flatten()).collect();
+        let timeout = MAX_LOCK_WAIT_BESIDE_HELD.min(self.lock_timeout);
+        let outcome = self.commit(&commits, LockPolicy { timeout, skips_held: true }).await;
+        let mut commits = commits.into_iter();
+        let mut parts = counts.into_iter().map(|count| commits.by_ref().take(count).collect::<Vec<_>>());
+        let mut left_out: Vec<Vec<QueuedCommit>> = match outcome {
+            Ok(outcomes) => {
+                let mut outcomes = outcomes.into_iter();
+                let respond_to_part = |part: Vec<QueuedCommit>| {
+                    let outcomes = outcomes.by_ref().take(part.len()).collect();
+                    respond(part, outcomes)
+                };
+                parts.map(respond_to_part).collect()
+            }
+            Err(fault) if fault.has_no_effect() => parts.collect(),
+            Err(fault) => {
+                parts.by_ref().for_each(|part| respond_with_fault(part, &fault));
+                owners.iter().map(|_| Vec::new()).chain([Vec::new()]).collect()
+            }
+        };
+        let own = left_out.remove(0);
+        for (owner, left_out) in owners.iter().zip(left_out) {
+            self.end_share(owner, left_out);
+        }
+        own
+    }
+
+    /// Ends the part of an owner in the transaction of another.
+    fn end_share(self: &Arc<Self>, owner: &QueueOwner, left_out: Vec<QueuedCommit>) {
+        let left_out = without_expired(left_out);
+        let must_start = self.lock().end_share(owner, left_out);
+        if must_start {
+            self.start_transactions(owner.clone());
         }
     }
 
@@ -274,32 +237,20 @@ impl Shared {
         }
     }
 
-    /// Adds commits that wait for locks. Returns true if the caller must start [`run_blocked`]. Those that have waited for
-    /// [`QUEUE_TIMEOUT`] fail, since their callers no longer remove them from the queue.
+    /// Adds commits that wait for locks. Returns true if the caller must start [`run_blocked`].
     fn add_blocked(&self, owner: &QueueOwner, blocked: Vec<QueuedCommit>) -> bool {
-        let (expired, blocked): (Vec<_>, Vec<_>) =
-            blocked.into_iter().partition(|queued| queued.since.elapsed() >= QUEUE_TIMEOUT);
-        respond_with_fault(expired, &PostgresError::from_kind(PostgresErrorKind::Locked));
-        if blocked.is_empty() {
-            return false;
-        }
-        let mut queues = self.lock();
-        let queue = queues.entry(owner.clone()).or_default();
-        queue.blocked.extend(blocked);
-        !std::mem::replace(&mut queue.is_waiting, true)
+        let blocked = without_expired(blocked);
+        !blocked.is_empty() && self.lock().add_blocked(owner, blocked)
     }
+}
 
-    /// Takes the commits that wait for their locks next. If there are none, the caller must end.
-    fn next_blocked(&self, owner: &QueueOwner) -> Vec<QueuedCommit> {
-        let mut queues = self.lock();
-        let Some(queue) = queues.get_mut(owner) else { return Vec::new() };
-        let batch = next_batch(&mut queue.blocked);
-        queue.is_waiting = !batch.is_empty();
-        if queue.is_idle() {
-            queues.remove(owner);
-        }
-        batch
-    }
+/// Returns the commits that have not waited for [`QUEUE_TIMEOUT`] yet. The others fail, since their callers no longer remove them
+/// from the queue.
+fn without_expired(commits: Vec<QueuedCommit>) -> Vec<QueuedCommit> {
+    let (expired, rest): (Vec<_>, Vec<_>) =
+        commits.into_iter().partition(|queued| queued.since.elapsed() >= QUEUE_TIMEOUT);
+    respond_with_fault(expired, &PostgresError::from_kind(PostgresErrorKind::Locked));
+    rest
 }
 
 /// Sends the outcomes of a transaction's commits to their callers, and returns the commits that it has left out.
@@ -326,7 +277,7 @@ fn respond_with_fault(batch: impl IntoIterator<Item = QueuedCommit>, fault: &Pos
 /// Runs transactions that wait for locks, until no commit of the owner needs them. What waits for too long fails.
 async fn run_blocked(shared: Arc<Shared>, owner: QueueOwner) {
     loop {
-        let batch = shared.next_blocked(&owner);
+        let batch = shared.lock().next_blocked(&owner);
         if batch.is_empty() {
             return;
         }
@@ -350,44 +301,16 @@ async fn run_blocked(shared: Arc<Shared>, owner: QueueOwner) {
 /// Runs transactions of an owner until its queue is empty.
 async fn run_transactions(shared: Arc<Shared>, owner: QueueOwner) {
     loop {
-        let batch = shared.next_batch(&owner);
-        if batch.is_empty() {
+        let is_needed = shared.lock().begin_wait(&owner);
+        if !is_needed {
             return;
         }
-        shared.run(&owner, batch).await;
-    }
-}
-
-impl CompanyQueue {
-    fn is_idle(&self) -> bool {
-        self.transactions == 0 && self.queued.is_empty() && self.blocked.is_empty() && !self.is_waiting
-    }
-}
-
-/// Takes commits for a transaction from the front of a queue.
-fn next_batch(queue: &mut VecDeque<QueuedCommit>) -> Vec<QueuedCommit> {
-    let (mut batch, mut writes, mut bytes) = (Vec::new(), 0, 0);
-    while let Some(next) = queue.front() {
-        if next.answer.is_closed() {
-            queue.pop_front();
-            continue;
+        let permit = shared.permits.acquire(&owner.company, shared.wait_timeout).await;
+        let batch = shared.lock().next_batch(&owner, permit.is_ok());
+        match permit {
+            Ok(permit) => shared.run(&owner, batch, permit).await,
+            Err(fault) => respond_with_fault(batch.own, &fault),
         }
-        writes += next.writes.len();
-        bytes += next.writes.iter().map(value_bytes).sum::<usize>();
-        let is_full =
-            batch.len() >= MAX_BATCH_COMMITS || writes > MAX_BATCH_WRITES || bytes > MAX_BATCH_BYTES;
-        if is_full && !batch.is_empty() {
-            break;
-        }
-        batch.extend(queue.pop_front());
-    }
-    batch
-}
-
-fn value_bytes(write: &Write) -> usize {
-    match write {
-        Write::Put { value, .. } => value.get().len(),
-        Write::Delete { .. } | Write::Check { .. } | Write::Increment { .. } => 0,
     }
 }
 
@@ -400,6 +323,9 @@ mod tests {
     use futures_util::future::BoxFuture;
     use serde_json::value::RawValue;
 
+    use super::queues::{
+        MAX_QUEUED_PER_COMPANY, MAX_TRANSACTIONS_ALONE, MIN_COMMITS_BESIDE_TRANSACTION, max_transactions,
+    };
     use super::*;
     use crate::postgres::PostgresOptions;
     use crate::postgres::records::ChangeTracker;
@@ -443,7 +369,7 @@ mod tests {
     ) -> BoxFuture<'q, Result<WrittenVersions, StoreError>> {
         let mut begun = queue.commit(put(id)).boxed();
         assert!((&mut begun).now_or_never().is_none());
-        while !queue.shared.lock()[&own("acme")].queued.is_empty() {
+        while !queue.shared.lock().owners[&own("acme")].queued.is_empty() {
             tokio::task::yield_now().await;
         }
         begun
@@ -464,7 +390,7 @@ mod tests {
         let queue = queue(&server);
         let mut begun = begin(&queue, "a").await;
         assert_eq!(kind(queue.commit(put("b")).await), Some(PostgresErrorKind::Busy));
-        assert!(queue.shared.lock()[&own("acme")].queued.is_empty(), "it is never applied");
+        assert!(queue.shared.lock().owners[&own("acme")].queued.is_empty(), "it is never applied");
         assert!((&mut begun).now_or_never().is_none(), "a transaction that has begun has its own timeouts");
     }
 
@@ -479,7 +405,7 @@ mod tests {
             let mut commit = Box::pin(queue.commit(put(&n.to_string())));
             assert!((&mut commit).now_or_never().is_none());
             waiting.push(commit);
-            transactions.push(queue.shared.lock()[&own("acme")].transactions);
+            transactions.push(queue.shared.lock().owners[&own("acme")].transactions);
         }
         assert_eq!(transactions.pop(), Some(MAX_TRANSACTIONS_ALONE));
         assert!(transactions.iter().all(|count| *count == 1), "few commits share the next one");
@@ -502,7 +428,7 @@ mod tests {
             commit
         };
         let has_begun = async |owner: QueueOwner| {
-            while !queue.shared.lock()[&owner].queued.is_empty() {
+            while !queue.shared.lock().owners[&owner].queued.is_empty() {
                 tokio::task::yield_now().await;
             }
         };
@@ -513,7 +439,7 @@ mod tests {
         let _waiting = [commit(count("acme")), commit(count("acme"))];
         let _other = commit(count("small"));
         has_begun(meter_of("small")).await;
-        let queued = |owner: QueueOwner| queue.shared.lock()[&owner].queued.len();
+        let queued = |owner: QueueOwner| queue.shared.lock().owners[&owner].queued.len();
         assert_eq!((queued(own("acme")), queued(meter_of("acme"))), (1, 2), "each waits for its own");
     }
 
@@ -543,14 +469,14 @@ mod tests {
         let ids = |commits: &[QueuedCommit]| -> Vec<String> {
             commits.iter().map(|commit| commit.writes[0].key().id().to_owned()).collect()
         };
-        let batch = shared.next_blocked(&own("acme"));
+        let batch = shared.lock().next_blocked(&own("acme"));
         assert_eq!(ids(&batch), ["b", "c", "d"], "the caller of the first one has gone");
-        assert!(shared.next_blocked(&own("acme")).is_empty());
-        assert!(shared.lock().is_empty(), "idle companies are forgotten");
+        assert!(shared.lock().next_blocked(&own("acme")).is_empty());
+        assert!(shared.lock().owners.is_empty(), "idle companies are forgotten");
         assert_eq!(shared.max_lock_wait(&own("acme")), MAX_LOCK_WAIT);
         tokio::time::advance(QUEUE_TIMEOUT).await;
         assert!(!shared.add_blocked(&own("acme"), batch), "none waits any longer");
         assert_eq!(kind(later_receiver.try_recv().expect("an answer")), Some(PostgresErrorKind::Locked));
-        assert!(shared.lock().is_empty());
+        assert!(shared.lock().owners.is_empty());
     }
 }

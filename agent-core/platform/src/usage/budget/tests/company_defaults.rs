@@ -96,6 +96,34 @@ async fn runs_of_a_company_per_minute_have_a_default_limit_over_all_processes() 
     budgets(&processes[0]).admit_run(&scope("run")).await.expect("the own limit");
 }
 
+#[tokio::test]
+async fn the_commit_that_reserves_the_place_of_a_run_counts_it_per_minute() {
+    let installation = Installation::new();
+    let limits = default_limits(6, 8, 0);
+    let processes = [installation.process_with(limits), installation.process_with(limits)];
+    let mut runs = Vec::new();
+    for _ in 0..6 {
+        runs.push(budgets(&processes[0]).admit_run(&scope("run")).await.expect("below the limit"));
+    }
+    let refused = refused_run(&processes[0]).await;
+    assert_eq!((refused.unit, refused.amount, refused.used), (BudgetUnit::Runs, 6, 6));
+    assert_eq!(refused.policy_name().as_deref(), Some("company-minute"));
+    // One place is the process's own. Nothing was counted in the background, since no time has passed.
+    let shown = budgets(&processes[1]).default_status(&COMPANY.into()).await.expect("read");
+    let shown: Vec<_> =
+        shown.iter().map(|(_, status)| (status.limit.unit, status.used, status.reserved)).collect();
+    assert_eq!(shown, [(BudgetUnit::Runs, 6, 0), (BudgetUnit::ConcurrentRuns, 0, 5)]);
+    // A run whose place is refused is not counted.
+    installation.clock.advance(Duration::from_secs(60));
+    for _ in 0..2 {
+        runs.push(budgets(&processes[0]).admit_run(&scope("run")).await.expect("a new minute"));
+    }
+    let refused = refused_run(&processes[0]).await;
+    assert_eq!(refused.unit, BudgetUnit::ConcurrentRuns);
+    let shown = budgets(&processes[0]).default_status(&COMPANY.into()).await.expect("read");
+    assert_eq!((shown[0].1.limit.unit, shown[0].1.used), (BudgetUnit::Runs, 2));
+}
+
 /// Identifiers of runs are unique among those of a user or a visitor only.
 #[tokio::test]
 async fn runs_of_others_with_the_same_id_have_limits_of_their_own() {

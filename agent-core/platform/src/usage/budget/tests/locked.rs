@@ -142,6 +142,23 @@ async fn a_default_limit_refuses_no_run_because_its_count_cannot_be_stored() {
     assert_eq!(error.kind(), AgentErrorKind::StoreUnavailable);
 }
 
+#[tokio::test]
+async fn runs_per_minute_are_counted_by_the_process_while_no_commit_counts_them() {
+    let (records, clock) = (Arc::new(LockedRecords::default()), Arc::new(ManualClock::new()));
+    let spawner: Arc<dyn Spawner> = Arc::new(|task| drop(tokio::spawn(task)));
+    let rates = UserRates::new(records.clone(), SessionLimits::default(), clock.clone(), spawner.clone());
+    let usage = Arc::new(MemoryUsage::default());
+    let budgets = Budgets::new(records.clone(), usage, clock, spawner, BudgetOptions::default())
+        .with_default_limits(default_limits(6, 16, 0), rates);
+    records.is_locked.store(true, Ordering::Relaxed);
+    let mut runs = Vec::new();
+    for _ in 0..6 {
+        runs.push(budgets.admit_run(&scope("run")).await.expect("the process counts by itself"));
+    }
+    let error = budgets.admit_run(&scope("run")).await.err().expect("six in a minute");
+    assert_eq!(refusal(&error).unit, BudgetUnit::Runs);
+}
+
 /// The database has made the reservation, and the call does not begin: it must not be booked at the end of the lease.
 #[tokio::test]
 async fn a_reservation_is_released_whose_commit_has_an_unknown_outcome() {

@@ -1,0 +1,227 @@
+//! Tables of HTML documents as Markdown, with each cell at its column.
+//!
+//! A table for layout, without header cells and with whole blocks of text or one column, is read as the blocks in it.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use htmd::element_handler::{HandlerResult, Handlers};
+use htmd::{Element, Node};
+use markup5ever_rcdom::NodeData;
+
+/// Maximum number of columns or rows over which a cell is merged.
+const MAX_COLUMN_SPAN: usize = 64;
+const MAX_ROW_SPAN: usize = 65_534;
+/// Number of columns up to which merged rows are followed, and to which each row is filled up.
+const MAX_SPANNED_COLUMNS: usize = 1_000;
+const MAX_FILLED_COLUMNS: usize = 16;
+/// Size in bytes up to which the value of a merged cell is repeated in each of its rows.
+const MAX_REPEATED_BYTES: usize = 200;
+/// Size in bytes of the cells that are repeated or left empty below merged ones, beyond as many bytes as the table has of its own.
+const MAX_REPEATED_BYTES_OF_TABLE: usize = 64 * 1024;
+/// Size in bytes of an empty cell in Markdown.
+const EMPTY_CELL_BYTES: usize = "  |".len();
+/// Size in bytes of a cell from which a table without header cells is one for layout.
+const MAX_DATA_BYTES: usize = 1_000;
+/// Elements with which a table without header cells is one for layout.
+const BLOCKS: [&str; 18] = [
+    "article",
+    "blockquote",
+    "dl",
+    "fieldset",
+    "form",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "main",
+    "ol",
+    "pre",
+    "section",
+    "table",
+    "ul",
+];
+
+/// A cell of a table.
+struct Cell {
+    text: String,
+    /// Numbers of columns and rows over which it is merged.
+    columns: usize,
+    rows: usize,
+}
+
+/// Converts a table. `depth` is the number of tables in whose cells the conversion is: a table within a cell is text of one line.
+pub(super) fn convert_table(
+    depth: &AtomicUsize,
+    handlers: &dyn Handlers,
+    element: Element,
+) -> Option<HandlerResult> {
+    let rows: Vec<Vec<Rc<Node>>> = rows(element.node).iter().map(cells).collect();
+    let has_header = rows.iter().flatten().any(|cell| tag(cell) == "th");
+    if depth.load(Ordering::Relaxed) > 0 || (!has_header && !is_data(&rows)) {
+        return handlers.fallback(element);
+    }
+    depth.fetch_add(1, Ordering::Relaxed);
+    let line_of = |node: &Rc<Node>| one_line(&handlers.walk_children(node).content);
+    let caption: Vec<String> =
+        children(element.node, &["caption"]).iter().map(line_of).filter(|line| !line.is_empty()).collect();
+    let rows: Vec<Vec<Cell>> = rows
+        .iter()
+        .map(|row| {
+            let cell = |cell: &Rc<Node>| Cell {
+                text: line_of(cell),
+                columns: span(cell, "colspan", MAX_COLUMN_SPAN),
+                rows: span(cell, "rowspan", MAX_ROW_SPAN),
+            };
+            row.iter().map(cell).collect()
+        })
+        .collect();
+    depth.fetch_sub(1, Ordering::Relaxed);
+    if !has_header && rows.iter().flatten().any(|cell| cell.text.len() > MAX_DATA_BYTES) {
+        return handlers.fallback(element);
+    }
+    let mut markdown = String::from("\n\n");
+    for line in caption {
+        markdown += &line;
+        markdown.push('\n');
+    }
+    push_rows(&mut markdown, &grid(rows));
+    markdown.push('\n');
+    Some(markdown.into())
+}
+
+/// Returns true for a table without header cells that has rows of values.
+fn is_data(rows: &[Vec<Rc<Node>>]) -> bool {
+    rows.iter().filter(|row| row.len() > 1).count() > 1 && !rows.iter().flatten().any(has_block)
+}
+
+/// Returns true for a cell that contains a block of text or a table.
+fn has_block(cell: &Rc<Node>) -> bool {
+    let mut pending = vec![cell.clone()];
+    while let Some(node) = pending.pop() {
+        for child in node.children.borrow().iter() {
+            if BLOCKS.contains(&tag(child)) {
+                return true;
+            }
+            pending.push(child.clone());
+        }
+    }
+    false
+}
+
+/// Returns the rows of a table, without those of tables in its cells.
+fn rows(table: &Rc<Node>) -> Vec<Rc<Node>> {
+    let parts = children(table, &["tr", "thead", "tbody", "tfoot"]);
+    parts
+        .into_iter()
+        .flat_map(|part| if tag(&part) == "tr" { vec![part] } else { children(&part, &["tr"]) })
+        .collect()
+}
+
+fn cells(row: &Rc<Node>) -> Vec<Rc<Node>> {
+    children(row, &["td", "th"])
+}
+
+/// Returns the children of a node that are elements with one of these tags.
+fn children(node: &Rc<Node>, tags: &[&str]) -> Vec<Rc<Node>> {
+    node.children.borrow().iter().filter(|child| tags.contains(&tag(child))).cloned().collect()
+}
+
+/// Returns the tag of an element, and an empty text for another node.
+fn tag(node: &Node) -> &str {
+    match &node.data {
+        NodeData::Element { name, .. } => &name.local,
+        _ => "",
+    }
+}
+
+/// Returns the number of columns or rows over which a cell is merged.
+fn span(cell: &Node, name: &str, limit: usize) -> usize {
+    let NodeData::Element { attrs, .. } = &cell.data else { return 1 };
+    let attributes = attrs.borrow();
+    let attribute = attributes.iter().find(|attribute| &*attribute.name.local == name);
+    let number = attribute.and_then(|attribute| attribute.value.trim().parse::<usize>().ok());
+    number.unwrap_or(1).clamp(1, limit)
+}
+
+/// Joins the lines of a text.
+fn one_line(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join(" ")
+}
+
+/// Returns the texts of each row by columns. A short value that is merged over several rows is that of each.
+fn grid(rows: Vec<Vec<Cell>>) -> Vec<Vec<String>> {
+    // The number of further rows over which the cells of the columns are merged, and the values of these rows.
+    let mut spans: Vec<(usize, String)> = Vec::new();
+    let mut budget = MAX_REPEATED_BYTES_OF_TABLE;
+    let mut grid = Vec::with_capacity(rows.len());
+    for row in rows {
+        let mut texts: Vec<String> = Vec::new();
+        let mut cells = row.into_iter();
+        loop {
+            if let Some((rows, value)) = spans.get_mut(texts.len()).filter(|(rows, _)| *rows > 0) {
+                *rows -= 1;
+                budget = budget.saturating_sub(value.len() + EMPTY_CELL_BYTES);
+                texts.push(value.clone());
+                continue;
+            }
+            let Some(cell) = cells.next() else {
+                if texts.len() >= spans.len() {
+                    break;
+                }
+                budget = budget.saturating_sub(EMPTY_CELL_BYTES);
+                texts.push(String::new());
+                continue;
+            };
+            budget = budget.saturating_add(cell.text.len());
+            place(cell, &mut texts, &mut spans);
+        }
+        while spans.pop_if(|(rows, _)| *rows == 0).is_some() {}
+        if budget == 0 {
+            spans.clear();
+        }
+        if texts.iter().any(|text| !text.is_empty()) {
+            grid.push(texts);
+        }
+    }
+    grid
+}
+
+/// Appends a cell to its row, and records the rows below over which it is merged.
+fn place(cell: Cell, texts: &mut Vec<String>, spans: &mut Vec<(usize, String)>) {
+    let first = texts.len();
+    let end = first + cell.columns;
+    if cell.rows > 1 && end <= MAX_SPANNED_COLUMNS {
+        let value = if cell.text.len() <= MAX_REPEATED_BYTES { cell.text.clone() } else { String::new() };
+        spans.resize(spans.len().max(end), (0, String::new()));
+        for (offset, span) in spans[first..end].iter_mut().enumerate() {
+            *span = (cell.rows - 1, if offset == 0 { value.clone() } else { String::new() });
+        }
+    }
+    texts.push(cell.text);
+    texts.resize(end, String::new());
+}
+
+/// Appends rows, of which the first one is that of the columns' names.
+fn push_rows(markdown: &mut String, rows: &[Vec<String>]) {
+    let width = rows.iter().map(Vec::len).max().unwrap_or_default().min(MAX_FILLED_COLUMNS);
+    for (number, row) in rows.iter().enumerate() {
+        markdown.push('|');
+        let filled = row.iter().rposition(|text| !text.is_empty()).map_or(0, |last| last + 1);
+        for column in 0..filled.max(width) {
+            markdown.push(' ');
+            markdown.push_str(row.get(column).map_or("", String::as_str));
+            markdown.push_str(" |");
+        }
+        markdown.push('\n');
+        if number == 0 {
+            markdown.push('|');
+            markdown.push_str(&" --- |".repeat(filled.max(width)));
+            markdown.push('\n');
+        }
+    }
+}

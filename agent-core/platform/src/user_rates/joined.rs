@@ -1,0 +1,147 @@
+//! Counts of companies' runs in the commits of other modules.
+//!
+//! A run at half of the company's limit or above waits for a commit. If another commit admits the run too, such as that of a
+//! budget, it counts the run, so that the run waits for one commit and not for two.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use agent_core::ids::CompanyId;
+
+use super::flush::{FlushTask, parse};
+use super::metering::Metering;
+use super::table::{Meter, MeterId};
+use crate::minute_rate::{AdmittedBatch, MinuteState, RateLimitError};
+use crate::records::{Key, Precondition, StoreError, Write, to_json};
+
+/// Run of a company that a commit of another module is to admit and count. Until it is dropped, the process keeps its place
+/// within the limit.
+pub(crate) struct UncountedRun {
+    metering: Arc<Metering>,
+    company_id: CompanyId,
+    record: Key,
+    per_minute: NonZeroU32,
+}
+
+impl UncountedRun {
+    /// Creates a run of a company, with its place in the company's meter; `None` if the meter has no record.
+    pub(super) fn new(metering: &Arc<Metering>, company_id: &CompanyId, meter: &mut Meter) -> Option<Self> {
+        let (record, per_minute) = (meter.record.clone()?, meter.per_minute);
+        meter.joined += 1;
+        Some(Self { metering: metering.clone(), company_id: company_id.clone(), record, per_minute })
+    }
+
+    /// Returns the limit.
+    pub(crate) fn per_minute(&self) -> NonZeroU32 {
+        self.per_minute
+    }
+}
+
+impl Drop for UncountedRun {
+    fn drop(&mut self) {
+        if let Some(meter) = self.metering.lock().meters.get_mut(&self.company_id, &MeterId::CompanyRuns) {
+            meter.joined = meter.joined.saturating_sub(1);
+        }
+    }
+}
+
+/// Count of a company's runs as a commit changes it. If the commit is not made, what this process had admitted before is
+/// counted by another one.
+pub(crate) struct RunCount {
+    metering: Arc<Metering>,
+    company_id: CompanyId,
+    record: Key,
+    per_minute: NonZeroU32,
+    /// Condition that the record is as it was read.
+    precondition: Precondition,
+    state: Option<MinuteState>,
+    /// Runs that this process has admitted by itself, and that no commit has included.
+    admitted: AdmittedBatch,
+    is_changed: bool,
+}
+
+impl RunCount {
+    /// Reads the count for a commit that is to admit this run and others of the company.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub(crate) async fn load(run: &UncountedRun) -> Result<Self, StoreError> {
+        let UncountedRun { metering, company_id, record, per_minute } = run;
+        let found = metering.records.get(record).await?;
+        let precondition = Precondition::unchanged_since(found.as_ref().map(|found| found.version));
+        let stored = found.and_then(|found| parse(found, record));
+        let admitted = match metering.lock().meters.get_mut(company_id, &MeterId::CompanyRuns) {
+            Some(meter) => std::mem::take(&mut meter.uncounted),
+            None => AdmittedBatch::default(),
+        };
+        let state = match admitted.is_empty() {
+            true => stored,
+            false => Some(MinuteState::with_batch(stored, admitted, *per_minute, metering.now())),
+        };
+        Ok(Self {
+            metering: metering.clone(),
+            company_id: company_id.clone(),
+            record: record.clone(),
+            per_minute: *per_minute,
+            precondition,
+            state,
+            admitted,
+            is_changed: !admitted.is_empty(),
+        })
+    }
+
+    /// Admits another run.
+    ///
+    /// # Errors
+    /// The limit is reached.
+    pub(crate) fn admit(&mut self) -> Result<(), RateLimitError> {
+        self.state = Some(MinuteState::admit(self.state, self.per_minute, self.metering.now())?);
+        self.is_changed = true;
+        Ok(())
+    }
+
+    /// Returns the write of the commit, if there is something to count.
+    ///
+    /// # Errors
+    /// None in practice: the state is JSON.
+    pub(crate) fn write(&self) -> Result<Option<Write>, StoreError> {
+        let Some(state) = self.state.filter(|_| self.is_changed) else { return Ok(None) };
+        let (key, value, precondition) = (self.record.clone(), to_json(&state)?, self.precondition);
+        Ok(Some(Write::Put { key, value, precondition }))
+    }
+
+    /// Records that the commit was made.
+    pub(crate) fn publish(mut self) {
+        self.admitted = AdmittedBatch::default();
+        let now = self.metering.now();
+        self.change_meter(|meter, count| {
+            meter.learn(count.state, now);
+            // Other processes may have counted runs of the same moment since.
+            meter.is_outdated |= count.is_changed;
+        });
+    }
+
+    /// Changes the meter, and lets the company's task count what it has, or read its record again.
+    fn change_meter(&self, change: impl FnOnce(&mut Meter, &Self)) {
+        let must_start = {
+            let mut table = self.metering.lock();
+            if let Some(meter) = table.meters.get_mut(&self.company_id, &MeterId::CompanyRuns) {
+                change(meter, self);
+            }
+            table.notify(&self.company_id, false, self.metering.clock.monotonic())
+        };
+        if must_start {
+            FlushTask::start(&self.metering, &self.company_id);
+        }
+    }
+}
+
+impl Drop for RunCount {
+    fn drop(&mut self) {
+        if !self.admitted.is_empty() {
+            self.change_meter(|meter, count| {
+                meter.uncounted = count.admitted.followed_by(meter.uncounted, count.per_minute);
+            });
+        }
+    }
+}
