@@ -274,9 +274,9 @@ impl StoredTurn {
         };
         match self.or_repeated(app, principal, turn, error).await {
             BeginError::Unanswered { below } => {
-                let (anew, turn) = self.for_answer_below(below, turn);
-                let plan = anew.plan(app, principal, &turn, BeginOrder::AfterQueue, None).await?;
-                plan.begin(app, principal, &turn, &anew, accepted).await
+                let (repetition, turn) = self.for_answer_below(below, turn);
+                let plan = repetition.plan(app, principal, &turn, BeginOrder::AfterQueue, None).await?;
+                plan.begin(app, principal, &turn, &repetition, accepted).await
             }
             error => Err(error),
         }
