@@ -139,7 +139,7 @@ impl AddressTestServices {
         Self { client: client(), vendor, messenger, app, runtime, network, urls }
     }
 
-    /// Makes a caller send to the address at index `place`.
+    /// Makes a caller send to the address at an index.
     async fn send_from(&self, caller: OutboundCaller, index: usize) -> Response {
         let request = if caller.agent("", "").is_some() {
             let agent = format!("{caller:?}-{index}");

@@ -119,9 +119,7 @@ impl ConversationApp {
     }
 
     async fn get(&self, path: &str) -> Value {
-        let (status, body) = self.call("GET", path, None).await;
-        assert_eq!(status, 200, "{path}: {body}");
-        body
+        get(&self.app, path).await
     }
 
     /// Returns role and text of the messages on a thread's path.
@@ -171,6 +169,13 @@ pub(crate) async fn call_as(
     let status = response.status().as_u16();
     let text = response.text().await.expect("a whole body");
     (status, serde_json::from_str(&text).unwrap_or(Value::Null))
+}
+
+/// Returns the body of a successful request of user `u1`.
+async fn get(app: &Server, path: &str) -> Value {
+    let (status, body) = call_as(app, &session_token("u1", "c1"), "GET", path, None).await;
+    assert_eq!(status, 200, "{path}: {body}");
+    body
 }
 
 /// Returns a workspace with a colleague `u2`, an agent that keeps nothing, and a company `c2` with the user `u3` and an

@@ -18,7 +18,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Length of the ticks that `/proc/PID/stat` counts in, on every Linux architecture.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Returns the path of the `agentd` to measure: `given`, or a release build in this program's target directory with
+/// Returns the path of the `agentd` to measure: `configured`, or a release build in this program's target directory with
 /// the additional cargo `arguments`. Cargo has released its lock by the time it runs a benchmark.
 ///
 /// # Errors

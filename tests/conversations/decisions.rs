@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::approvals::{call, results, resume_entry, start, start_with};
 use super::client_tools::client_tools;
 use super::stores::{config, start as start_process};
-use super::{ConversationApp, call_as, everyone};
+use super::{ConversationApp, call_as, everyone, get};
 use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::{self, Server, session_token, todo_titles};
@@ -36,12 +36,6 @@ fn ask_for_todo(body: &Value) -> Vec<Step> {
 /// Returns the agent `a1` of a workspace.
 fn agent_of(workspace: &Value) -> Value {
     workspace["agents"][0].clone()
-}
-
-async fn get(app: &Server, path: &str) -> Value {
-    let (status, body) = call_as(app, &session_token("u1", "c1"), "GET", path, None).await;
-    assert_eq!(status, 200, "{path}: {body}");
-    body
 }
 
 /// Returns the events of a log.

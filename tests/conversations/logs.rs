@@ -1,4 +1,4 @@
-//! Logs of runs: re-attaching at any event, in any format and in any process, and runs that go on without a client.
+//! Logs of runs: re-attaching at any event, in any format and in any process, and runs that continue without a client.
 
 mod clients;
 mod positions;
@@ -32,7 +32,8 @@ fn gated() -> (Vec<Step>, watch::Sender<bool>) {
     (steps, gate)
 }
 
-fn body(fields: Value) -> Value {
+/// Returns the body of the request for the run `r1` in the thread `t`, with further fields.
+pub(super) fn body(fields: Value) -> Value {
     let mut body = json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": "r1"});
     body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
     body

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::approvals::resume_entry;
 use super::logs::read_until;
 use super::stores::{config, start as start_process};
-use super::{ConversationApp, call_as, dialogue, everyone, gated};
+use super::{ConversationApp, call_as, dialogue, everyone, gated, get};
 use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::{INTERNAL_SECRET, Server, session_token};
@@ -31,12 +31,6 @@ async fn queue(app: &Server, run: &str, message: &str, fields: Value) -> reqwest
 
 async fn events(response: reqwest::Response) -> Vec<Value> {
     parse_run(&response.text().await.expect("a whole body"))
-}
-
-async fn get(app: &Server, path: &str) -> Value {
-    let (status, body) = call_as(app, &session_token("u1", "c1"), "GET", path, None).await;
-    assert_eq!(status, 200, "{path}: {body}");
-    body
 }
 
 /// An application whose thread `t` has the run `r1`, which says "Partly" until the gate opens.

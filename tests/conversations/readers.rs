@@ -1,12 +1,12 @@
 //! Clients that read a run slowly or not at all: they delay no other client, and are cut off in time.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 
 use super::ConversationApp;
-use super::logs::{open_log, read_log, read_until};
+use super::logs::{body, open_log, read_log, read_until};
 use crate::support::server::session_token;
 use crate::support::vendor::{Step, delta, finish, stream_head};
 use crate::support::{TEST_TIMEOUT, parse_run, poll_until, text_of};
@@ -40,12 +40,6 @@ impl LongAnswer {
         test.vendor.on("m", [steps]);
         long
     }
-}
-
-fn body(fields: Value) -> Value {
-    let mut body = json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": "r1"});
-    body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
-    body
 }
 
 /// Sends a request by HTTP/1.0, whose response is not chunked, over a connection that receives little at once.

@@ -2,12 +2,12 @@
 
 use agentd::config::AppConfig;
 use agentd::stores::Stores;
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
 use super::logs::read_until;
-use super::{call_as, everyone, prompt_of, whole_run};
+use super::{call_as, everyone, get, prompt_of, whole_run};
 use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::{self, Server, session_token};
@@ -23,12 +23,6 @@ pub(super) async fn start(database: &TestDatabase) -> Server {
     let config = config(database);
     let stores = Stores::open(&config).await.expect("it opens");
     server::app_with_config(config, stores).await
-}
-
-async fn get(app: &Server, path: &str) -> Value {
-    let (status, body) = call_as(app, &session_token("u1", "c1"), "GET", path, None).await;
-    assert_eq!(status, 200, "{path}: {body}");
-    body
 }
 
 async fn share_a_thread(database: TestDatabase) {

@@ -68,13 +68,13 @@ async fn read_until_contains(
 
 #[tokio::test]
 async fn the_calls_of_one_turn_run_side_by_side() {
-    for era in MCP_REVISIONS {
-        let (vendor, tools) = (Vendor::start().await, RmcpServer::start(era).await);
+    for revision in MCP_REVISIONS {
+        let (vendor, tools) = (Vendor::start().await, RmcpServer::start(revision).await);
         vendor.on("m", [tool_calls(&[("c1", "meet", "{}"), ("c2", "meet", "{}")]), answer(&["Both."])]);
         let runtime = server::runtime(&[]).await;
         let events = answered(post(&runtime, &request(&vendor, "m", &["meet"], &tools.url())).await).await;
         for id in ["c1", "c2"] {
-            assert_eq!(result_of(&events, id), ("met", false), "{era:?}");
+            assert_eq!(result_of(&events, id), ("met", false), "{revision:?}");
         }
         assert_eq!(text_of(&events), "Both.");
     }
@@ -82,8 +82,8 @@ async fn the_calls_of_one_turn_run_side_by_side() {
 
 #[tokio::test]
 async fn results_and_refusals_reach_the_model() {
-    for era in MCP_REVISIONS {
-        let (vendor, tools) = (Vendor::start().await, RmcpServer::start(era).await);
+    for revision in MCP_REVISIONS {
+        let (vendor, tools) = (Vendor::start().await, RmcpServer::start(revision).await);
         let calls = [
             ("c1", "add", r#"{"a":1,"b":2}"#),
             ("c2", "refuse", "{}"),
@@ -101,7 +101,7 @@ async fn results_and_refusals_reach_the_model() {
             ("c4", (r#"there is no tool named "unlisted""#, true)),
         ];
         for (id, expected) in expected {
-            assert_eq!(result_of(&events, id), expected, "{era:?}");
+            assert_eq!(result_of(&events, id), expected, "{revision:?}");
         }
         let messages = &vendor.received_bodies("m")[1]["messages"];
         let texts: Vec<&str> =
@@ -112,8 +112,8 @@ async fn results_and_refusals_reach_the_model() {
 
 #[tokio::test]
 async fn progress_is_in_the_stream_while_the_tool_works() {
-    for era in MCP_REVISIONS {
-        let (vendor, tools) = (Vendor::start().await, RmcpServer::start(era).await);
+    for revision in MCP_REVISIONS {
+        let (vendor, tools) = (Vendor::start().await, RmcpServer::start(revision).await);
         vendor.on("m", [tool_calls(&[("c1", "wait", "{}")]), answer(&["Done."])]);
         let runtime = server::runtime(&[]).await;
         let response = post(&runtime, &request(&vendor, "m", &["wait"], &tools.url())).await;
@@ -128,8 +128,8 @@ async fn progress_is_in_the_stream_while_the_tool_works() {
 
 #[tokio::test]
 async fn a_client_that_leaves_cancels_the_call_at_the_server() {
-    for era in MCP_REVISIONS {
-        let (vendor, tools) = (Vendor::start().await, RmcpServer::start(era).await);
+    for revision in MCP_REVISIONS {
+        let (vendor, tools) = (Vendor::start().await, RmcpServer::start(revision).await);
         vendor.on("m", [tool_calls(&[("c1", "wait", "{}"), ("c2", "wait", "{}")])]);
         let runtime = server::runtime(&[]).await;
         let response = post(&runtime, &request(&vendor, "m", &["wait"], &tools.url())).await;
@@ -140,15 +140,15 @@ async fn a_client_that_leaves_cancels_the_call_at_the_server() {
         let mut cancelled = tools.works.cancelled.subscribe();
         let heard =
             tokio::time::timeout(CANCEL_TIMEOUT, cancelled.wait_for(|cancelled| *cancelled == 2)).await;
-        heard.unwrap_or_else(|_| panic!("{era:?}")).expect("the server runs");
+        heard.unwrap_or_else(|_| panic!("{revision:?}")).expect("the server runs");
     }
 }
 
 #[tokio::test]
 async fn a_run_survives_a_restart_of_its_tool_server() {
-    for era in MCP_REVISIONS {
+    for revision in MCP_REVISIONS {
         let vendor = Vendor::start().await;
-        let tools = RmcpServer::start(era).await;
+        let tools = RmcpServer::start(revision).await;
         let (url, address) = (tools.url(), tools.address);
         let gate = || watch::channel(false);
         let ((stop, stopped), (restart, restarted)) = (gate(), gate());
@@ -168,23 +168,23 @@ async fn a_run_survives_a_restart_of_its_tool_server() {
         tools.stop().await;
         stop.send_replace(true);
         vendor.wait_for_requests("m", 3).await;
-        let _tools = RmcpServer::start_at(era, address).await;
+        let _tools = RmcpServer::start_at(revision, address).await;
         restart.send_replace(true);
         let events = run.await.expect("it does not panic");
         assert_eq!(result_of(&events, "c1"), (r#"{"sum":1}"#, false));
         assert_eq!(
             result_of(&events, "c2"),
             ("the tool server failed: the upstream service is unreachable", true),
-            "{era:?}"
+            "{revision:?}"
         );
-        assert_eq!(result_of(&events, "c3"), (r#"{"sum":1}"#, false), "{era:?}");
+        assert_eq!(result_of(&events, "c3"), (r#"{"sum":1}"#, false), "{revision:?}");
     }
 }
 
 #[tokio::test]
 async fn calls_to_a_killed_tool_server_fail_and_the_run_continues() {
-    for era in MCP_REVISIONS {
-        let (vendor, tools) = (Vendor::start().await, RmcpServer::start(era).await);
+    for revision in MCP_REVISIONS {
+        let (vendor, tools) = (Vendor::start().await, RmcpServer::start(revision).await);
         let (url, address) = (tools.url(), tools.address);
         let (restart, restarted) = watch::channel(false);
         let mut second = tool_calls(&[("c3", "add", r#"{"a":1}"#)]);
@@ -200,31 +200,31 @@ async fn calls_to_a_killed_tool_server_fail_and_the_run_continues() {
         tools.stop().await;
         // A second request to the model means that both calls have results while the server is still down.
         tokio::time::timeout(TEST_TIMEOUT, vendor.wait_for_requests("m", 2)).await.expect("the calls end");
-        let anew = RmcpServer::start_at(era, address).await;
+        let anew = RmcpServer::start_at(revision, address).await;
         restart.send_replace(true);
         let events = run.await.expect("it does not panic");
         for id in ["c1", "c2"] {
             let (error_text, is_error) = result_of(&events, id);
             assert!(
                 is_error && error_text.starts_with("the tool server failed: "),
-                "{era:?} {id}: {error_text}"
+                "{revision:?} {id}: {error_text}"
             );
         }
-        assert_eq!(result_of(&events, "c3"), (r#"{"sum":1}"#, false), "{era:?}");
+        assert_eq!(result_of(&events, "c3"), (r#"{"sum":1}"#, false), "{revision:?}");
         assert_eq!(*anew.works.begun.borrow(), 0, "what may have run is not sent again");
     }
 }
 
 #[tokio::test]
 async fn a_run_connects_once_and_ends_its_session() {
-    for (era, expected) in [
+    for (revision, expected) in [
         (
             McpRevision::Sessions,
             &["server/discover", "initialize", "notifications/initialized", "first", "second", "DELETE"][..],
         ),
         (McpRevision::Stateless, &["server/discover", "first", "second"]),
     ] {
-        let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(era).await);
+        let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(revision).await);
         let call = |id, name| tool_calls(&[(id, name, r#"{"n":1}"#)]);
         vendor.on("m", [call("c1", "first"), call("c2", "second"), answer(&["Both."])]);
         let runtime = server::runtime(&[]).await;
@@ -234,21 +234,21 @@ async fn a_run_connects_once_and_ends_its_session() {
         assert_eq!(result_of(&events, "c1"), ("first is done", false));
         assert_eq!(result_of(&events, "c2"), ("second is done", false));
         tools.wait_for_names(|methods| methods.len() >= expected.len()).await;
-        assert_eq!(tools.received_names(), expected, "{era:?}");
+        assert_eq!(tools.received_names(), expected, "{revision:?}");
         let received = tools.received();
         let calls =
             received.iter().filter(|request| String::from_utf8_lossy(&request.body).contains("tools/call"));
         let keys: Vec<Value> =
             calls.map(|call| call.json()["params"]["_meta"]["agentd/idempotencyKey"].clone()).collect();
-        assert_eq!(keys, ["run-7/1/0", "run-7/2/0"], "{era:?}");
-        let version = if era == McpRevision::Sessions { "2025-11-25" } else { "2026-07-28" };
+        assert_eq!(keys, ["run-7/1/0", "run-7/2/0"], "{revision:?}");
+        let version = if revision == McpRevision::Sessions { "2025-11-25" } else { "2026-07-28" };
         for received in &tools.received()[expected.len() - 3..] {
             let head = received.head.to_ascii_lowercase();
             assert!(head.contains(&format!("/mcp?token={TOKEN} http/1.1\r\n")), "{head}");
             assert!(head.contains(&format!("mcp-protocol-version: {version}\r\n")), "{head}");
             assert_eq!(
                 head.contains("mcp-session-id: session-1\r\n"),
-                era == McpRevision::Sessions,
+                revision == McpRevision::Sessions,
                 "{head}"
             );
         }
@@ -398,13 +398,13 @@ async fn a_client_that_leaves_cancels_the_call_before_the_session_ends() {
 
 #[tokio::test]
 async fn a_client_that_leaves_cancels_every_request_to_the_tool_server() {
-    for (era, method_name) in [
+    for (revision, method_name) in [
         (McpRevision::Sessions, "server/discover"),
         (McpRevision::Sessions, "initialize"),
         (McpRevision::Stateless, "first"),
     ] {
         for steps in [vec![Step::Stall], streamed([Step::Stall])] {
-            let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(era).await);
+            let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(revision).await);
             tools.on(method_name, [steps]);
             vendor.on("m", [tool_calls(&[("c1", "first", "{}")])]);
             let runtime = server::runtime(&[]).await;

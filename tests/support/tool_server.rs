@@ -40,7 +40,7 @@ pub struct FakeMcpServer {
 
 impl FakeMcpServer {
     /// Starts a server on a free port.
-    pub async fn start(era: McpRevision) -> Self {
+    pub async fn start(revision: McpRevision) -> Self {
         let state = Arc::<Mutex<McpServerState>>::default();
         let server = ScriptServer::start({
             let state = state.clone();
@@ -49,7 +49,7 @@ impl FakeMcpServer {
                 let id = id.as_deref().unwrap_or("null");
                 let mut state = state.lock().expect("unpoisoned");
                 state.received.push(request.clone());
-                let steps = select_response(&mut state, era, &request);
+                let steps = select_response(&mut state, revision, &request);
                 steps.into_iter().map(|step| fill_request_id(step, id)).collect()
             }
         })
@@ -152,7 +152,11 @@ fn fill_request_id(step: Step, id: &str) -> Step {
     Step::Send(format!("{}\r\n\r\n{body}", lengths.join("\r\n")).into())
 }
 
-fn select_response(state: &mut McpServerState, era: McpRevision, request: &ReceivedRequest) -> Vec<Step> {
+fn select_response(
+    state: &mut McpServerState,
+    revision: McpRevision,
+    request: &ReceivedRequest,
+) -> Vec<Step> {
     let name = request_name(request);
     if let Some(answers) = state.scripts.get_mut(&name) {
         return if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() };
@@ -162,7 +166,7 @@ fn select_response(state: &mut McpServerState, era: McpRevision, request: &Recei
         .lines()
         .find_map(|line| line.to_ascii_lowercase().strip_prefix("mcp-session-id: ").map(str::to_owned));
     let known = session.as_ref().is_some_and(|session| state.sessions.contains(session));
-    match (era, name.as_str()) {
+    match (revision, name.as_str()) {
         (McpRevision::Stateless, "server/discover") => result_response(&json!({"resultType": "complete",
             "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0,
             "cacheScope": "private"})),

@@ -7,6 +7,7 @@ use agent_core::clock::SystemClock;
 use agent_platform::token::{Grant, McpGrant, NewToken, Tokens};
 use serde_json::{Value, json};
 
+use super::http::put_agent;
 use super::select_runtime;
 use crate::pulse::{deliver_callback, delivery};
 use crate::support::server::{self, PULSE_SECRET, Server, session_token};
@@ -49,11 +50,6 @@ fn workspace_with(vendor: &Vendor, servers: &[Value]) -> Value {
     let content = &mut workspace["agents"][0]["content"];
     (content["mcpPreset"], content["toolServers"]) = (json!("none"), json!(servers));
     workspace
-}
-
-async fn put_agent(app: &Server, workspace: &Value) -> reqwest::Response {
-    let put = app.request("PUT", "/api/agents/a1").bearer_auth(session_token("u1", "c1"));
-    put.json(&workspace["agents"][0]).send().await.expect("an answer")
 }
 
 async fn post(app: &Server, path: &str, body: &Value) -> reqwest::Response {

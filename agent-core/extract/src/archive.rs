@@ -8,7 +8,7 @@ use zip::result::ZipError;
 
 use crate::limits::ExtractionLimits;
 
-/// Size of the uncompressed entries in bytes up to which the ratio does not matter.
+/// Maximum size of uncompressed entries whose compression ratio is not limited, in bytes.
 const RATIO_FREE_BYTES: u64 = 1024 * 1024;
 
 /// Checks that an archive stays within the limits by unpacking its entries, since the sizes in its directory may lie.

@@ -51,7 +51,7 @@ pub use sniff::sniff;
 /// Identifier of this extractor. Its number rises with each change of the texts that equal documents give.
 pub const EXTRACTOR_ID: &str = "agent-extract/5";
 
-/// Extracts the text of a document. The bytes are read as `media_type`, whatever they are; see [`sniff`].
+/// Extracts the text of a document. The bytes are read as `media_type` and not checked against it; see [`sniff`].
 ///
 /// # Errors
 ///

@@ -88,9 +88,9 @@ pub(crate) fn extract(
 fn shown_parts(media_type: MediaType, bytes: &[u8]) -> Result<Vec<u8>, ExtractError> {
     let mut parts = OfficeParts::open(bytes)?;
     match media_type {
-        MediaType::Xlsx => workbook::change(&mut parts),
-        MediaType::Pptx => presentation::change(&mut parts),
-        _ => word::change(&mut parts),
+        MediaType::Xlsx => workbook::rewrite_as_shown(&mut parts),
+        MediaType::Pptx => presentation::rewrite_as_shown(&mut parts),
+        _ => word::rewrite_as_shown(&mut parts),
     }
     Ok(parts.finish()?.unwrap_or_else(|| bytes.to_vec()))
 }

@@ -10,9 +10,9 @@ use crate::media_type::MediaType;
 
 /// Maximum offset of a PDF file's signature, in bytes.
 const MAX_PDF_OFFSET: usize = 1024;
-/// Number of bytes at the beginning that tell text from other data.
+/// Number of bytes at the beginning by which text is distinguished from other data.
 const SAMPLE_BYTES: usize = 64 * 1024;
-/// A text has at most one control character in so many bytes, or a few in a short text.
+/// Minimum number of bytes of a text for each control character. A short text may have [`MAX_CONTROLS_OF_SHORT_TEXT`].
 const MIN_BYTES_PER_CONTROL: usize = 200;
 const MAX_CONTROLS_OF_SHORT_TEXT: usize = 3;
 

@@ -47,11 +47,11 @@ use crate::schedule::{MisfirePolicy, OverlapPolicy, Schedule};
 
 pub mod claim;
 mod memory;
-pub mod moment;
 mod occurrence;
 mod outcome;
 mod payload;
 mod retry;
+pub mod serde_timestamp;
 mod signal;
 mod step;
 mod store;
@@ -151,7 +151,7 @@ pub enum Phase {
     /// Claimed by a worker.
     Running {
         /// Time at which the lease expires unless it is extended.
-        #[serde(with = "moment")]
+        #[serde(with = "serde_timestamp")]
         lease: Timestamp,
     },
     /// Waiting for another attempt at its occurrence.
@@ -159,19 +159,19 @@ pub enum Phase {
     /// Final: the last occurrence succeeded, or the schedule has none left.
     Completed {
         /// Time of completion.
-        #[serde(with = "moment")]
+        #[serde(with = "serde_timestamp")]
         at: Timestamp,
     },
     /// Final: the last occurrence failed permanently.
     Discarded {
         /// Time of completion.
-        #[serde(with = "moment")]
+        #[serde(with = "serde_timestamp")]
         at: Timestamp,
     },
     /// Final: cancelled.
     Cancelled {
         /// Time of completion.
-        #[serde(with = "moment")]
+        #[serde(with = "serde_timestamp")]
         at: Timestamp,
     },
 }
@@ -185,7 +185,7 @@ pub struct Attempt {
     /// Number of the attempt at this occurrence, from 1.
     pub attempt: u32,
     /// Time at which the attempt ended.
-    #[serde(with = "moment")]
+    #[serde(with = "serde_timestamp")]
     pub ended: Timestamp,
     /// Duration in milliseconds; absent if the lease expired without a report from the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -205,10 +205,10 @@ pub struct DeadLetter {
     /// Number of the occurrence, from 1.
     pub occurrence: u64,
     /// Scheduled time of the occurrence.
-    #[serde(with = "moment")]
+    #[serde(with = "serde_timestamp")]
     pub scheduled_for: Timestamp,
     /// Time at which the scheduler gave up on it.
-    #[serde(with = "moment")]
+    #[serde(with = "serde_timestamp")]
     pub at: Timestamp,
     /// Error of the last attempt.
     pub error: String,
@@ -221,7 +221,7 @@ pub struct SchedulePosition {
     /// Number of the occurrence, from 1.
     pub occurrence: u64,
     /// Scheduled time of the occurrence.
-    #[serde(with = "moment")]
+    #[serde(with = "serde_timestamp")]
     pub scheduled_for: Timestamp,
 }
 
@@ -230,10 +230,10 @@ pub struct SchedulePosition {
 #[serde(rename_all = "camelCase")]
 pub struct MisfireDecision {
     /// Time of the decision.
-    #[serde(with = "moment")]
+    #[serde(with = "serde_timestamp")]
     pub at: Timestamp,
     /// Next scheduled time after this occurrence, according to the misfire policy.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "moment::option")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "serde_timestamp::option")]
     pub next: Option<Timestamp>,
     /// True if the receiver may know the occurrence, since it is redriven or its delivery was deferred or postponed; the
     /// misfire policy does not skip it.
@@ -244,7 +244,7 @@ pub struct MisfireDecision {
     pub postponed: bool,
     /// Time of the first claim after the latest delivery that was postponed; absent if none was. From it, in place of `at`, the
     /// time is counted during which deliveries to a busy receiver are no attempts.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "moment::option")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "serde_timestamp::option")]
     pub deferrals_from: Option<Timestamp>,
 }
 
@@ -341,7 +341,7 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency: Option<IdempotencyKey>,
     /// Creation time.
-    #[serde(with = "moment")]
+    #[serde(with = "serde_timestamp")]
     pub created: Timestamp,
     /// Life-cycle phase.
     pub phase: Phase,
@@ -352,7 +352,7 @@ pub struct Job {
     #[serde(rename = "place")]
     pub position: SchedulePosition,
     /// Due time of the next attempt: the scheduled time of the occurrence, or later after a failed attempt.
-    #[serde(with = "moment")]
+    #[serde(with = "serde_timestamp")]
     pub due: Timestamp,
     /// Number of attempts at this occurrence that have begun.
     pub attempt: u32,

@@ -9,7 +9,7 @@ use agent_core::role::EmbeddedAi;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-/// Capacity of the cache in bytes of settings and models, some thousands of models. Evicts the least used first.
+/// Maximum size of the cache, in bytes of settings and models: some thousands of models. The least used are evicted first.
 const MAX_CACHE_BYTES: u64 = 4 << 20;
 /// Approximate size of a model in bytes, without the strings of its settings.
 const ESTIMATED_MODEL_BYTES: usize = 1024;

@@ -104,7 +104,7 @@ impl Analyzer {
         match token {
             Token::Gram(gram) => self.push(gram.to_lowercase()),
             Token::Word(word) => {
-                let parts = scan::parts(word);
+                let parts = scan::split_word(word);
                 if parts.keeps_whole {
                     let term = self.stemming.term(&scan::without_separators(word));
                     // `U.S` is found by `US`, but that term is the one of the function word `us` too.

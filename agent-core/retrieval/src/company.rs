@@ -144,8 +144,8 @@ impl CompanyIndex {
     /// Checks whether the vectors of an embedder are related to the texts of the documents in the scope. A search by vectors that
     /// are not is no better than chance, and damages a ranking that it is combined with.
     ///
-    /// Costs some milliseconds, regardless of the number of documents, and a look at each chunk. So the result should be kept until the
-    /// documents of the scope or their vectors change.
+    /// Takes some milliseconds and a look at each chunk, regardless of the number of documents. So the result should be kept
+    /// until the documents of the scope or their vectors change.
     pub fn check_vectors(&self, scope: Scope<'_>, embedder: &EmbedderId) -> VectorCheck {
         check_vectors(&self.corpus(scope), embedder)
     }

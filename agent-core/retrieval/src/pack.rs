@@ -15,7 +15,7 @@ use crate::search::{Hit, Ranking};
 const MAX_FRAGMENTS_OF_DOCUMENT: usize = 3;
 /// Number of bytes of a text that are searched before the whole text is compared.
 const PROBE_BYTES: usize = 32;
-/// Number of positions at which the whole text is compared, before it is searched by an algorithm with a linear bound.
+/// Maximum number of positions at which the whole text is compared before it is searched by an algorithm with a linear bound.
 const MAX_PROBED_POSITIONS: usize = 8;
 
 /// The outcome of packing for a hit.

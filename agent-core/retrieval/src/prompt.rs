@@ -12,9 +12,9 @@ use crate::pack::Fragment;
 /// The sentence in place of fragments if no document answers the query.
 pub const NOTHING_FOUND: &str = "No document of the agent answers this.";
 
-/// Name of the elements before the suffix.
+/// Name of the elements, without the suffix of a prompt.
 const ELEMENT: &str = "fragment";
-/// Characters that look like `<`.
+/// Characters that a model may read as `<`, and that are treated like it.
 const LOOK_ALIKES: [char; 12] = [
     '\u{2c2}', '\u{1438}', '\u{2039}', '\u{227a}', '\u{2329}', '\u{276c}', '\u{276e}', '\u{2770}',
     '\u{27e8}', '\u{3008}', '\u{fe64}', '\u{ff1c}',

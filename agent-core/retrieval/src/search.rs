@@ -167,7 +167,7 @@ pub(crate) fn rank(corpus: &Corpus<'_>, query: &Query<'_>, options: &SearchOptio
     let mut scores = Scores::new(corpus);
     scores.add(corpus, &terms.weighted);
     let limit = options.limit.min(MAX_HITS);
-    let best = scores.best(corpus, feedback::CHUNKS);
+    let best = scores.best(corpus, feedback::BEST_CHUNKS);
     let best_relevance = best.first().map_or(0.0, |best| terms.relevance(best.score));
     let query_terms = terms.weighted.len();
     if options.feedback && !best.is_empty() {

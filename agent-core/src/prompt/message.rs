@@ -124,7 +124,7 @@ impl PromptMessage {
         }
     }
 
-    /// Appends the message as JSON; see `push_message_json`.
+    /// Appends the message as JSON in the form of the dialect.
     pub(crate) fn push_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
         self.for_each_piece(dialect, |piece| out.extend_from_slice(piece));
     }

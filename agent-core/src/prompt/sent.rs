@@ -17,7 +17,7 @@ use crate::message::Role;
 use crate::prompt::{Fragment, PartCache, Prompt, Stability};
 use crate::tool::{Caller, ExecutionContext};
 
-/// Capacity in bytes: some ten thousand messages. Least used entries are evicted.
+/// Maximum size in bytes: some ten thousand messages. Least used entries are evicted.
 const MAX_SENT_CONTEXTS_BYTES: u64 = 8 << 20;
 /// Expected number of entries.
 const TYPICAL_CONTEXTS: usize = 8_000;

@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use agent_core::ids::JobId;
 use agent_jobs::job::{
     Attempt, DeadLetter, IdempotencyKey, Job, JobPage, JobPayload, JobState, MisfireDecision, NextPosition,
-    Phase, SchedulePosition, Step, StepOutcome, moment,
+    Phase, SchedulePosition, Step, StepOutcome, serde_timestamp,
 };
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, Schedule};
 use agent_platform::records::StoreError;
@@ -63,7 +63,7 @@ struct JobBody<'j> {
     max_attempts: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     idempotency: Option<Cow<'j, IdempotencyKey>>,
-    #[serde(with = "moment")]
+    #[serde(with = "serde_timestamp")]
     created: Timestamp,
 }
 
@@ -78,7 +78,7 @@ struct JobProgress<'j> {
     #[serde(rename = "place")]
     position: SchedulePosition,
     /// Due time; omitted if it is the scheduled time of the occurrence, as it usually is.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "moment::option")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "serde_timestamp::option")]
     due: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "is_zero")]
     attempt: u32,

@@ -71,6 +71,16 @@ impl LoopbackServer {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Returns the path of each request so far, with its authorization, or `-` if it has none.
+    pub(crate) fn paths_and_authorizations(&self) -> Vec<String> {
+        let show = |request: String| {
+            let path = request.split(' ').nth(1).unwrap_or_default();
+            let key = request.lines().find_map(|line| line.strip_prefix("authorization: "));
+            [path, key.unwrap_or("-")].join(" ")
+        };
+        self.requests().into_iter().map(show).collect()
+    }
+
     /// Returns a function that counts the open connections.
     pub(crate) fn open(&self) -> impl Fn() -> usize + Send + Sync + 'static {
         let open = self.open.clone();

@@ -20,7 +20,8 @@ use crate::request::{Query, parse_json};
 use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
 
-/// Maximum number of the caller's latest runs that are searched for decided approvals, and of open approvals with which a list ends.
+/// Maximum number of the caller's latest runs that are searched for decided approvals, and number of open
+/// approvals at which a list ends.
 const MAX_LISTED_RUNS: usize = 200;
 /// Maximum number of pages of the company's waiting runs that are searched for open approvals: 10,000 runs.
 const MAX_SEARCHED_PAGES: usize = 50;

@@ -242,40 +242,40 @@ mod tests {
     #[tokio::test]
     async fn a_probe_overtakes_the_connections_before_it() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let mut room = WaitingConnections::default();
+        let mut waiting = WaitingConnections::default();
         let peers: [SocketAddr; 3] =
             ["192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1"].map(|peer| peer.parse().expect("an address"));
         let mut clients = Vec::new();
         for peer in peers {
             let (client, stream) = connect(&listener).await;
-            room.push(stream, peer);
+            waiting.push(stream, peer);
             clients.push(client);
         }
         clients[1].write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("sent");
-        room.wait_for_input().await;
-        assert!(room.take_probe().is_none());
+        waiting.wait_for_input().await;
+        assert!(waiting.take_probe().is_none());
         clients[2].write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("sent");
-        room.wait_for_input().await;
-        let probe = room.take_probe().expect("the whole head has arrived");
+        waiting.wait_for_input().await;
+        let probe = waiting.take_probe().expect("the whole head has arrived");
         assert_eq!(probe.peer, peers[2]);
-        let from_second = room.take_from_address(|address| address == peers[1].ip()).expect("it waits");
+        let from_second = waiting.take_from_address(|address| address == peers[1].ip()).expect("it waits");
         assert_eq!(from_second.peer, peers[1]);
         // A client that leaves without a request does not wait.
         drop(clients);
-        room.wait_for_input().await;
-        assert!(room.is_empty());
+        waiting.wait_for_input().await;
+        assert!(waiting.is_empty());
     }
 
     #[tokio::test]
     async fn at_the_maximum_the_oldest_of_the_address_with_the_most_is_refused() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let mut room = WaitingConnections::default();
+        let mut waiting = WaitingConnections::default();
         let (small, large): (SocketAddr, SocketAddr) =
             ("192.0.2.1:1".parse().expect("an address"), "192.0.2.2:1".parse().expect("an address"));
         let mut clients = Vec::new();
         for peer in std::iter::once(small).chain(std::iter::repeat_n(large, MAX_WAITING - 1)) {
             let (client, stream) = connect(&listener).await;
-            room.push(stream, peer);
+            waiting.push(stream, peer);
             clients.push(client);
         }
         let evaluated = Cell::new(0);
@@ -283,27 +283,27 @@ mod tests {
             evaluated.set(evaluated.get() + 1);
             false
         };
-        assert!(room.take_from_address(reject).is_none());
+        assert!(waiting.take_from_address(reject).is_none());
         assert_eq!(evaluated.get(), 2, "once for each address");
-        // The room has not seen the request yet.
+        // The request has not been seen yet.
         clients[1].write_all(b"POST / HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("sent");
-        room.connections[1].stream.readable().await.expect("arrived");
+        waiting.connections[1].stream.readable().await.expect("arrived");
         let (mut later, stream) = connect(&listener).await;
-        room.push(stream, small);
-        assert_eq!(room.len(), MAX_WAITING);
+        waiting.push(stream, small);
+        assert_eq!(waiting.len(), MAX_WAITING);
         let mut answer = String::new();
         clients[1].read_to_string(&mut answer).await.expect("closed in order");
         assert_eq!(answer.as_bytes(), REFUSAL);
         // The next one has sent nothing, and is closed without a response.
         let (_last, stream) = connect(&listener).await;
-        room.push(stream, small);
+        waiting.push(stream, small);
         answer.clear();
         clients[2].read_to_string(&mut answer).await.expect("closed in order");
         assert_eq!(answer, "");
-        assert_eq!(room.take_oldest().expect("it waits").peer, small);
+        assert_eq!(waiting.take_oldest().expect("it waits").peer, small);
         // The one that came later is still open.
         later.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("sent");
-        room.wait_for_input().await;
-        assert_eq!(room.take_probe().expect("a probe").peer, small);
+        waiting.wait_for_input().await;
+        assert_eq!(waiting.take_probe().expect("a probe").peer, small);
     }
 }

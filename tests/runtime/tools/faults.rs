@@ -12,8 +12,8 @@ use crate::support::vendor::{Vendor, answer, tool_calls};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_of_a_tool_server_affects_only_the_result_of_its_call() {
-    for era in MCP_REVISIONS {
-        let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(era).await);
+    for revision in MCP_REVISIONS {
+        let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(revision).await);
         let faults = faults();
         let mut calls: Vec<(&str, &str, &str)> =
             faults.iter().map(|(name, ..)| (*name, *name, "{}")).collect();
@@ -26,7 +26,7 @@ async fn a_fault_of_a_tool_server_affects_only_the_result_of_its_call() {
         let names: Vec<&str> = calls.iter().map(|(name, ..)| *name).collect();
         let events = answered(post(&runtime, &request(&vendor, "m", &names, &tools.url(TOKEN))).await).await;
         for (name, _, expected) in &faults {
-            assert_eq!(result_of(&events, name), (*expected, true), "{name}, {era:?}");
+            assert_eq!(result_of(&events, name), (*expected, true), "{name}, {revision:?}");
         }
         assert_eq!(result_of(&events, "good"), ("good is done", false));
         assert_eq!(text_of(&events), "I see.");
@@ -35,7 +35,7 @@ async fn a_fault_of_a_tool_server_affects_only_the_result_of_its_call() {
             assert_eq!(
                 tools.received_names().iter().filter(|method| *method == name).count(),
                 1,
-                "{name}, {era:?}"
+                "{name}, {revision:?}"
             );
         }
     }
@@ -92,8 +92,8 @@ async fn the_token_of_the_address_is_in_no_log_and_no_event() {
     let _collecting = tracing::subscriber::set_default(lines.finish());
     let mut transcript = String::new();
     let runtime = server::runtime(&[("TOOL_TIMEOUT_MS", "1000")]).await;
-    let mut tell = async |scripts: ResponsesByName, calls: Vec<&str>, era| {
-        let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(era).await);
+    let mut tell = async |scripts: ResponsesByName, calls: Vec<&str>, revision| {
+        let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(revision).await);
         for (name, steps) in scripts {
             tools.on(name, [steps]);
         }
@@ -103,16 +103,16 @@ async fn the_token_of_the_address_is_in_no_log_and_no_event() {
         transcript.push_str(&format!("{:?}", response.headers()));
         transcript.push_str(&response.text().await.expect("a whole body"));
         // The end of the session is logged as well.
-        if calls == ["good"] && era == McpRevision::Sessions {
+        if calls == ["good"] && revision == McpRevision::Sessions {
             tools.wait_for_names(|methods| methods.last().is_some_and(|method| method == "DELETE")).await;
         }
         assert!(tools.received().iter().all(|received| received.head.contains(TOKEN)));
     };
-    for era in MCP_REVISIONS {
+    for revision in MCP_REVISIONS {
         let scripts: Vec<_> = faults().into_iter().map(|(name, steps, _)| (name, steps)).collect();
         let calls = scripts.iter().map(|(name, _)| *name).collect();
-        tell(scripts, calls, era).await;
-        tell(vec![], vec!["good"], era).await;
+        tell(scripts, calls, revision).await;
+        tell(vec![], vec!["good"], revision).await;
     }
     for (_, scripts, _) in handshake_faults() {
         tell(scripts, vec!["good"], McpRevision::Stateless).await;

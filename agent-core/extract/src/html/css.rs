@@ -8,7 +8,7 @@ pub(super) const MEDIUM_FONT_PIXELS: f32 = 16.0;
 pub(super) const PAGE_PIXELS: f32 = 1000.0;
 /// Units that are shares of the page, each also as that of the dynamic (`d`), large (`l`) and small (`s`) page.
 const VIEWPORT_UNITS: [&str; 6] = ["vb", "vh", "vi", "vmax", "vmin", "vw"];
-/// Opacity up to which nothing is seen.
+/// Maximum opacity at which nothing is seen.
 const MAX_HIDDEN_OPACITY: f32 = 0.05;
 
 /// Colors by name: the basic ones, and those that are nearly white.
@@ -92,7 +92,7 @@ impl Paint {
         if matches!(value, "none" | "0" | "initial" | "unset" | "revert") {
             return Self::Transparent;
         }
-        let mut paints = split_at_top(value, ' ').map(Self::parse);
+        let mut paints = split_at_top_level(value, ' ').map(Self::parse);
         paints.find(|&paint| paint != Self::Unknown).unwrap_or(Self::Unknown)
     }
 
@@ -222,7 +222,7 @@ pub(super) fn pixels(value: &str, em: f32, whole: f32) -> Option<f32> {
 
 /// Returns true for a transformation that leaves an element no width or no height.
 pub(super) fn flattens(transform: &str) -> bool {
-    split_at_top(transform, ' ').any(|function| {
+    split_at_top_level(transform, ' ').any(|function| {
         let Some((name, arguments)) =
             function.strip_suffix(')').and_then(|function| function.split_once('('))
         else {
@@ -302,7 +302,7 @@ const PROPERTIES: [&str; 48] = [
 /// Parses the declarations of a style, without its comments, that decide on whether a text is seen.
 pub(super) fn parse_declarations(style: &str) -> Vec<Declaration> {
     let mut declarations = Vec::new();
-    for declaration in split_at_top(style, ';') {
+    for declaration in split_at_top_level(style, ';') {
         let Some((name, value)) = declaration.split_once(':') else { continue };
         let value = value.trim().to_ascii_lowercase();
         let important = value.strip_suffix("important").and_then(|rest| rest.trim_end().strip_suffix('!'));
@@ -312,7 +312,7 @@ pub(super) fn parse_declarations(style: &str) -> Vec<Declaration> {
         let mut add = |name: &'static str, value: &str| {
             declarations.push(Declaration { name, value: value.to_owned(), is_important });
         };
-        let parts: Vec<&str> = split_at_top(&value, ' ').collect();
+        let parts: Vec<&str> = split_at_top_level(&value, ' ').collect();
         let [top, right, bottom, left] = four_sides(&parts);
         match name.trim().to_ascii_lowercase().as_str() {
             _ if parts.is_empty() => {}
@@ -381,7 +381,7 @@ pub(super) fn without_comments(style: &str) -> Cow<'_, str> {
 }
 
 /// Returns the offset of the first of some ASCII characters that is in no string, block or brackets.
-pub(super) fn find_at_top(text: &str, is_sought: impl Fn(u8) -> bool) -> Option<usize> {
+pub(super) fn find_at_top_level(text: &str, is_sought: impl Fn(u8) -> bool) -> Option<usize> {
     let mut depth = 0_usize;
     let mut quote = None;
     let mut is_escaped = false;
@@ -404,13 +404,13 @@ pub(super) fn find_at_top(text: &str, is_sought: impl Fn(u8) -> bool) -> Option<
 }
 
 /// Returns the parts of a text between separators that are in no string, block or brackets, without empty ones.
-pub(super) fn split_at_top(text: &str, separator: char) -> impl Iterator<Item = &str> {
+pub(super) fn split_at_top_level(text: &str, separator: char) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
         let text = rest?;
         let is_separator =
             |byte: u8| byte == separator as u8 || (separator == ' ' && byte.is_ascii_whitespace());
-        let (part, after) = match find_at_top(text, is_separator) {
+        let (part, after) = match find_at_top_level(text, is_separator) {
             Some(offset) => (&text[..offset], Some(&text[offset + 1..])),
             None => (text, None),
         };

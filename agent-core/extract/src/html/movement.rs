@@ -1,21 +1,21 @@
 //! Translations by which elements are moved off the page.
 
-use super::css::{PAGE_PIXELS, pixels, split_at_top};
+use super::css::{PAGE_PIXELS, pixels, split_at_top_level};
 use super::sheets::{Cascade, PropertyValue};
 
-/// Distance from its place in pixels from which an element counts as moved off the page. A row of slides, of which one is
-/// seen, is moved by the widths of those before.
+/// Offset in pixels, to the left or upwards, from which an element counts as moved off the page. A row of slides, of which one
+/// is seen, is moved by the widths of those before.
 const OFF_PAGE_PIXELS: f32 = -9_000.0;
-/// Width in pixels from which a part of an element may be seen that is moved off the page.
-const WIDE_PIXELS: f32 = 5_000.0;
-/// Height in pixels from which an element may have sections, of which one is seen.
-const TALL_PIXELS: f32 = 900.0;
-/// Offset in pixels that may bring an element back to the page.
-const RETURN_PIXELS: f32 = 900.0;
+/// Minimum width of an element that may reach back into the page, in pixels.
+const MIN_WIDE_PIXELS: f32 = 5_000.0;
+/// Minimum height of an element that may have sections of which one is seen, in pixels.
+const MIN_TALL_PIXELS: f32 = 900.0;
+/// Minimum offset by another property that may bring an element back to the page, in pixels.
+const MIN_RETURN_PIXELS: f32 = 900.0;
 /// Properties of elements that lie beside others.
 const BESIDE_OTHERS: [&str; 5] = ["flex", "flex-basis", "flex-grow", "float", "grid-area"];
 /// Properties that move an element or its text.
-const OFFSETS: [&str; 9] = [
+const OFFSET_PROPERTIES: [&str; 9] = [
     "bottom",
     "left",
     "margin-left",
@@ -26,8 +26,9 @@ const OFFSETS: [&str; 9] = [
     "text-indent",
     "top",
 ];
-/// Values of `display` of elements that put their children beside one another, each in a box. They may be wider than the element.
-pub(super) const ROWS: [&str; 4] = ["flex", "grid", "inline-flex", "inline-grid"];
+/// Values of `display` of elements that place their children beside one another, each in a box. The children may be wider than
+/// the element.
+pub(super) const ROW_DISPLAYS: [&str; 4] = ["flex", "grid", "inline-flex", "inline-grid"];
 
 /// Offset of an element from its place, with the offsets of the elements that contain it, in pixels.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -39,7 +40,7 @@ pub(super) struct Movement {
 }
 
 impl Movement {
-    /// Returns true if nothing is seen that is moved so far.
+    /// Returns true if an element with this offset is outside of the page.
     ///
     /// An element whose place is within the page is beside it once it is moved by the page's width to the left. How far down
     /// its place is, and how wide the page is in other units, is not known.
@@ -49,8 +50,8 @@ impl Movement {
             || (self.page_widths <= -1.0 && self.right <= -PAGE_PIXELS)
     }
 
-    /// Returns the movement of an element within one that is moved: none if it is not certain. Translations have no effect on an
-    /// element without a box. `is_item` is true for one that its parent puts beside others.
+    /// Returns the offset of an element within one with this offset; no offset if it is not certain. Translations have no effect
+    /// on an element without a box. `is_item` is true for one that its parent puts beside others.
     pub(super) fn within(
         self,
         (has_box, is_item): (bool, bool),
@@ -84,7 +85,7 @@ impl Movement {
 /// be wider than the page.
 fn may_be_slide(cascade: &Cascade, font_pixels: f32) -> bool {
     BESIDE_OTHERS.iter().any(|name| cascade.may_differ(name, &["0", "auto", "initial", "none", "unset"]))
-        || ["width", "min-width"].iter().any(|name| reaches(cascade, name, RETURN_PIXELS, font_pixels))
+        || ["width", "min-width"].iter().any(|name| reaches(cascade, name, MIN_RETURN_PIXELS, font_pixels))
 }
 
 /// Returns true for an element that may be seen although it is moved: other properties move it, too, or it is wide or tall.
@@ -92,15 +93,15 @@ fn may_return(cascade: &Cascade, font_pixels: f32) -> bool {
     let reaches = |name: &str, limit: f32| reaches(cascade, name, limit, font_pixels);
     let is_row = match cascade.get("display") {
         PropertyValue::Unset => false,
-        PropertyValue::Set(value) => ROWS.contains(&value),
+        PropertyValue::Set(value) => ROW_DISPLAYS.contains(&value),
         PropertyValue::Uncertain => true,
     };
     is_row
         || cascade.may_differ("animation-name", &["none"])
         || cascade.may_differ("white-space", &["normal"])
-        || OFFSETS.iter().any(|name| reaches(name, RETURN_PIXELS))
-        || ["width", "min-width"].iter().any(|name| reaches(name, WIDE_PIXELS))
-        || ["height", "min-height"].iter().any(|name| reaches(name, TALL_PIXELS))
+        || OFFSET_PROPERTIES.iter().any(|name| reaches(name, MIN_RETURN_PIXELS))
+        || ["width", "min-width"].iter().any(|name| reaches(name, MIN_WIDE_PIXELS))
+        || ["height", "min-height"].iter().any(|name| reaches(name, MIN_TALL_PIXELS))
 }
 
 /// Returns true for a property whose length is at least `limit` pixels to either side, or is not known.
@@ -134,7 +135,7 @@ fn translation(cascade: &Cascade, font_pixels: f32) -> Option<Movement> {
     match cascade.get("translate") {
         PropertyValue::Unset | PropertyValue::Set("none" | "initial" | "unset") => {}
         PropertyValue::Set(value) => {
-            let mut lengths = split_at_top(value, ' ');
+            let mut lengths = split_at_top_level(value, ' ');
             add(lengths.next(), lengths.next())?;
         }
         PropertyValue::Uncertain => return None,
@@ -142,7 +143,7 @@ fn translation(cascade: &Cascade, font_pixels: f32) -> Option<Movement> {
     match cascade.get("transform") {
         PropertyValue::Unset | PropertyValue::Set("none" | "initial" | "unset") => {}
         PropertyValue::Set(value) => {
-            for function in split_at_top(value, ' ') {
+            for function in split_at_top_level(value, ' ') {
                 let (name, arguments) = function.strip_suffix(')')?.split_once('(')?;
                 let mut arguments = arguments.split(',');
                 match name {

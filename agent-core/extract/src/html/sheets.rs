@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::css::{
-    Declaration, find_at_top, is_transparent, parse_declarations, split_at_top, without_comments,
+    Declaration, find_at_top_level, is_transparent, parse_declarations, split_at_top_level, without_comments,
 };
 
 /// Maximum number of rules that are kept; with more, the sheets are incomplete.
@@ -120,7 +120,7 @@ impl StyleSheets {
     }
 
     fn add_rules(&mut self, mut css: &str, is_exact: bool, nesting: usize) {
-        while let Some(end) = find_at_top(css, |byte| matches!(byte, b'{' | b';')) {
+        while let Some(end) = find_at_top_level(css, |byte| matches!(byte, b'{' | b';')) {
             let prelude = css[..end].trim();
             let is_block = css.as_bytes()[end] == b'{';
             css = &css[end + 1..];
@@ -128,7 +128,7 @@ impl StyleSheets {
                 self.is_incomplete |= prelude.to_ascii_lowercase().starts_with("@import");
                 continue;
             }
-            let end = find_at_top(css, |byte| byte == b'}').unwrap_or(css.len());
+            let end = find_at_top_level(css, |byte| byte == b'}').unwrap_or(css.len());
             let block = &css[..end];
             css = css.get(end + 1..).unwrap_or_default();
             match prelude.strip_prefix('@') {
@@ -138,7 +138,7 @@ impl StyleSheets {
         }
     }
 
-    /// Adds the rules of `@media` and the like, unless they are for other readers than those of a page at first.
+    /// Adds the rules of `@media` and similar rules, except those for print and for preferences of the user.
     fn add_conditional(&mut self, condition: &str, block: &str, nesting: usize) {
         let has_rules = ["media", "supports", "layer", "container", "scope", "starting-style"]
             .iter()
@@ -169,7 +169,7 @@ impl StyleSheets {
             return;
         }
         let declarations: Rc<[Declaration]> = declarations.into();
-        for selector in split_at_top(selectors, ',').filter_map(Selector::parse) {
+        for selector in split_at_top_level(selectors, ',').filter_map(Selector::parse) {
             if self.rules.len() == MAX_RULES {
                 self.is_incomplete = true;
                 return;
@@ -228,7 +228,7 @@ impl StyleSheets {
     }
 }
 
-/// Returns true for media that are printed pages alone.
+/// Returns true for a media query that matches printed pages only.
 fn is_print(media: &str) -> bool {
     media.split(',').all(|query| {
         let query = query.trim_start();
@@ -236,7 +236,7 @@ fn is_print(media: &str) -> bool {
     })
 }
 
-/// Returns true for a declaration that shows nothing that would be hidden without it.
+/// Returns true for a declaration that hides its element.
 fn hides(declaration: &Declaration) -> bool {
     let value = declaration.value.as_str();
     match declaration.name {
@@ -276,12 +276,12 @@ impl Cascade {
 }
 
 impl Selector {
-    /// Parses the last compound of a selector. Returns `None` for a state of elements in which a page is not at first, and
-    /// for a selector that is none.
+    /// Parses the last compound of a selector. Returns `None` for an invalid selector, and for one with a pseudo-class that no
+    /// element has when the page is opened.
     fn parse(text: &str) -> Option<Self> {
         let is_combinator = |byte: u8| byte.is_ascii_whitespace() || matches!(byte, b'>' | b'+' | b'~');
         let mut compound = text;
-        while let Some(end) = find_at_top(compound, is_combinator) {
+        while let Some(end) = find_at_top_level(compound, is_combinator) {
             compound = &compound[end + 1..];
         }
         let mut selector = Self { is_exact: compound.len() == text.len(), ..Self::default() };
@@ -348,7 +348,7 @@ impl Selector {
 /// Returns the text after brackets, with the first of which it begins.
 fn after_brackets(text: &str, close: u8) -> &str {
     let inner = text.get(1..).unwrap_or_default();
-    find_at_top(inner, |byte| byte == close).map_or("", |end| &inner[end + 1..])
+    find_at_top_level(inner, |byte| byte == close).map_or("", |end| &inner[end + 1..])
 }
 
 /// Returns the identifier with which a text begins, without its escapes, and the text after it.

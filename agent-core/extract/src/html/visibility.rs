@@ -9,9 +9,9 @@
 //!   only if the element states it.
 
 use super::css::{
-    MEDIUM_FONT_PIXELS, PAGE_PIXELS, Paint, flattens, is_flat, is_transparent, pixels, split_at_top,
+    MEDIUM_FONT_PIXELS, PAGE_PIXELS, Paint, flattens, is_flat, is_transparent, pixels, split_at_top_level,
 };
-use super::movement::{Movement, ROWS};
+use super::movement::{Movement, ROW_DISPLAYS};
 use super::sheets::{Cascade, PropertyValue, StyleSheets, StyledElement};
 
 /// Maximum size of text that counts as hidden, in pixels: a point.
@@ -88,7 +88,7 @@ const MAX_CLASSES: usize = 256;
 const LINK_COLOR: Paint = Paint::Solid([0, 0, 238]);
 const MARK_COLOR: Paint = Paint::Solid([255, 255, 0]);
 
-/// An HTML element with the attributes that decide on whether its text is seen.
+/// An HTML element with the attributes that determine whether its text is visible.
 #[derive(Debug, Default)]
 pub(super) struct VisualElement<'a> {
     pub(super) styled: StyledElement<'a>,
@@ -186,7 +186,7 @@ impl TextVisibility {
         if hides_all(element.styled.tag, has_box, &cascade, font_pixels) {
             return None;
         }
-        let has_items = ROWS.contains(&cascade.certain("display"));
+        let has_items = ROW_DISPLAYS.contains(&cascade.certain("display"));
         let mut inner = Self { font_pixels, has_items, ..self.clone() };
         inner.set_colors(element, &cascade);
         inner.set_background(element, &cascade, sheets.is_layered());
@@ -305,10 +305,10 @@ fn hides_all(tag: &str, has_box: bool, cascade: &Cascade, font_pixels: f32) -> b
         || (has_box && flattens(value("transform")))
         || (has_box && is_flat(value("scale"), ' '))
         || (is_positioned && ["left", "top", "right", "bottom"].into_iter().any(lies_off_page))
-        || lies_beside(cascade, "margin-left", "padding-left", font_pixels)
-        || (has_box && lies_beside(cascade, "margin-top", "padding-top", font_pixels))
-        || (clips && WIDTHS.has_no_room(cascade, font_pixels))
-        || (clips && HEIGHTS.has_no_room(cascade, font_pixels))
+        || is_beside_page(cascade, "margin-left", "padding-left", font_pixels)
+        || (has_box && is_beside_page(cascade, "margin-top", "padding-top", font_pixels))
+        || (clips && WIDTHS.is_too_small(cascade, font_pixels))
+        || (clips && HEIGHTS.is_too_small(cascade, font_pixels))
         || (is_positioned && clips_all(value("clip")))
         || clips_path(value("clip-path"))
 }
@@ -341,9 +341,9 @@ fn may_overlap(cascade: &Cascade, font_pixels: f32) -> bool {
         || ["margin-left", "margin-top"].into_iter().any(is_pulled)
 }
 
-/// Returns true for a margin by which an element lies beside the page, unless its padding brings the text back. Columns are
-/// moved by a share of the width on purpose, beside others that float.
-fn lies_beside(cascade: &Cascade, margin: &str, padding: &str, font_pixels: f32) -> bool {
+/// Returns true for a margin that moves an element off the page, unless its padding brings the text back. A margin in percent
+/// does not count: layouts move columns by it, beside others that float.
+fn is_beside_page(cascade: &Cascade, margin: &str, padding: &str, font_pixels: f32) -> bool {
     let length = |value: &str| pixels(value, font_pixels, PAGE_PIXELS);
     let padding = match cascade.get(padding) {
         PropertyValue::Unset => Some(0.0),
@@ -354,10 +354,10 @@ fn lies_beside(cascade: &Cascade, margin: &str, padding: &str, font_pixels: f32)
     margin.zip(padding).is_some_and(|(margin, padding)| margin + padding <= OFF_PAGE_PIXELS)
 }
 
-/// Properties that decide on the size of a box in one direction.
+/// Properties that determine the size of a box in one direction.
 struct BoxSizes {
     sizes: [&'static str; 2],
-    /// Properties by which the box is larger all the same.
+    /// Properties that enlarge the box beyond `sizes`.
     enlargements: [&'static str; 6],
 }
 
@@ -372,7 +372,7 @@ const HEIGHTS: BoxSizes = BoxSizes {
 
 impl BoxSizes {
     /// Returns true for a box that is too small for a text.
-    fn has_no_room(&self, cascade: &Cascade, font_pixels: f32) -> bool {
+    fn is_too_small(&self, cascade: &Cascade, font_pixels: f32) -> bool {
         let is_small = |value: &str| {
             pixels(value, font_pixels, PAGE_PIXELS).is_some_and(|size| size <= MAX_HIDDEN_BOX_PIXELS)
         };
@@ -421,7 +421,7 @@ fn clips_path(path: &str) -> bool {
     let Some(sides) = path.strip_prefix("inset(").and_then(|sides| sides.strip_suffix(')')) else {
         return false;
     };
-    let sides: Vec<&str> = split_at_top(sides, ' ').take_while(|&side| side != "round").collect();
+    let sides: Vec<&str> = split_at_top_level(sides, ' ').take_while(|&side| side != "round").collect();
     // The size of the element, with which lengths would have to be compared, is not known.
     let percent = |numbers: &[usize]| {
         let side = numbers.iter().find_map(|&number| sides.get(number))?;
@@ -440,8 +440,8 @@ fn clips_path(path: &str) -> bool {
 /// Returns true for the points of a polygon that all have the same horizontal or the same vertical position.
 fn is_line(points: &str) -> bool {
     let positions = |axis: usize| {
-        let points = split_at_top(points, ',').filter(|point| !matches!(*point, "evenodd" | "nonzero"));
-        points.map(move |point| match split_at_top(point, ' ').nth(axis) {
+        let points = split_at_top_level(points, ',').filter(|point| !matches!(*point, "evenodd" | "nonzero"));
+        points.map(move |point| match split_at_top_level(point, ' ').nth(axis) {
             Some("0" | "0px" | "0%") => Some("0"),
             position => position,
         })

@@ -13,7 +13,7 @@ pub(super) fn parse_color(value: &str) -> Option<Color> {
     Some([red, green, blue])
 }
 
-/// Returns true for colors that a reader cannot tell apart.
-pub(super) fn look_alike(text: Color, behind: Color) -> bool {
+/// Returns true for colors that a reader cannot distinguish.
+pub(super) fn are_indistinguishable(text: Color, behind: Color) -> bool {
     text.iter().zip(behind).all(|(&text, behind)| text.abs_diff(behind) <= MAX_COLOR_DIFFERENCE)
 }

@@ -8,7 +8,7 @@ use quick_xml::events::{BytesStart, Event};
 
 use super::xml::{XmlEvents, attribute, is_on};
 
-/// Elements with a form of their own.
+/// Elements of mathematical objects, such as fractions and roots, and of runs of text.
 const OBJECTS: [&str; 18] = [
     "m:acc",
     "m:bar",
@@ -276,7 +276,7 @@ impl Node {
         }
     }
 
-    /// Returns what stands below and above the base.
+    /// Returns the subscript and the superscript of the base, or its limits, with their signs.
     fn scripts(&self) -> String {
         let limit = self.argument("m:lim");
         let (below, above) = match self.name {

@@ -112,7 +112,7 @@ impl NumberFormat {
     }
 }
 
-/// Returns a fraction without the digits by which it differs from the one that was entered.
+/// Rounds a fraction with more digits than a sheet shows to the number that was entered; `None` for other numbers.
 fn shorten(stored: &str, number: f64) -> Option<String> {
     let (digits, _) = stored.split_once(['e', 'E']).unwrap_or((stored, ""));
     let significant = digits.trim_start_matches(['-', '0', '.']).bytes().filter(u8::is_ascii_digit).count();
@@ -122,7 +122,7 @@ fn shorten(stored: &str, number: f64) -> Option<String> {
     Some(round_digits(number)?.to_string())
 }
 
-/// Returns a number with the digits that a sheet has.
+/// Rounds a number to [`MAX_DIGITS`] significant digits.
 fn round_digits(number: f64) -> Option<f64> {
     let decimals = MAX_DIGITS - 1;
     format!("{number:.decimals$e}").parse().ok()

@@ -7,11 +7,11 @@ use std::ops::Range;
 use quick_xml::events::{BytesStart, Event};
 
 use super::chart::chart_table;
-use super::color::{Color, look_alike};
+use super::color::{Color, are_indistinguishable};
 use super::diagram::{DIAGRAM, DIAGRAM_DATA, DIAGRAM_RELATION, diagram_table};
 use super::formula::read_formula;
 use super::parts::OfficeParts;
-use super::relations::{part_name, related_part, relations_of};
+use super::relations::{part_name, related_part, relations_part};
 use super::slide_layout::{SlideLayout, SlideLayouts};
 use super::slide_text::{
     Area, TextVisibility, area_of, color_behind, may_be_filled, may_overlap, text_visibility,
@@ -34,8 +34,8 @@ const MAX_OUTER_SHAPES: usize = 16;
 const NOTES_RELATION: &str = "/notesSlide";
 const CHART_RELATION: &str = "/chart";
 
-/// Changes the parts of a presentation.
-pub(super) fn change(parts: &mut OfficeParts<'_>) {
+/// Rewrites the parts of a presentation so that they contain only what a reader sees, and its notes and charts as text.
+pub(super) fn rewrite_as_shown(parts: &mut OfficeParts<'_>) {
     let names = parts.names();
     let (mut hidden_slides, mut placed_charts) = (BTreeSet::new(), BTreeSet::new());
     let mut layouts = SlideLayouts::default();
@@ -44,7 +44,7 @@ pub(super) fn change(parts: &mut OfficeParts<'_>) {
         if is_hidden_slide(&xml) {
             parts.put(name, EMPTY_SLIDE);
             // The reader finds the slide's charts by its relations.
-            parts.remove(&relations_of(name));
+            parts.remove(&relations_part(name));
             hidden_slides.insert(name.as_str());
             continue;
         }
@@ -74,7 +74,7 @@ fn place_notes(parts: &mut OfficeParts<'_>, names: &[String], hidden_slides: &BT
     // Notes belong to one slide. Copies for each would exceed the limits of what the archive expands to.
     let mut placed = BTreeSet::new();
     for slide in names.iter().filter(|name| is_slide(name) && !hidden_slides.contains(name.as_str())) {
-        let relations = parts.xml(&relations_of(slide)).unwrap_or_default();
+        let relations = parts.xml(&relations_part(slide)).unwrap_or_default();
         if let Some(notes) = related_part(&relations, NOTES_RELATION).filter(|notes| names.contains(notes))
             && placed.insert(notes.clone())
         {
@@ -87,8 +87,8 @@ fn place_notes(parts: &mut OfficeParts<'_>, names: &[String], hidden_slides: &BT
         let Some(xml) = parts.xml(&notes) else { continue };
         let changed = ShapeEditor::new(&xml, &NOTES_PLACEHOLDERS, &no_layout).edit();
         parts.put(&expected, changed.unwrap_or(xml));
-        if let Some(relations) = parts.bytes(&relations_of(&notes)) {
-            parts.put(&relations_of(&expected), relations);
+        if let Some(relations) = parts.bytes(&relations_part(&notes)) {
+            parts.put(&relations_part(&expected), relations);
         }
     }
     // Notes of other slides would be taken for those of the slide with their number.
@@ -106,7 +106,7 @@ fn take_charts(
     placed: &mut BTreeSet<String>,
 ) -> BTreeMap<String, String> {
     let mut tables = BTreeMap::new();
-    let name = relations_of(slide);
+    let name = relations_part(slide);
     let Some(relations) = parts.xml(&name) else { return tables };
     let mut changes = XmlChanges::new(&relations);
     let mut events = XmlEvents::new(&relations);
@@ -164,8 +164,8 @@ struct Shape {
     texts: Vec<(Color, Range<usize>)>,
 }
 
-/// Removes shapes that are hidden, placeholders of some kinds, the older forms of content that exists in two forms, and text that is
-/// not seen; puts text in the place of formulas, and tables in that of charts.
+/// Removes shapes that are hidden, placeholders of some kinds, the older of two forms of the same content, and text
+/// that is not seen. Replaces formulas by text, and charts by tables.
 struct ShapeEditor<'x> {
     xml: &'x str,
     placeholders: &'x [&'x str],
@@ -319,7 +319,7 @@ impl<'x> ShapeEditor<'x> {
         }
         let behind = shape.color.or_else(|| self.background_of(&shape, end));
         for (color, text) in &shape.texts {
-            if behind.is_some_and(|behind| look_alike(*color, behind)) {
+            if behind.is_some_and(|behind| are_indistinguishable(*color, behind)) {
                 self.changes.remove(text.clone());
             }
         }

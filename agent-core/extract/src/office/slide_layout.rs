@@ -7,7 +7,7 @@ use quick_xml::events::{BytesStart, Event};
 
 use super::color::{Color, parse_color};
 use super::parts::OfficeParts;
-use super::relations::{related_part, relations_of};
+use super::relations::{related_part, relations_part};
 use super::slide_text::may_be_filled;
 use super::theme::{SlideColors, ThemeColors};
 use super::xml::{XmlEvents, attribute};
@@ -45,9 +45,9 @@ impl SlideLayout {
         if layout_part.has_other_names {
             return None;
         }
-        let master = related_part(&parts.xml(&relations_of(layout))?, MASTER_RELATION)?;
+        let master = related_part(&parts.xml(&relations_part(layout))?, MASTER_RELATION)?;
         let master_part = SlidePart::read(&parts.xml(&master)?);
-        let theme = related_part(&parts.xml(&relations_of(&master))?, THEME_RELATION)?;
+        let theme = related_part(&parts.xml(&relations_part(&master))?, THEME_RELATION)?;
         let theme = parts.xml(&theme)?;
         let layout = Self {
             colors: SlideColors::new(ThemeColors::read(&theme), master_part.color_names),
@@ -97,7 +97,7 @@ impl SlideLayouts {
         name: &str,
         slide: &str,
     ) -> Rc<SlideLayout> {
-        let relations = parts.xml(&relations_of(name)).filter(|_| !slide.contains(OTHER_COLOR_NAMES));
+        let relations = parts.xml(&relations_part(name)).filter(|_| !slide.contains(OTHER_COLOR_NAMES));
         let layout = relations.and_then(|relations| related_part(&relations, LAYOUT_RELATION));
         let Some(name) = layout else { return Rc::default() };
         let layout = self

@@ -2,7 +2,7 @@
 
 use quick_xml::events::{BytesStart, Event};
 
-use super::color::{Color, look_alike, parse_color};
+use super::color::{Color, are_indistinguishable, parse_color};
 use super::theme::SlideColors;
 use super::xml::{XmlEvents, attribute};
 
@@ -204,7 +204,7 @@ impl RunProperties {
             _ if self.is_transparent => TextVisibility::Hidden,
             (Some(Fill::None), _) => TextVisibility::Hidden,
             (Some(Fill::Color(color)), None) => TextVisibility::Colored(color),
-            (Some(Fill::Color(color)), Some(Fill::Color(behind))) if look_alike(color, behind) => {
+            (Some(Fill::Color(color)), Some(Fill::Color(behind))) if are_indistinguishable(color, behind) => {
                 TextVisibility::Hidden
             }
             _ => TextVisibility::Shown,

@@ -6,17 +6,17 @@ use std::ops::Range;
 use quick_xml::escape::escape;
 use quick_xml::events::{BytesStart, Event};
 
-use super::color::look_alike;
+use super::color::are_indistinguishable;
 use super::diagram::{DIAGRAM, DIAGRAM_DATA, DIAGRAM_RELATION, diagram_texts};
 use super::formula::read_formula;
 use super::parts::OfficeParts;
-use super::relations::relations_of;
+use super::relations::relations_part;
 use super::symbol::symbol_text;
 use super::theme::ThemeColors;
 use super::word_properties::{Shading, TextProperties};
 use super::xml::{XmlChanges, XmlEvents, attribute};
 
-/// Elements with what was there before tracked changes: text, and properties, which would be read in place of the present
+/// Elements with the text and the properties before tracked changes. The reader would take the properties for the present
 /// ones. The last element is the reading beside a text, which would be read as a part of it.
 const LEFT_OUT: [&str; 10] = [
     "w:del",
@@ -37,17 +37,17 @@ const SPACE_IN_NOTE: &str = "<w:t> </w:t>";
 /// Part with the text of the document, which alone has diagrams. Copies of them for each part would exceed the limits of what the
 /// archive expands to.
 const DOCUMENT: &str = "word/document.xml";
-/// Styles that a style is based on one after the other.
+/// Maximum length of the chain of styles that a style is based on.
 const MAX_BASES: usize = 16;
-/// Size of text in half points up to which it is not read.
+/// Maximum size of text that counts as hidden, in half points.
 const MAX_HIDDEN_SIZE: u32 = 2;
 
 /// The names of a theme's colors in a document, with those that they usually stand for.
 const COLOR_MAPPING: [(&str, &str); 4] =
     [("w:bg1", "light1"), ("w:t1", "dark1"), ("w:bg2", "light2"), ("w:t2", "dark2")];
 
-/// Changes the parts of a Word document.
-pub(super) fn change(parts: &mut OfficeParts<'_>) {
+/// Rewrites the parts of a Word document so that they contain only what a reader sees.
+pub(super) fn rewrite_as_shown(parts: &mut OfficeParts<'_>) {
     let theme = read_theme(parts);
     let styles = parts.xml("word/styles.xml").unwrap_or_default();
     let styles = WordStyles::read(&styles, theme);
@@ -73,7 +73,7 @@ pub(super) fn change(parts: &mut OfficeParts<'_>) {
 /// Reads the texts of the document's diagrams by the identifiers of their relations, each part once.
 fn read_diagrams(parts: &mut OfficeParts<'_>) -> BTreeMap<String, String> {
     let (mut diagrams, mut read) = (BTreeMap::new(), BTreeSet::new());
-    let relations = parts.xml(&relations_of(DOCUMENT)).unwrap_or_default();
+    let relations = parts.xml(&relations_part(DOCUMENT)).unwrap_or_default();
     let mut events = XmlEvents::new(&relations);
     while let Some((event, _)) = events.next() {
         let (Event::Start(element) | Event::Empty(element)) = event else { continue };
@@ -452,7 +452,7 @@ impl<'x> PartEditor<'x> {
         }
         let Some(Some(color)) = properties.color else { return false };
         match properties.shading.unwrap_or_else(|| self.background()) {
-            Shading::Color(behind) => look_alike(color, behind),
+            Shading::Color(behind) => are_indistinguishable(color, behind),
             Shading::Unknown => false,
         }
     }

@@ -26,7 +26,7 @@ pub(super) struct TextProperties {
     pub(super) color: Option<Option<Color>>,
     pub(super) size: Option<u32>,
     pub(super) shading: Option<Shading>,
-    /// True for text that a shadow, a glow, a relief or a gradient shows, whatever its color.
+    /// True for text that a shadow, a glow, a relief or a gradient shows, regardless of its color.
     pub(super) has_effects: Option<bool>,
     pub(super) has_outline: Option<bool>,
     /// True behind the element of the fill, whose content is not that of the outline.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use quick_xml::escape::escape;
 use quick_xml::events::{BytesStart, Event};
 
-use super::color::{Color, look_alike, parse_color};
+use super::color::{Color, are_indistinguishable, parse_color};
 use super::number_format::NumberFormat;
 use super::parts::OfficeParts;
 use super::theme::ThemeColors;
@@ -29,8 +29,8 @@ const EMPTY_TEXT: &str = "<si><t></t></si>";
 /// Name of the part that lists the sheets.
 const WORKBOOK: &str = "xl/workbook.xml";
 
-/// Changes the parts of a workbook.
-pub(super) fn change(parts: &mut OfficeParts<'_>) {
+/// Rewrites the parts of a workbook so that they contain only what a reader sees.
+pub(super) fn rewrite_as_shown(parts: &mut OfficeParts<'_>) {
     let mut has_epoch_1904 = false;
     if let Some(workbook) = parts.xml(WORKBOOK)
         && let Some(changed) = without_hidden_sheets(&workbook, &mut has_epoch_1904)
@@ -63,11 +63,11 @@ pub(super) fn change(parts: &mut OfficeParts<'_>) {
     }
 }
 
-/// Returns true if the numbers that usually stand for white do so: neither the theme has another background, nor has the workbook a
-/// palette of its own.
+/// Returns true if the numbers of colors that usually mean white do so in this workbook: its theme has no other background, and
+/// it has no palette of its own.
 fn has_usual_white(parts: &mut OfficeParts<'_>, styles: &str) -> bool {
     let theme = parts.xml("xl/theme/theme1.xml").map(|xml| ThemeColors::read(&xml)).unwrap_or_default();
-    let is_white = theme.background().is_none_or(|background| look_alike(background, [255; 3]));
+    let is_white = theme.background().is_none_or(|background| are_indistinguishable(background, [255; 3]));
     is_white && !styles.contains("<indexedColors")
 }
 
@@ -126,7 +126,7 @@ fn is_unseen_run(run: &str, is_on_white: bool, has_usual_white: bool) -> bool {
             apply_to_font(Some(&mut font), element.name().into_inner(), &element, has_usual_white);
         }
     }
-    font.size <= MAX_HIDDEN_SIZE || (is_on_white && font.color.looks_like(&CellColor::WHITE))
+    font.size <= MAX_HIDDEN_SIZE || (is_on_white && font.color.is_indistinguishable_from(&CellColor::WHITE))
 }
 
 /// A color of text or of a fill.
@@ -161,10 +161,10 @@ impl CellColor {
         Self::Unknown
     }
 
-    /// Returns true for colors of which it is certain that a reader cannot tell them apart.
-    fn looks_like(&self, other: &Self) -> bool {
+    /// Returns true for colors that a reader certainly cannot distinguish.
+    fn is_indistinguishable_from(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Known(color), Self::Known(other)) => look_alike(*color, *other),
+            (Self::Known(color), Self::Known(other)) => are_indistinguishable(*color, *other),
             (Self::Unknown, _) => false,
             _ => self == other,
         }
@@ -200,7 +200,7 @@ struct CellStyle {
     /// True for text of a point or less.
     is_tiny: bool,
     /// True for text of the color of its fill, or in white without one.
-    is_colored_away: bool,
+    has_color_of_fill: bool,
     has_white_fill: bool,
 }
 
@@ -237,9 +237,9 @@ fn read_styles(xml: &str, has_usual_white: bool) -> Vec<CellStyle> {
                     has_code: formats.contains_key(&id),
                     has_white_fill: fill.is_some_and(|fill| fill.color == CellColor::WHITE),
                     is_tiny: font.is_some_and(|font| font.size <= MAX_HIDDEN_SIZE),
-                    is_colored_away: font
+                    has_color_of_fill: font
                         .zip(fill)
-                        .is_some_and(|(font, fill)| font.color.looks_like(&fill.color)),
+                        .is_some_and(|(font, fill)| font.color.is_indistinguishable_from(&fill.color)),
                 });
             }
             _ => {}
@@ -428,7 +428,7 @@ impl<'x> SheetEditor<'x> {
             is_error: kind.as_deref() == Some("e") && attribute(cell, "vm").is_none(),
             is_hidden: style.format == NumberFormat::Hidden
                 || style.is_tiny
-                || (style.is_colored_away && !self.has_other_colors),
+                || (style.has_color_of_fill && !self.has_other_colors),
             value: String::new(),
         }
     }

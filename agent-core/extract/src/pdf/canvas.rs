@@ -19,7 +19,7 @@ pub(super) type Point = (f32, f32);
 pub(super) struct Matrix(pub(super) [f32; 6]);
 
 impl Matrix {
-    /// The transformation that changes nothing.
+    /// The identity transformation.
     pub(super) const IDENTITY: Self = Self([1.0, 0.0, 0.0, 1.0, 0.0, 0.0]);
 
     /// Returns a transformation that moves the origin.
@@ -76,10 +76,10 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Everything.
+    /// The rectangle that contains every other one.
     pub(super) const EVERYWHERE: Self =
         Self { left: f32::NEG_INFINITY, bottom: f32::NEG_INFINITY, right: f32::INFINITY, top: f32::INFINITY };
-    /// Nothing, which contains no rectangle.
+    /// The empty rectangle, which contains no other one.
     pub(super) const NOWHERE: Self =
         Self { left: f32::INFINITY, bottom: f32::INFINITY, right: f32::NEG_INFINITY, top: f32::NEG_INFINITY };
 

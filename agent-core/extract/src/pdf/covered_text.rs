@@ -37,14 +37,14 @@ impl CoveredText {
 
     /// Covers the text within an area.
     pub(super) fn cover(&mut self, area: Bounds) {
-        if self.compares() {
+        if self.count_comparisons() {
             self.texts.iter_mut().for_each(|text| text.is_covered |= area.contains(text.bounds));
         }
     }
 
     /// Records that something is painted in an area that may show the text that was covered there, such as its picture.
     pub(super) fn uncover(&mut self, area: Bounds) {
-        if self.compares() {
+        if self.count_comparisons() {
             self.texts.iter_mut().for_each(|text| text.is_covered &= !area.overlaps(text.bounds));
         }
     }
@@ -59,8 +59,8 @@ impl CoveredText {
         self.texts.into_iter().map(|text| (text.position, text.is_covered))
     }
 
-    /// Returns true if all text may be compared once more. Otherwise, none is covered.
-    fn compares(&mut self) -> bool {
+    /// Counts one more comparison of all text. Returns false beyond the limit, from which on no text counts as covered.
+    fn count_comparisons(&mut self) -> bool {
         self.comparisons = self.comparisons.saturating_add(self.texts.len());
         let is_within_limit = self.comparisons <= MAX_COMPARISONS;
         if !is_within_limit {

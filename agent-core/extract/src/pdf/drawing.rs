@@ -9,11 +9,12 @@ use unpdf::parser::backend::{
 
 use super::canvas::{Bounds, Matrix, Path, Point};
 
-/// Maximum difference per component of two colors that a reader cannot distinguish, and maximum opacity at which nothing is seen.
+/// Maximum difference per component of two colors that a reader cannot distinguish, and maximum opacity at which nothing is
+/// seen.
 const MAX_COLOR_DIFFERENCE: f32 = 8.0 / 255.0;
 
-/// Distance in text space that is longer than any line.
-const LINE_LENGTH: f32 = 20_000.0;
+/// Upper bound of the length of a line, in text space.
+const MAX_LINE_LENGTH: f32 = 20_000.0;
 
 /// A space of colors in which white is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,7 +238,7 @@ pub(super) struct Drawing {
     pub(super) saved: Vec<GraphicsState>,
     /// The marked content that is open, with true for layers that are switched off.
     marked: Vec<bool>,
-    /// Number of those that are switched off.
+    /// Number of the entries of `marked` that are true.
     hidden_marks: usize,
     pub(super) path: Path,
     /// True if the path clips what is painted after it.
@@ -287,13 +288,13 @@ impl Drawing {
         self.offset = Some(0.0);
     }
 
-    /// Returns the area of text at the current position by its extent, if that is known, and by its lower and upper edge for a font
-    /// of size 1.
+    /// Returns the area of text at the current position: its width by the extent, if that is known, and its height by the lower
+    /// and upper edge for a font of size 1.
     pub(super) fn text_bounds(&self, extent: Option<&TextExtent>, (lower, upper): (f32, f32)) -> Bounds {
         let text = &self.state.text;
         let (left, right) = match (self.offset, extent) {
             (Some(offset), Some(extent)) => (offset + extent.range.0, offset + extent.range.1),
-            _ => (-LINE_LENGTH, LINE_LENGTH),
+            _ => (-MAX_LINE_LENGTH, MAX_LINE_LENGTH),
         };
         let height = |edge: f32| text.rise + edge * text.size;
         let matrix = self.line.then(self.state.matrix);
@@ -389,8 +390,8 @@ pub(super) fn line_move(operation: &ContentOp) -> Option<ContentOp> {
     matches!(operation.operator.as_str(), "'" | "\"").then(|| ContentOp::new("T*", Vec::new()))
 }
 
-/// Returns true for a letter, a digit or punctuation, which is no background of other text.
-pub(super) fn is_writing(character: char) -> bool {
+/// Returns true for a letter, a digit or punctuation. Other characters, such as circles, can be a background of text.
+pub(super) fn is_text_character(character: char) -> bool {
     let is_dash_or_quote = matches!(character, '\u{2010}'..='\u{201f}');
     character.is_alphanumeric() || character.is_ascii_punctuation() || is_dash_or_quote
 }

@@ -1,4 +1,4 @@
-//! Fields of PDF forms without values that a reader does not see.
+//! Fields of PDF forms, without the values that a viewer hides.
 
 use unpdf::FormField;
 use unpdf::parser::raw::{PdfDict, PdfObject, RawDocument};
@@ -12,7 +12,7 @@ const FIELD_TYPES: [&[u8]; 4] = [b"Tx", b"Btn", b"Ch", b"Sig"];
 /// Maximum nesting depth of fields that are followed.
 const MAX_DEPTH: usize = 64;
 
-/// Returns the fields with values that are seen in a document. The value to which a field is reset is not.
+/// Returns the fields whose values are seen in a document, without the values to which they are reset.
 pub(super) fn shown_fields(bytes: &[u8], fields: Vec<FormField>) -> Vec<FormField> {
     if fields.is_empty() {
         return fields;
@@ -40,7 +40,7 @@ fn find_unseen(document: &RawDocument, expected: usize) -> Vec<bool> {
     found
 }
 
-/// Adds the fields of a tree by the type that they inherit, and their depth.
+/// Adds the fields of a tree to `found`, given the type that they inherit and their depth.
 fn add_field(
     document: &RawDocument,
     id: (u32, u16),

@@ -115,7 +115,7 @@ enum Visibility {
 }
 
 impl Visibility {
-    /// Adds that of a further time that the operation draws.
+    /// Merges the visibility of another execution of the operation: text counts as seen if it is seen once.
     fn merge(&mut self, other: Self) {
         if other == Self::Seen || *self == Self::Blank {
             *self = other;

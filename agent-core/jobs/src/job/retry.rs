@@ -8,8 +8,9 @@ const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(3600);
 /// Upper limit of the delay that a receiver can request.
 const MAX_REQUESTED_BACKOFF: Duration = Duration::from_secs(24 * 3600);
-/// Part of a requested delay by which it is extended at most, and the limit of that time.
+/// Maximum jitter of a requested delay, as a share of it.
 const REQUESTED_SPREAD: f64 = 0.1;
+/// Upper limit of that jitter.
 const MAX_REQUESTED_SPREAD: Duration = Duration::from_secs(60);
 
 /// Delay before the next delivery to a busy receiver that requests none.
@@ -17,13 +18,13 @@ const DEFAULT_DEFERRAL: Duration = Duration::from_secs(1);
 /// Upper limit of the delay that a busy receiver can request, and of that after which a receiver that is unavailable counts
 /// as busy.
 pub(super) const MAX_REQUESTED_DEFERRAL: Duration = Duration::from_secs(60);
-/// Maximum time after the first claim of an occurrence, or the first one since it was postponed, during which deliveries to a busy
-/// receiver do not count as attempts.
+/// Maximum time after the first claim of an occurrence, or the first one since it was postponed, during which deliveries to a
+/// busy receiver do not count as attempts.
 pub(super) const MAX_DEFERRAL: Duration = Duration::from_secs(3600);
 
 /// Lower limit of the delay before the next delivery of an occurrence that was postponed.
 const MIN_POSTPONEMENT: Duration = Duration::from_secs(60);
-/// Time after the first claim of an occurrence during which deliveries that were postponed do not count as attempts: the
+/// Maximum time after the first claim of an occurrence during which deliveries that were postponed do not count as attempts: the
 /// longest window of a budget, a month, and a few days.
 pub(super) const MAX_POSTPONEMENT: Duration = Duration::from_secs(35 * 24 * 3600);
 

@@ -28,7 +28,7 @@ const SEARCH_HORIZON: Duration = Duration::from_secs(50 * 366 * 24 * 60 * 60);
 /// at once: `man 8 cron`.
 const MAX_DST_SHIFT: SignedDuration = SignedDuration::from_hours(3);
 
-/// Capacity of the cache of parsed expressions: under six megabytes even if all have the maximum length.
+/// Maximum number of parsed expressions in the cache: under six megabytes even if all have the maximum length.
 const MAX_CACHED_PATTERNS: usize = 4096;
 
 /// Cache of parsed expressions. Jobs are read from their store several times for each delivery, and parsing would

@@ -12,9 +12,9 @@ use super::subscriber::Subscriber;
 use super::{CALL_TIMEOUT, STORE_ATTEMPTS, STORE_RETRY, until};
 use crate::records::{Record, StoreError, UpdateAttempts};
 
-/// Shortest pause of a background task between two reads of its sign-in, such as while the store is unavailable.
+/// Minimum pause of a background task between two reads of its sign-in, such as while the store is unavailable.
 const MIN_WATCH_PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause.
+/// Maximum pause.
 const MAX_WATCH_PAUSE: Duration = Duration::from_secs(60);
 
 /// Polls for a sign-in whenever it is due, until it is final or the sign-ins are dropped.

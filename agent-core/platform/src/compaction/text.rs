@@ -19,7 +19,7 @@ const MAX_USER_BYTES: usize = 16_000;
 const MAX_ANSWER_BYTES: usize = 8_000;
 const MAX_RESULT_BYTES: usize = 1_500;
 const MAX_ARGUMENT_BYTES: usize = 500;
-/// Shortest tool result that is left out, in bytes.
+/// Minimum size of a tool result that is left out, in bytes.
 const MIN_LEFT_OUT_BYTES: usize = 200;
 
 /// Names of the tools by the ids of their calls.

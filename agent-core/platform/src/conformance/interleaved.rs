@@ -6,14 +6,18 @@ use std::task::Poll;
 use async_trait::async_trait;
 
 use crate::records::{
-    Collection, Inventory, Key, ListQuery, Page, Record, Records, StoreError, Write, WriterTurn,
+    Collection, Inventory, Key, ListQuery, Page, Record, Records, RecordsWrapper, StoreError, Write,
 };
 
 /// Store that yields before each operation.
 pub(super) struct InterleavedRecords(pub(super) Arc<dyn Inventory>);
 
 #[async_trait]
-impl Records for InterleavedRecords {
+impl RecordsWrapper for InterleavedRecords {
+    fn inner(&self) -> &dyn Records {
+        &*self.0
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
         yield_once().await;
         self.0.get_many(keys).await
@@ -37,10 +41,6 @@ impl Records for InterleavedRecords {
     async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
         yield_once().await;
         self.0.versions(keys).await
-    }
-
-    async fn wait_turn(&self, key: &Key) -> WriterTurn {
-        self.0.wait_turn(key).await
     }
 }
 

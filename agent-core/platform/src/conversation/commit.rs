@@ -65,7 +65,7 @@ pub struct StoredRun {
     pub process: String,
 }
 
-/// Adds nodes without a run. `rows` has the nodes of [`referenced_ids`].
+/// Adds nodes without a run. `known` has the nodes of [`referenced_ids`].
 ///
 /// # Errors
 /// See [`Conversations::append`](super::Conversations::append).

@@ -13,8 +13,8 @@ use super::{ContentHash, NodeId, NodeLink, NodeRole, NodeStatus};
 
 /// Limit on a stored context, in bytes. A longer one is not stored.
 pub const MAX_CONTEXT_BYTES: usize = 32 << 10;
-/// Size of contexts at which [`Conversations::contexts`](super::Conversations::contexts) returns no further one, in
-/// bytes: more than the largest context windows hold.
+/// Maximum total size of the contexts that [`Conversations::contexts`](super::Conversations::contexts) returns, in bytes: once
+/// it is reached, no further one is returned. More than the largest context windows hold.
 pub const MAX_CONTEXT_PAGE_BYTES: usize = 4 << 20;
 
 /// Approximate size of a turn without its id and contexts, in bytes.

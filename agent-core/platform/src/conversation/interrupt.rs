@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_run_keeps_the_words_before_damage() {
+    fn an_interrupted_run_keeps_the_words_before_damage() {
         let events = events();
         let chunks = [packed(0, &events[..4]), packed(4, &events[4..])];
         let undamaged_run = close_log(&run(), &chunks, clock());
@@ -136,10 +136,13 @@ mod tests {
         assert_eq!(expected_node.message.as_message().expect("a message").content.to_text(), "one two three");
 
         let damaged = LogChunk { body: vec![9], ..chunks[1].clone() };
-        let cut = close_log(&run(), &[chunks[0].clone(), damaged], clock());
-        assert_eq!((cut.log.is_incomplete, cut.log.chunks.first().map(|chunk| chunk.first)), (true, Some(5)));
+        let damaged_run = close_log(&run(), &[chunks[0].clone(), damaged], clock());
         assert_eq!(
-            cut.folded.nodes[0].message.as_message().expect("a message").content.to_text(),
+            (damaged_run.log.is_incomplete, damaged_run.log.chunks.first().map(|chunk| chunk.first)),
+            (true, Some(5))
+        );
+        assert_eq!(
+            damaged_run.folded.nodes[0].message.as_message().expect("a message").content.to_text(),
             "one two "
         );
         let gap = close_log(&run(), &chunks[1..], clock());

@@ -71,7 +71,7 @@ pub enum RunSignal {
     Watch,
     /// The run is the next of its thread's queue. Requires an action of the process.
     Start,
-    /// A client cancels the run. Requires an action of the process.
+    /// The run must be cancelled, for this reason. Requires an action of the process.
     Cancel(CancelReason),
 }
 

@@ -73,7 +73,7 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("no wait")
 }
 
-/// Returns the context of a call in the occurrence; `place` is its round and index in a turn.
+/// Returns the context of a call in the occurrence; `occurrence_place` is its round and index in a turn.
 fn context(occurrence_place: Option<&str>) -> ExecutionContext {
     ExecutionContext {
         user_id: "u".into(),

@@ -20,7 +20,7 @@ const JSON_CONTENT_TYPE: &str = "application/json";
 const MAX_PARTS: usize = 1_000;
 /// Message for a field that makes a body of more than [`MAX_REQUEST_BYTES`], since its name is repeated for each item.
 const TOO_LONG: &str = "makes a form of more than 262,144 bytes";
-/// Number of boundaries that are tried. Each is a hash of all parts, so that the first does not occur in them.
+/// Maximum number of boundaries that are tried. Each is a hash of all parts, so that the first does not occur in them.
 const MAX_BOUNDARIES: u32 = 16;
 
 /// Member of a filled template: its name, the path of its argument, and its values.

@@ -26,7 +26,7 @@ pub(crate) const PROVIDERS: &str = "providers";
 const API_KEY: &str = "apiKey";
 /// Maximum size of the cache in bytes: some hundred providers of usual size.
 const MAX_CACHE_BYTES: usize = 4 << 20;
-/// Number of agents that [`agents_with_provider`] returns at most.
+/// Maximum number of agents that [`agents_with_provider`] returns.
 const MAX_NAMED_AGENTS: usize = 10;
 
 /// A provider as it is stored.

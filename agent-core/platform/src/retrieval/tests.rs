@@ -8,13 +8,10 @@ use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::{Chunk, Chunker, StructuralChunker};
 use agent_retrieval::document::Extracted;
 use agent_retrieval::search::{Query, SearchOptions};
-use async_trait::async_trait;
 
 use super::*;
 use crate::memory::MemoryRecords;
-use crate::records::{
-    Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt as _, StoreError, Write,
-};
+use crate::records::{Key, Precondition, Records, RecordsExt as _, RecordsWrapper};
 use crate::workspace::{
     ContentStatus, Document, DocumentContent, collection, document_index_status, save_document,
 };
@@ -239,24 +236,9 @@ struct FailoverRecords {
     is_failed_over: AtomicBool,
 }
 
-impl FailoverRecords {
-    fn current(&self) -> &MemoryRecords {
+impl RecordsWrapper for FailoverRecords {
+    fn inner(&self) -> &dyn Records {
         if self.is_failed_over.load(Ordering::SeqCst) { &self.standby } else { &self.primary }
-    }
-}
-
-#[async_trait]
-impl Records for FailoverRecords {
-    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.current().get_many(keys).await
-    }
-
-    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        self.current().list(collection, list).await
-    }
-
-    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
-        self.current().commit(writes).await
     }
 }
 

@@ -91,7 +91,7 @@ pub(crate) struct StoredRole {
 }
 
 impl StoredRole {
-    /// Consumes the records found under [`RoleKeys::all`] from the front of `found`.
+    /// Consumes the records found under [`RoleKeys::all`] from the front of `stored_records`.
     pub(crate) fn from_records(
         keys: &RoleKeys,
         stored_records: &mut impl Iterator<Item = Option<Record>>,

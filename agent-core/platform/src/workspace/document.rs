@@ -130,7 +130,7 @@ impl Document {
     }
 
     /// Returns true if the text is stored in pieces, and `text` is empty.
-    pub(crate) fn has_long_text(&self) -> bool {
+    pub fn has_long_text(&self) -> bool {
         self.content.as_ref().is_some_and(|content| content.long_text_bytes().is_some())
     }
 

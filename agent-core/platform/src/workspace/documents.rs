@@ -39,7 +39,7 @@ impl DocumentEditor {
     }
 
     /// Returns true if the user may create documents.
-    pub(crate) fn may_create(&self) -> bool {
+    pub fn may_create(&self) -> bool {
         self.role != CompanyRole::Viewer
     }
 

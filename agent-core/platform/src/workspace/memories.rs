@@ -84,7 +84,7 @@ impl MemoryFolder {
 
     /// Returns the folder that a turn reads and writes: the user's, or the company's if the role shares its memory.
     /// `None` for a widget's visitor, and for a turn without a user whose role does not share its memory.
-    pub(crate) fn of_turn(role: &RoleBlock, context: &ExecutionContext) -> Option<Self> {
+    pub fn of_turn(role: &RoleBlock, context: &ExecutionContext) -> Option<Self> {
         if context.caller == Caller::Widget {
             return None;
         }

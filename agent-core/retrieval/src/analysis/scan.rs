@@ -1,4 +1,4 @@
-//! Finding words in text, and the parts of compound words.
+//! Segmentation of text into words (UAX 29), and of compound words into parts.
 
 use std::borrow::Cow;
 
@@ -70,7 +70,7 @@ pub(crate) fn is_unspaced(character: char) -> bool {
 }
 
 /// The parts of a word from which terms are made.
-pub(super) struct Parts<'a> {
+pub(super) struct WordParts<'a> {
     /// True if the word as a whole is a term too.
     pub(super) keeps_whole: bool,
     pub(super) parts: Vec<&'a str>,
@@ -80,23 +80,23 @@ pub(super) struct Parts<'a> {
 ///
 /// Numbers and abbreviations stay whole. Of a word with an apostrophe, only the parts of two and more letters are terms:
 /// *l'homme* is *homme*, *user's* is *user*.
-pub(super) fn parts(word: &str) -> Parts<'_> {
+pub(super) fn split_word(word: &str) -> WordParts<'_> {
     if word.chars().all(|character| !character.is_alphabetic()) || is_abbreviation(word) {
-        return Parts { keeps_whole: true, parts: Vec::new() };
+        return WordParts { keeps_whole: true, parts: Vec::new() };
     }
     let mut parts = Vec::new();
     let is_joined = |character: char| character.is_alphanumeric() || !is_separator(character);
     for piece in word.split(|character| !is_joined(character)) {
-        split_humps(piece, &mut parts);
+        split_camel_case(piece, &mut parts);
     }
     if word.contains(is_apostrophe) {
         parts.retain(|part| part.chars().nth(1).is_some());
-        return Parts { keeps_whole: parts.is_empty(), parts };
+        return WordParts { keeps_whole: parts.is_empty(), parts };
     }
     if parts.len() <= 1 {
-        return Parts { keeps_whole: true, parts: Vec::new() };
+        return WordParts { keeps_whole: true, parts: Vec::new() };
     }
-    Parts { keeps_whole: true, parts }
+    WordParts { keeps_whole: true, parts }
 }
 
 /// Returns true if a word consists of single letters with dots between them: `U.S`, `e.g`. By UAX 29, the last dot of *U.S.*
@@ -145,8 +145,8 @@ fn kind(character: char) -> Kind {
     }
 }
 
-/// Appends the parts of a piece without separators: `HTTPServer2` gives `HTTP`, `Server` and `2`.
-fn split_humps<'a>(piece: &'a str, parts: &mut Vec<&'a str>) {
+/// Splits a piece without separators at changes of case and of digits: `HTTPServer2` gives `HTTP`, `Server` and `2`.
+fn split_camel_case<'a>(piece: &'a str, parts: &mut Vec<&'a str>) {
     let mut start = 0;
     let mut previous: Option<(usize, Kind)> = None;
     for (offset, character) in piece.char_indices() {

@@ -9,7 +9,7 @@ use super::blocks::Heading;
 use super::pieces::Piece;
 use crate::document::Extracted;
 
-/// Between the names of nested headings.
+/// Separator between the names of nested headings.
 const HEADING_SEPARATOR: &str = " > ";
 
 /// The chunk that pieces are added to.

@@ -6,8 +6,9 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::blocks::{Heading, MarkdownBlocks};
 use crate::document::TextFormat;
 
-/// Number of characters in a row without a letter, a digit or the end of a sentence, behind which sentences are looked for again.
-const MAX_RUN: usize = 32;
+/// Maximum number of characters in a row without a letter, a digit or the end of a sentence. A longer run is split, and the
+/// segmentation into sentences begins again within it.
+const MAX_RUN_CHARACTERS: usize = 32;
 
 /// A range of the text that is short enough for a chunk, with the white space after it.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +23,7 @@ pub(super) struct Piece<'a> {
 
 /// The boundaries at which a text that is too long is split, the strongest first.
 #[derive(Debug, Clone, Copy)]
-enum Level {
+enum Boundary {
     Line,
     Sentence,
     Word,
@@ -62,11 +63,11 @@ struct Splitter<'a, 'e, E> {
 
 impl<'a, E: FnMut(Piece<'a>)> Splitter<'a, '_, E> {
     fn paragraph(&mut self, start: usize, end: usize, heading: Option<Heading<'a>>) {
-        self.split(start, end, heading, Level::Line);
+        self.split(start, end, heading, Boundary::Line);
     }
 
-    /// Emits a range as one piece if it is short enough, and its parts at the given level otherwise.
-    fn split(&mut self, start: usize, end: usize, mut heading: Option<Heading<'a>>, level: Level) {
+    /// Emits a range as one piece if it is short enough, and otherwise its parts between boundaries of a kind.
+    fn split(&mut self, start: usize, end: usize, mut heading: Option<Heading<'a>>, boundary: Boundary) {
         let range = &self.text[start..end];
         if range.trim().is_empty() {
             return;
@@ -79,35 +80,35 @@ impl<'a, E: FnMut(Piece<'a>)> Splitter<'a, '_, E> {
             (self.emit)(Piece { start, end, characters: characters + blanks, heading });
             return;
         }
-        let mut part = |splitter: &mut Self, offset: usize, length: usize, next: Level| {
+        let mut part = |splitter: &mut Self, offset: usize, length: usize, next: Boundary| {
             splitter.split(start + offset, start + offset + length, heading.take(), next);
         };
-        match level {
-            Level::Line => {
+        match boundary {
+            Boundary::Line => {
                 let mut offset = 0;
                 for line in range.split_inclusive('\n') {
-                    part(self, offset, line.len(), Level::Sentence);
+                    part(self, offset, line.len(), Boundary::Sentence);
                     offset += line.len();
                 }
             }
-            Level::Sentence => {
+            Boundary::Sentence => {
                 for (segment_start, segment) in segments(range) {
                     for (offset, sentence) in segment.split_sentence_bound_indices() {
-                        part(self, segment_start + offset, sentence.len(), Level::Word);
+                        part(self, segment_start + offset, sentence.len(), Boundary::Word);
                     }
                 }
             }
-            Level::Word => {
+            Boundary::Word => {
                 for (offset, word) in range.split_word_bound_indices() {
-                    part(self, offset, word.len(), Level::Character);
+                    part(self, offset, word.len(), Boundary::Character);
                 }
             }
-            Level::Character => {
+            Boundary::Character => {
                 let mut offset = 0;
                 while offset < range.len() {
                     let rest = &range[offset..];
                     let length = rest.char_indices().nth(self.limit).map_or(rest.len(), |(end, _)| end);
-                    part(self, offset, length, Level::Character);
+                    part(self, offset, length, Boundary::Character);
                     offset += length;
                 }
             }
@@ -115,13 +116,13 @@ impl<'a, E: FnMut(Piece<'a>)> Splitter<'a, '_, E> {
     }
 }
 
-/// Splits a line within long runs of brackets, spaces and the like. Behind a full stop, the library looks at each of them for
-/// the next letter (UAX 29, SB8), which takes time that is quadratic in the length of a run.
+/// Splits a line within long runs of brackets, spaces and similar characters. After a full stop, the library searches from each
+/// of them for the next letter (UAX 29, SB8), which takes time that is quadratic in the length of a run.
 fn segments(line: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut run = 0;
     let is_start = move |&(_, character): &(usize, char)| {
         run = if ends_run(character) { 0 } else { run + 1 };
-        let is_long = run > MAX_RUN;
+        let is_long = run > MAX_RUN_CHARACTERS;
         if is_long {
             run = 0;
         }
@@ -154,14 +155,14 @@ mod tests {
 
     #[test]
     fn long_runs_divide_a_line() {
-        let brackets = "(".repeat(MAX_RUN);
+        let brackets = "(".repeat(MAX_RUN_CHARACTERS);
         let line = format!("a.{brackets}b.{brackets}((é)");
-        let end = 4 + 2 * MAX_RUN;
+        let end = 4 + 2 * MAX_RUN_CHARACTERS;
         assert_eq!(segments(&line).collect::<Vec<_>>(), [(0, &line[..end]), (end, &line[end..])]);
         let sentences = "One sentence (in brackets). Another one?";
         assert_eq!(segments(sentences).collect::<Vec<_>>(), [(0, sentences)]);
         // A vowel sign is a letter and a mark.
-        let marks = "\u{93f} ".repeat(MAX_RUN);
+        let marks = "\u{93f} ".repeat(MAX_RUN_CHARACTERS);
         assert_eq!(segments(&marks).count(), 2);
     }
 }

@@ -46,7 +46,8 @@ impl NullaryFnOnce for EachRow<'_> {
     }
 }
 
-/// Calls `each_row`'s instructions for it is compiled for the instructions of the caller; a closure would not be.
+/// Computes the product of the query with each row. Inlined, so that it is compiled for the instructions of the caller, as a
+/// closure would not be.
 #[inline(always)]
 fn each_row(rows: &[i8], query: &[i8], products: &mut Vec<i32>) {
     products.reserve(rows.len() / query.len());

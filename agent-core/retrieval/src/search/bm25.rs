@@ -11,7 +11,7 @@ pub(super) fn contribution(best: f32, count: u8, norm: f32) -> f32 {
     best * count / (count + norm)
 }
 
-/// Returns the inverse document frequency of a term in `found` of `total` chunks.
+/// Returns the inverse document frequency of a term in `matching` of `total` chunks.
 pub(super) fn idf(matching: u64, total: u64) -> f32 {
     let (matching, total) = (matching as f64, total as f64);
     (1.0 + (total - matching + 0.5) / (matching + 0.5)).ln() as f32

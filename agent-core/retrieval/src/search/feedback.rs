@@ -6,17 +6,18 @@ use super::score::Candidate;
 use super::terms::WeightedTerm;
 use crate::part::Corpus;
 
-/// Share of the feedback's terms in the weights of a query.
+/// Share of the terms from feedback in the total weight of a query's terms.
 pub(super) const SHARE: f32 = 0.2;
-/// Number of best chunks that give terms.
-pub(super) const CHUNKS: usize = 5;
-/// Number of terms.
-const TERMS: usize = 10;
-/// Number of most frequent terms from which they are chosen: the document frequency of each is counted in the scope.
+/// Number of best chunks from which terms are taken.
+pub(super) const BEST_CHUNKS: usize = 5;
+/// Maximum number of terms.
+const MAX_TERMS: usize = 10;
+/// Maximum number of the most frequent terms from which they are chosen: the document frequency of each is counted in the
+/// scope.
 const MAX_CANDIDATES: usize = 64;
 
-/// Exponent of a chunk's score in its share of the feedback.
-const SHARPNESS: i32 = 4;
+/// Exponent of a chunk's score in the chunk's share of the feedback.
+const SCORE_EXPONENT: i32 = 4;
 
 /// A term of the best chunks, with the position at which it was found first.
 struct FeedbackTerm {
@@ -29,10 +30,10 @@ struct FeedbackTerm {
 
 /// Returns the terms of the best chunks, sorted by their hash; their weights add up to [`SHARE`].
 ///
-/// A term is weighed by its frequency in each chunk, the chunk's share by [`SHARPNESS`], and its inverse document frequency.
+/// A term is weighed by its frequency in each chunk, the chunk's share by [`SCORE_EXPONENT`], and its inverse document frequency.
 pub(super) fn terms(corpus: &Corpus<'_>, best: &[Candidate]) -> Vec<WeightedTerm> {
     // The best chunk dominates: what is far below it is less likely to be about the same.
-    let likelihood = |candidate: &Candidate| f64::from(candidate.score).powi(SHARPNESS);
+    let likelihood = |candidate: &Candidate| f64::from(candidate.score).powi(SCORE_EXPONENT);
     let total: f64 = best.iter().map(likelihood).sum();
     let mut occurrences: Vec<FeedbackTerm> = Vec::new();
     for candidate in best {
@@ -69,7 +70,7 @@ pub(super) fn terms(corpus: &Corpus<'_>, best: &[Candidate]) -> Vec<WeightedTerm
         })
         .collect();
     weights.sort_by(|left, right| right.0.total_cmp(&left.0).then(left.2.hash.cmp(&right.2.hash)));
-    weights.truncate(TERMS);
+    weights.truncate(MAX_TERMS);
     let weighted = weights.into_iter().map(|(weight, idf, occurrence)| WeightedTerm {
         hash: occurrence.hash,
         term: name(&occurrence).to_owned(),

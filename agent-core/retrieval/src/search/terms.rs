@@ -7,11 +7,11 @@ use super::query::{Query, QueryTerm, TermOrigin};
 use crate::analysis::{Analyzer, Language, is_unspaced, term_hash, visible_text};
 use crate::part::Corpus;
 
-/// Weight of a word of the text before the last.
+/// Weight of a word of the user's text before the last one, relative to a word of the last one.
 const PREVIOUS_WEIGHT: f64 = 0.2;
 /// Maximum number of bytes at each end of a query that are read; what is between is ignored.
 const MAX_END_BYTES: usize = 8 * 1024;
-/// Number of terms that are scored, those with the most weight.
+/// Maximum number of terms that are scored: those with the most weight.
 const MAX_TERMS: usize = 128;
 
 /// A term with its weight in a query.
@@ -170,7 +170,8 @@ fn keep_heaviest(terms: &mut Vec<WeightedTerm>, is_found: impl Fn(&str) -> bool)
     }
 }
 
-/// Returns the greatest score by the terms of a word: in the language in which it is found, and most.
+/// Returns the greatest score of a chunk by the terms of a word in one language; a language in which the word is found comes
+/// first.
 fn best_of_word(word: &Word, sums: &BTreeMap<&str, TermSum>, total: u64) -> f64 {
     let mut best = (false, 0.0_f64);
     for (variant, _) in &word.variants {

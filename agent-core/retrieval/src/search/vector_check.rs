@@ -22,7 +22,7 @@ const MIN_PAIRS: usize = 32;
 const MAX_PAIRS: usize = 64;
 /// Minimum standard score of vectors with a meaning. Those without reach it in one of about 700 collections.
 const MIN_STANDARD_SCORE: f64 = 3.0;
-/// Minimum number of different texts that a meaningful model does not give the same vector.
+/// Minimum number of different texts whose vectors show by being all equal that they have no meaning.
 const MIN_EQUAL_VECTORS: usize = 8;
 
 /// Result of [`CompanyIndex::check_vectors`](crate::company::CompanyIndex::check_vectors).

@@ -5,6 +5,7 @@ use std::time::Duration;
 use agent_core::model::ModelRequest;
 use agent_core::payload::{PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_messages_json};
+use serde_json::value::RawValue;
 
 /// Limits of a non-streamed response: size and read time.
 pub(super) const MAX_RESPONSE_BYTES: usize = 4 << 20;
@@ -41,4 +42,12 @@ pub(super) fn begin_messages(request: &ModelRequest, body: &mut PayloadBuilder) 
         body.raw("}");
     }
     start
+}
+
+/// Returns the arguments of a call as a JSON object, for APIs that reject anything else. Arguments that are no object become
+/// `{}`; the call's result reports the error to the model.
+pub(super) fn arguments_object(arguments: &str) -> &RawValue {
+    let value = serde_json::from_str::<&RawValue>(arguments);
+    let object = value.ok().filter(|value| value.get().starts_with('{'));
+    object.unwrap_or_else(|| serde_json::from_str("{}").expect("a constant of JSON"))
 }

@@ -79,6 +79,21 @@ pub(in crate::models) async fn answer_to(model: &dyn Model, request: &ModelReque
     render_events(tokio::time::timeout(Duration::from_secs(10), events).await.expect("the answer ends"))
 }
 
+/// Checks the events of a streamed answer for several chunk sizes, which also split multi-byte characters. `model` creates
+/// the adapter for a server.
+pub(in crate::models) async fn check_chunked_answer<M: Model>(
+    model: impl Fn(&LoopbackServer) -> M,
+    kind: &str,
+    body: &str,
+    expected: &[&str],
+) {
+    for size in [usize::MAX, 7, 1] {
+        let answer = chunked_response("200 OK", kind, body.as_bytes(), size.min(body.len().max(1)), true);
+        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+        assert_eq!(answer_of(&model(&server)).await, expected, "in chunks of {size}: {body}");
+    }
+}
+
 /// Sends [`request`] to a model. Checks that the server receives the bytes of the prepared payload and these lines of the
 /// head, and returns the head.
 pub(in crate::models) async fn check_sent_request(

@@ -58,16 +58,6 @@ async fn ask(model: impl Model) -> Result<(), AgentError> {
     model.start(payload).await.map(drop)
 }
 
-/// Path, and authorization if there is one, of the requests so far.
-fn seen(server: &LoopbackServer) -> Vec<String> {
-    let show = |request: String| {
-        let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-        let key = request.lines().find_map(|line| line.strip_prefix("authorization: "));
-        [path.as_str(), key.unwrap_or("-")].join(" ")
-    };
-    server.requests().into_iter().map(show).collect()
-}
-
 #[tokio::test]
 async fn the_operators_key_goes_to_the_operators_url_alone() {
     // Settings' base URL, settings' key; request seen by the operator's server, and by another server.
@@ -108,8 +98,8 @@ async fn the_operators_key_goes_to_the_operators_url_alone() {
         };
         let vendor = vendor(&operator_server.url, Some("sk-op"), "127.0.0.1, localhost");
         call(&vendor, settings).await.expect("the answer has begun");
-        assert_eq!(seen(&operator_server), own_sees.map(fill).as_slice(), "{address}");
-        assert_eq!(seen(&other), other_sees.map(fill).as_slice(), "{address}");
+        assert_eq!(operator_server.paths_and_authorizations(), own_sees.map(fill).as_slice(), "{address}");
+        assert_eq!(other.paths_and_authorizations(), other_sees.map(fill).as_slice(), "{address}");
     }
 }
 
@@ -120,11 +110,11 @@ async fn the_operators_address_needs_no_allowance_and_a_supplied_one_does() {
     call(&vendor, HostedSettings::default()).await.expect("the operator's own");
     let supplied = HostedSettings { base_url: Some(other.url.as_str()), ..HostedSettings::default() };
     assert_eq!(call(&vendor, supplied).await.expect_err("not allowed").kind(), AgentErrorKind::Blocked);
-    assert!(seen(&other).is_empty());
+    assert!(other.paths_and_authorizations().is_empty());
     let user = format!("http://user:word@{}/v1", operator_server.url.authority());
     let with_user = HostedSettings { base_url: Some(&user), ..HostedSettings::default() };
     assert_eq!(call(&vendor, with_user).await.expect_err("user info").kind(), AgentErrorKind::Blocked);
-    assert_eq!(seen(&operator_server).len(), 1);
+    assert_eq!(operator_server.paths_and_authorizations().len(), 1);
 }
 
 #[tokio::test]
@@ -135,14 +125,14 @@ async fn ollama_is_asked_where_it_is_and_with_the_key_that_was_brought() {
     let key = Secret::new("sk-role");
     let with_key = HostedSettings { api_key: Some(&key), ..HostedSettings::default() };
     ask(ollama.model(with_key).expect("a model")).await.expect("the operator's own");
-    assert_eq!(seen(&operator_server), ["/v1/api/chat -", "/v1/api/chat Bearer sk-role"]);
+    assert_eq!(operator_server.paths_and_authorizations(), ["/v1/api/chat -", "/v1/api/chat Bearer sk-role"]);
     let supplied = HostedSettings { base_url: Some(other.url.as_str()), ..HostedSettings::default() };
     let refused = ask(ollama.model(supplied.clone()).expect("a model")).await.expect_err("not allowed");
     assert_eq!(refused.kind(), AgentErrorKind::Blocked);
-    assert!(seen(&other).is_empty());
+    assert!(other.paths_and_authorizations().is_empty());
     let open = ollama_server(Some(&operator_server.url), Some("default"), "127.0.0.1");
     ask(open.model(supplied).expect("a model")).await.expect("allowed");
-    assert_eq!(seen(&other), ["/v1/api/chat -"]);
+    assert_eq!(other.paths_and_authorizations(), ["/v1/api/chat -"]);
 }
 
 #[test]

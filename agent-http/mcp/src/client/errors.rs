@@ -63,7 +63,7 @@ pub(super) fn to_rpc_error(failure: &AgentError, id: RequestId) -> ServerJsonRpc
     ServerJsonRpcMessage::Error(JsonRpcError::new(Some(id), error))
 }
 
-/// Returns the error of an exchange that `what` describes.
+/// Returns the error of a failed exchange with this message.
 pub(super) fn failed(message: &'static str) -> AgentError {
     AgentError::new(AgentErrorKind::Failed, message)
 }

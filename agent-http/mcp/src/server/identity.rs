@@ -135,7 +135,7 @@ impl RevocableToken {
         Arc::new(Self { identities, token: Secret::new(token) })
     }
 
-    /// Completes when the token is no longer valid; checks at the interval `often`.
+    /// Completes when the token is no longer valid, which is checked at an interval.
     pub(super) async fn wait_until_revoked(&self, check_interval: Duration) {
         loop {
             time::sleep(check_interval).await;

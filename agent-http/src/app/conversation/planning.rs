@@ -274,8 +274,8 @@ fn check_capacity(links: &[NodeLink], merged: &Merged) -> Result<(), Conversatio
     check_children(links, first.parent_id.as_ref())
 }
 
-/// Returns an error if an answer that is made anew exceeds the limits of the thread. Without this, their number would have no
-/// limit: what a run has said is stored whatever the thread has.
+/// Returns an error if an answer that is made again exceeds the limits of the thread. Without this check, their number would
+/// have no limit: the output of a run is stored regardless of the thread's size.
 fn check_answer_capacity(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationError> {
     if !merged.nodes.is_empty() {
         return Ok(());

@@ -1,5 +1,5 @@
 //! Results of the client's calls that are sent again, since the response to the first request was lost. They are answered as
-//! the first time: by the log of the run that has them. If that run has not completed, its answer is made anew.
+//! the first time: by the log of the run that has them. If that run has not completed, its answer is made again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -40,17 +40,17 @@ struct SameResults {
     run: Run,
     /// True if they are results of the run's own calls, which it got while it waited for decisions.
     is_own: bool,
-    /// The latest run that has made the answer anew, since `run` has not completed.
-    anew: Option<Run>,
+    /// The latest run that has made the answer again, since `run` has not completed.
+    latest_repetition: Option<Run>,
     /// True if the thread shows the answer of one of these runs.
     is_shown: bool,
 }
 
 impl SameResults {
-    /// Returns the node below which the answer is to be made anew; `None` if the latest run that answers the results has
-    /// completed or goes on, or if the thread has gone on without it.
+    /// Returns the node below which the answer must be made again; `None` if the latest run that answers the results has
+    /// completed or is in progress, or if the thread has continued without it.
     fn unanswered_node(&self) -> Option<&NodeId> {
-        let state = self.anew.as_ref().unwrap_or(&self.run).state;
+        let state = self.latest_repetition.as_ref().unwrap_or(&self.run).state;
         let is_unanswered = state.is_final() && state != RunState::Completed;
         self.run.parent_id.as_ref().filter(|_| is_unanswered && self.is_shown && !self.is_own)
     }
@@ -179,9 +179,9 @@ impl StoredTurn {
                     runs[..=at].iter().filter(|later| later.parent_id == run.parent_id).collect();
                 let is_shown =
                     head.is_some_and(|head| answering.iter().any(|run| run.node_ids.contains(head)));
-                let anew = answering.first().filter(|latest| latest.id != run.id && !is_own);
-                let anew = anew.map(|latest| (*latest).clone());
-                let same = SameResults { run: run.clone(), is_own, anew, is_shown };
+                let latest_repetition = answering.first().filter(|latest| latest.id != run.id && !is_own);
+                let latest_repetition = latest_repetition.map(|latest| (*latest).clone());
+                let same = SameResults { run: run.clone(), is_own, latest_repetition, is_shown };
                 return Ok(Some(EarlierResults::Same(Box::new(same))));
             }
         }
@@ -217,11 +217,11 @@ impl StoredTurn {
         error: &BeginError,
     ) -> Result<Option<BeginError>, ConversationError> {
         let unanswered = same.unanswered_node().cloned();
-        let SameResults { run, is_own, anew, .. } = same;
+        let SameResults { run, is_own, latest_repetition, .. } = same;
         if let BeginError::Store(ConversationError::RunIdUsed { run: used }) = error {
             let is_same = match is_own {
                 true => used.continues.as_ref() == Some(&run.id),
-                // Also an earlier one of those that have made the answer anew.
+                // Also an earlier one of those that have made the answer again.
                 false => used.thread_id == run.thread_id && used.parent_id == run.parent_id,
             };
             return Ok(is_same.then(|| BeginError::Repeated { run: used.clone() }));
@@ -230,7 +230,7 @@ impl StoredTurn {
             return Ok(Some(BeginError::Unanswered { below }));
         }
         if !is_own {
-            return Ok(Some(BeginError::Repeated { run: Box::new(anew.unwrap_or(run)) }));
+            return Ok(Some(BeginError::Repeated { run: Box::new(latest_repetition.unwrap_or(run)) }));
         }
         if let Some(id) = &run.continued_by {
             let continuing = self.store.run(owner, id).await?;

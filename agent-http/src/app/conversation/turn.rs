@@ -110,7 +110,7 @@ impl StoredTurn {
     ) -> Result<Option<Self>, HttpError> {
         let ThreadRequest { mut fields, missing_message } = request;
         if fields.is_background && app.conversations.runs.acquire_detached(&principal.company_id).is_none() {
-            let detail = "too many runs of the company go on without a client";
+            let detail = "too many runs of the company continue without a client";
             return Err(HttpError::new(Code::RateLimited, detail).with_retry_after(BACKGROUND_RETRY_AFTER));
         }
         let Some(role) = app.roles.role(&principal.company_id, &turn.agent_id).await? else {
@@ -278,9 +278,9 @@ impl StoredTurn {
             BeginError::Unanswered { below } => below,
             error => return Err(error),
         };
-        let (anew, answer_turn) = self.for_answer_below(below, turn);
-        let begun = match anew.plan(app, principal, &answer_turn, BeginOrder::AfterQueue, None).await {
-            Ok(plan) => plan.begin(app, principal, &answer_turn, &anew, accepted, admitted).await,
+        let (repetition, answer_turn) = self.for_answer_below(below, turn);
+        let begun = match repetition.plan(app, principal, &answer_turn, BeginOrder::AfterQueue, None).await {
+            Ok(plan) => plan.begin(app, principal, &answer_turn, &repetition, accepted, admitted).await,
             Err(error) => Err(error),
         };
         match begun {

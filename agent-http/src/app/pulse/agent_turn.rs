@@ -103,7 +103,7 @@ fn notification_text(answer: &str, interrupts: &[Interrupt]) -> Option<String> {
     (!text.trim().is_empty()).then(|| truncate_with_ellipsis(&text, MAX_NOTIFICATION_BYTES))
 }
 
-/// Truncates a text to `bytes`, with an ellipsis.
+/// Truncates a text to `max_bytes`, with an ellipsis.
 fn truncate_with_ellipsis(text: &str, max_bytes: usize) -> String {
     const ELLIPSIS: char = '…';
     let text = text.trim();

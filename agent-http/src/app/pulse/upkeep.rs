@@ -34,8 +34,8 @@ use super::sync;
 
 /// Pause between two passes.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
-/// Time after which a pass reads no further page; the next pass resumes where this one stopped. It is not bounded by a number of
-/// pages, since each company has ten, of which most are empty.
+/// Maximum duration of a pass, after which it reads no further page; the next pass resumes where this one stopped. The number of
+/// pages is no limit, since each company has ten, of which most are empty.
 const MAX_PASS_TIME: Duration = Duration::from_secs(5);
 /// Maximum number of pages of users' rates that a pass reads.
 const MAX_RATE_PAGES_PER_PASS: usize = 50;

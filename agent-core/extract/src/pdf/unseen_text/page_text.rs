@@ -6,7 +6,7 @@ use unpdf::parser::backend::{ContentOp, PdfBackend, PdfValue, get_number_from_va
 
 use super::super::canvas::Bounds;
 use super::super::covered_text::OperationPosition;
-use super::super::drawing::{Drawing, Ink, TextExtent, is_writing, numbers, strings_of};
+use super::super::drawing::{Drawing, Ink, TextExtent, is_text_character, numbers, strings_of};
 use super::{PageWalk, Visibility};
 
 /// Maximum size of text that counts as hidden, in points.
@@ -134,7 +134,7 @@ impl PageWalk<'_> {
         for string in strings {
             let PdfValue::Str(bytes) = string else { continue };
             let decoded = self.document.decode_text(drawing.scope, &drawing.state.text.font, bytes);
-            if decoded.text.contains(is_writing) {
+            if decoded.text.contains(is_text_character) {
                 return false;
             }
             // A glyph may have no character.

@@ -17,7 +17,8 @@ use super::super::{
 
 /// Maximum number of nodes.
 const MAX_MEMORY_NODES: usize = 1_000_000;
-/// Maximum total size of the contexts of messages, in bytes. Further ones are not stored, which changes the cost of later prompts alone.
+/// Maximum total size of the contexts of messages, in bytes. Further ones are not stored, which only raises the cost of later
+/// prompts.
 const MAX_MEMORY_CONTEXT_BYTES: usize = 256 << 20;
 
 #[derive(Debug, Default)]

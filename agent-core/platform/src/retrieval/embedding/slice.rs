@@ -17,7 +17,8 @@ const MAX_SLICE_CHUNKS: usize = 1_024;
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of calls in a row to an embedder that is unavailable; the last one ends the attempt.
 const MAX_UNAVAILABLE_IN_A_ROW: u32 = 2;
-/// Maximum number of failed calls in a row; the last one ends the attempt: more than the halving of a large batch down to one text takes.
+/// Maximum number of failed calls in a row; the last one ends the attempt. Larger than the number of halvings of a large batch
+/// down to one text.
 const MAX_FAILURES_IN_A_ROW: u32 = 32;
 
 /// Vectors of some chunks of a document.

@@ -10,7 +10,7 @@ use agent_core::ids::CompanyId;
 
 use crate::retrieval::queue::{MAX_DOCUMENTS, MAX_OF_COMPANY};
 
-/// Shortest pause after a failure. Each further failure in a row doubles it.
+/// Minimum pause after a failure. Each further failure in a row doubles it.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause of a document, of a company and of all companies.
 const MAX_PAUSE: Duration = Duration::from_secs(60);

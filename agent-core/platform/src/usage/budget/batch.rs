@@ -315,7 +315,7 @@ struct Batch {
     company_id: CompanyId,
     meters: BTreeMap<String, LoadedMeter>,
     reservations: HashMap<String, (Key, u64, BudgetReservation)>,
-    /// Count of the company's runs per minute, if some are to be counted.
+    /// Count of the company's runs per minute, if some must be counted.
     run_count: Option<RunCount>,
     writes: Vec<Write>,
     keys: (Collection, Collection),

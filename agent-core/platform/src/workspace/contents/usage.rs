@@ -25,7 +25,7 @@ pub struct UploadUsage {
     pub bytes: u64,
 }
 
-/// What the records of [`SUMMED_COLLECTIONS`] have in common.
+/// Fields that the records of all [`SUMMED_COLLECTIONS`] have.
 #[derive(Deserialize)]
 struct StoredOriginal {
     generation: String,

@@ -226,16 +226,6 @@ fn whole() -> Vec<u8> {
     chunked_response("200 OK", NDJSON, body.as_bytes(), 64, true)
 }
 
-/// Path, and authorization if there is one, of the requests so far.
-fn seen(server: &LoopbackServer) -> Vec<String> {
-    let show = |request: String| {
-        let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-        let key = request.lines().find_map(|line| line.strip_prefix("authorization: "));
-        [path.as_str(), key.unwrap_or("-")].join(" ")
-    };
-    server.requests().into_iter().map(show).collect()
-}
-
 #[tokio::test]
 async fn the_secret_is_sent_to_the_operators_runtime_only() {
     // Role's URL; true if the operator has a secret; request seen by the operator's runtime, and by another.
@@ -261,8 +251,8 @@ async fn the_secret_is_sent_to_the_operators_runtime_only() {
         let backend = backend(Some((&runtime, has_secret.then_some("s3cret"))), "127.0.0.1, localhost");
         let events = run(&backend, at(&fill(address))).await.expect("a run");
         assert!(matches!(events.last(), Some(Event::RunFinished { .. })), "{address}: {events:?}");
-        assert_eq!(seen(&operator_server), own_sees.map(fill).as_slice(), "{address}");
-        assert_eq!(seen(&other), other_sees.map(fill).as_slice(), "{address}");
+        assert_eq!(operator_server.paths_and_authorizations(), own_sees.map(fill).as_slice(), "{address}");
+        assert_eq!(other.paths_and_authorizations(), other_sees.map(fill).as_slice(), "{address}");
     }
 }
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::models::answer_parts::{AnswerPart, ItemMaker, answer_parts};
+use crate::models::body::arguments_object;
 use crate::models::names::{wire_call_id, wire_tool_name};
 
 /// Member of a block up to which the server may cache the prompt.
@@ -205,14 +206,6 @@ impl BlockWriter {
             self.push(&Block::ToolUse { id: &id, name: &name, input });
         }
     }
-}
-
-/// Returns the arguments as a JSON object, because the API rejects anything else. Arguments that are no object become
-/// `{}`; the call's result reports the error to the model.
-fn arguments_object(arguments: &str) -> &RawValue {
-    let value = serde_json::from_str::<&RawValue>(arguments);
-    let object = value.ok().filter(|value| value.get().starts_with('{'));
-    object.unwrap_or_else(|| serde_json::from_str("{}").expect("a constant of JSON"))
 }
 
 /// Returns true if the API accepts the text: it rejects blocks without any.

@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 use crate::models::ModelLimits;
-use crate::models::harness::{answer_of, answer_to, check_conformance, check_sent_request, request, tool};
+use crate::models::harness::{
+    answer_of, answer_to, check_chunked_answer, check_conformance, check_sent_request, request, tool,
+};
 
 mod requests;
 
@@ -40,12 +42,7 @@ fn sse(events: &[Value]) -> String {
 
 /// Checks the events of a stream for several chunk sizes, which also split multi-byte characters.
 async fn check_stream(events: &[Value], expected: &[&str]) {
-    let body = sse(events);
-    for size in [usize::MAX, 7, 1] {
-        let answer = chunked_response("200 OK", SSE, body.as_bytes(), size.min(body.len().max(1)), true);
-        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
-        assert_eq!(answer_of(&model(&server)).await, expected, "in chunks of {size}: {body}");
-    }
+    check_chunked_answer(model, SSE, &sse(events), expected).await;
 }
 
 fn started() -> Value {

@@ -7,6 +7,8 @@ use agent_core::payload::{PayloadBuilder, PromptSection};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::models::body::arguments_object;
+
 /// Returns true if the part has a form in the API.
 pub(super) fn is_supported(part: &ContentPart) -> bool {
     matches!(part, ContentPart::Text { .. }) || inline_image(part).is_some()
@@ -116,14 +118,6 @@ fn push_calls(calls: &[ToolCall], out: &mut Vec<u8>) {
     });
     out.extend_from_slice(b",\"tool_calls\":");
     push(&calls.collect::<Vec<_>>(), out);
-}
-
-/// Returns the arguments as a JSON object, because the server rejects a conversation with anything else. Arguments that
-/// are no object become `{}`; the call's result reports the error to the model.
-fn arguments_object(arguments: &str) -> &RawValue {
-    let value = serde_json::from_str::<&RawValue>(arguments);
-    let object = value.ok().filter(|value| value.get().starts_with('{'));
-    object.unwrap_or_else(|| serde_json::from_str("{}").expect("a constant of JSON"))
 }
 
 /// Adds the tool's name to each result, taken from the call that it answers. A result must follow the message with its

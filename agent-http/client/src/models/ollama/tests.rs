@@ -22,7 +22,8 @@ use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 use crate::models::ModelLimits;
 use crate::models::harness::{
-    answer_of, answer_to, check_conformance, check_sent_request, check_streamed_body, request, tool,
+    answer_of, answer_to, check_chunked_answer, check_conformance, check_sent_request, check_streamed_body,
+    request, tool,
 };
 
 const NDJSON: &str = "application/x-ndjson";
@@ -45,11 +46,7 @@ fn spec(name: &str, num_ctx: usize) -> ModelSpec {
 
 /// Checks the events of a stream for several chunk sizes, which also split multi-byte characters.
 async fn check(kind: &str, body: &str, expected: &[&str]) {
-    for size in [usize::MAX, 7, 1] {
-        let answer = chunked_response("200 OK", kind, body.as_bytes(), size.min(body.len().max(1)), true);
-        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
-        assert_eq!(answer_of(&model(&server)).await, expected, "in chunks of {size}: {body}");
-    }
+    check_chunked_answer(model, kind, body, expected).await;
 }
 
 /// A whole response with its `Content-Length`.

@@ -19,7 +19,8 @@ use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_
 use crate::models::ModelLimits;
 use crate::models::answer_parts::ItemMaker;
 use crate::models::harness::{
-    answer_of, answer_to, check_conformance, check_sent_request, check_streamed_body, request, tool,
+    answer_of, answer_to, check_chunked_answer, check_conformance, check_sent_request, check_streamed_body,
+    request, tool,
 };
 
 const SSE: &str = "text/event-stream";
@@ -36,11 +37,7 @@ async fn read(server: &LoopbackServer) -> Vec<String> {
 
 /// Checks the events of a body for several chunk sizes, which also split multi-byte characters.
 async fn check(kind: &str, body: &str, expected: &[&str]) {
-    for size in [usize::MAX, 7, 1] {
-        let answer = chunked_response("200 OK", kind, body.as_bytes(), size.min(body.len().max(1)), true);
-        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
-        assert_eq!(read(&server).await, expected, "in chunks of {size}: {body}");
-    }
+    check_chunked_answer(model, kind, body, expected).await;
 }
 
 /// SSE events with the given data.

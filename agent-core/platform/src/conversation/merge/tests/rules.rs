@@ -307,7 +307,7 @@ fn the_cost_of_ten_thousand_unknown_messages_on_ten_thousand_nodes_is_linear() {
     }
 }
 
-/// Returns the prompt of a request that was queued in `tree` and begins now that it is `later`.
+/// Returns the prompt of a queued request that begins now, with the nodes that `tree` has got meanwhile.
 fn queued_prompt(tree: &StoredTree, queued: &Merged) -> Option<Vec<(NodeRole, String)>> {
     let merged = append_queued(&tree.links, &[], tree.head_id().as_ref(), queued)?;
     assert_eq!(merged.nodes.first().map(|node| node.parent_id.clone()), Some(tree.head_id()));

@@ -84,7 +84,7 @@ pub mod option {
     /// # Errors
     /// Errors of the deserializer, and values that are not a time.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
-        Ok(Option::<OptionalTimestamp>::deserialize(deserializer)?.map(|moment| moment.0))
+        Ok(Option::<OptionalTimestamp>::deserialize(deserializer)?.map(|timestamp| timestamp.0))
     }
 }
 
