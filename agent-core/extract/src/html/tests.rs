@@ -261,6 +261,12 @@ fn merged_and_long_cells_do_not_multiply_the_text() {
     let rows = "<tr><td>1".repeat(5_000);
     let text = markdown(&format!("<table><tr><th>A<tr>{columns}{rows}</table>"));
     assert!(text.matches("1 |").count() >= 5_000 && text.len() < 500_000, "{}", text.len());
+    let row = format!("<tr>{}", "<td colspan=64>1".repeat(100));
+    let text = markdown(&format!("<table><tr><th>A{}</table>", row.repeat(100)));
+    assert!(text.matches("1 |").count() == 10_000 && text.len() < 150_000, "{}", text.len());
+    let rows = "<tr><td>1".repeat(1_000);
+    let text = markdown(&format!("<table><thead><tr><td>{long}</thead>{rows}</table>"));
+    assert!(text.len() < 150_000, "{}", text.len());
 }
 
 #[test]
