@@ -5,6 +5,7 @@
 //! like are no exact ones either, and no rule is in a page with scripts or with sheets that are not read, which may change
 //! what it does.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -14,6 +15,10 @@ use super::css::{
 
 /// Maximum number of rules that are kept; with more, the sheets are incomplete.
 const MAX_RULES: usize = 4_096;
+/// Maximum number of steps in which elements of a page are compared with rules; the styles of further elements are uncertain.
+const MAX_STEPS: usize = 64 * 1024 * 1024;
+/// Steps of a rule or declaration without the comparison of classes.
+const STEPS_PER_RULE: usize = 4;
 /// Maximum number of classes of a selector that are compared.
 const MAX_CLASSES: usize = 8;
 /// Maximum nesting depth of `@media` and similar rules that are read.
@@ -41,6 +46,8 @@ pub(super) struct StyleSheets {
     rules: Vec<Rule>,
     /// The numbers of the rules by the identifier, class or tag that an element must have.
     rules_by_key: HashMap<String, Vec<usize>>,
+    /// Number of steps in which elements were compared with rules.
+    steps: Cell<usize>,
     is_incomplete: bool,
     /// True if something may be painted between a text and the backgrounds of the elements that contain it.
     is_layered: bool,
@@ -78,6 +85,8 @@ pub(super) struct StyledElement<'a> {
 pub(super) struct Cascade {
     /// `None` for a property whose value depends on rules that may apply or not.
     values: HashMap<&'static str, Option<String>>,
+    /// True if the rules of the element were not read.
+    is_uncertain: bool,
 }
 
 /// Value of a property.
@@ -175,17 +184,31 @@ impl StyleSheets {
                 return;
             }
             let selector = Selector { is_exact: selector.is_exact && is_exact, ..selector };
-            self.rules_by_key.entry(selector.key()).or_default().push(self.rules.len());
+            let key = self.key_of(&selector);
+            self.rules_by_key.entry(key).or_default().push(self.rules.len());
             self.rules.push(Rule { selector, declarations: declarations.clone() });
         }
     }
 
+    /// Returns the key of a rule: its identifier, that of its classes which the fewest rules have so far, or its tag.
+    fn key_of(&self, selector: &Selector) -> String {
+        if let Some(id) = &selector.id {
+            return format!("#{id}");
+        }
+        let classes = selector.classes.iter().map(|class| format!(".{class}"));
+        let rarest = classes.min_by_key(|class| self.rules_by_key.get(class).map_or(0, Vec::len));
+        rarest.or_else(|| selector.tag.clone()).unwrap_or_default()
+    }
+
     /// Returns the values of an element's properties.
     pub(super) fn cascade(&self, element: &StyledElement<'_>) -> Cascade {
+        let Some(rules) = self.rules_for(element) else {
+            return Cascade { is_uncertain: true, ..Cascade::default() };
+        };
         let own = parse_declarations(&without_comments(element.style));
         // The rank of a declaration: whether it is important, whether it is the element's own, and the specificity.
         let mut ranked: Vec<((bool, bool, usize), bool, &Declaration)> = Vec::new();
-        for rule in self.rules_for(element) {
+        for rule in rules {
             let is_exact = rule.selector.is_exact && !self.is_incomplete;
             // What is not evaluated adds to the specificity.
             let specificity = if is_exact { rule.selector.specificity() } else { usize::MAX };
@@ -206,25 +229,36 @@ impl StyleSheets {
                 values.insert(declaration.name, None);
             }
         }
-        Cascade { values }
+        Cascade { values, is_uncertain: false }
     }
 
-    /// Returns the rules whose last compound matches an element, in their order.
-    fn rules_for(&self, element: &StyledElement<'_>) -> Vec<&Rule> {
+    /// Returns the rules whose last compound matches an element, in their order; `None` if the page has taken too many steps.
+    fn rules_for(&self, element: &StyledElement<'_>) -> Option<Vec<&Rule>> {
         if self.rules.is_empty() {
-            return Vec::new();
+            return Some(Vec::new());
         }
         let classes = element.classes.iter().map(|class| format!(".{class}"));
         let keys = classes.chain([format!("#{}", element.id), element.tag.to_owned(), String::new()]);
-        let mut numbers: Vec<usize> =
-            keys.filter_map(|key| self.rules_by_key.get(&key)).flatten().copied().collect();
+        let candidates: Vec<&Vec<usize>> = keys.filter_map(|key| self.rules_by_key.get(&key)).collect();
+        let count: usize = candidates.iter().map(|numbers| numbers.len()).sum();
+        if count == 0 {
+            return Some(Vec::new());
+        }
+        self.take_steps(count.saturating_mul(STEPS_PER_RULE + element.classes.len()))?;
+        let mut numbers: Vec<usize> = candidates.into_iter().flatten().copied().collect();
         numbers.sort_unstable();
         numbers.dedup();
-        numbers
-            .into_iter()
-            .map(|number| &self.rules[number])
-            .filter(|rule| rule.selector.matches(element))
-            .collect()
+        let rules = numbers.into_iter().map(|number| &self.rules[number]);
+        let rules: Vec<&Rule> = rules.filter(|rule| rule.selector.matches(element)).collect();
+        let declarations: usize = rules.iter().map(|rule| rule.declarations.len()).sum();
+        self.take_steps(declarations.saturating_mul(STEPS_PER_RULE))?;
+        Some(rules)
+    }
+
+    /// Counts steps; `None` if there are more than the maximum number.
+    fn take_steps(&self, steps: usize) -> Option<()> {
+        self.steps.set(self.steps.get().saturating_add(steps));
+        (self.steps.get() <= MAX_STEPS).then_some(())
     }
 }
 
@@ -251,6 +285,7 @@ impl Cascade {
     /// Returns the value of a property.
     pub(super) fn get(&self, name: &str) -> PropertyValue<'_> {
         match self.values.get(name) {
+            None if self.is_uncertain => PropertyValue::Uncertain,
             None => PropertyValue::Unset,
             Some(None) => PropertyValue::Uncertain,
             Some(Some(value)) => PropertyValue::Set(value),
@@ -322,15 +357,6 @@ impl Selector {
             }
         }
         Some(selector)
-    }
-
-    /// Returns the key of the elements that may match.
-    fn key(&self) -> String {
-        match (&self.id, self.classes.first(), &self.tag) {
-            (Some(id), ..) => format!("#{id}"),
-            (None, Some(class), _) => format!(".{class}"),
-            (None, None, tag) => tag.clone().unwrap_or_default(),
-        }
     }
 
     fn specificity(&self) -> usize {
@@ -411,6 +437,44 @@ mod tests {
         assert_eq!(values(".m\\:b{color:red}", "p", "", &["m:b"]), "Unset Set(\"red\")");
         assert_eq!(values("#{color:red}.1a{display:none}", "p", "", &["1a"]), "Unset Unset");
         assert_eq!(values(".\\1a{color:red}", "p", "", &["1a"]), "Unset Set(\"red\")");
+    }
+
+    #[test]
+    fn rules_of_a_common_class_are_found_by_their_others() {
+        let rules = (0..100).map(|number| format!(".a.b{number}{{color:red}}"));
+        let mut sheets = StyleSheets::default();
+        sheets.add(&rules.collect::<String>(), "");
+        assert!(sheets.rules_by_key.values().all(|numbers| numbers.len() == 1), "{:?}", sheets.rules_by_key);
+        for (classes, expected) in [
+            (vec!["a", "b50"], PropertyValue::Set("red")),
+            (vec!["b0", "a"], PropertyValue::Set("red")),
+            (vec!["b50"], PropertyValue::Unset),
+            (vec!["a"], PropertyValue::Unset),
+        ] {
+            let element = StyledElement { tag: "p", classes, ..StyledElement::default() };
+            assert_eq!(sheets.cascade(&element).get("color"), expected, "{:?}", element.classes);
+        }
+    }
+
+    #[test]
+    fn styles_are_uncertain_after_too_many_steps() {
+        let element = |classes: &[&'static str]| StyledElement {
+            tag: "p",
+            classes: classes.to_vec(),
+            style: "display:none",
+            ..StyledElement::default()
+        };
+        let mut sheets = StyleSheets::default();
+        sheets.add(".a{color:red;top:0}", "");
+        sheets.cascade(&element(&["a", "c"]));
+        assert_eq!(sheets.steps.get(), STEPS_PER_RULE + 2 + 2 * STEPS_PER_RULE);
+        sheets.steps.set(MAX_STEPS - STEPS_PER_RULE);
+        let cascade = sheets.cascade(&element(&["a"]));
+        for property in ["display", "color", "opacity"] {
+            assert_eq!(cascade.get(property), PropertyValue::Uncertain, "{property}");
+        }
+        // No rule concerns it.
+        assert_eq!(sheets.cascade(&element(&["b"])).get("display"), PropertyValue::Set("none"));
     }
 
     #[test]

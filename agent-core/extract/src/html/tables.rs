@@ -17,7 +17,8 @@ const MAX_SPANNED_COLUMNS: usize = 1_000;
 const MAX_FILLED_COLUMNS: usize = 16;
 /// Size in bytes up to which the value of a merged cell is repeated in each of its rows.
 const MAX_REPEATED_BYTES: usize = 200;
-/// Size in bytes of the cells that are repeated or left empty below merged ones, beyond as many bytes as the table has of its own.
+/// Size in bytes of the cells that are repeated or left empty beside and below merged ones, beyond as many bytes as the table has of
+/// its own.
 const MAX_REPEATED_BYTES_OF_TABLE: usize = 64 * 1024;
 /// Size in bytes of an empty cell in Markdown.
 const EMPTY_CELL_BYTES: usize = "  |".len();
@@ -60,7 +61,9 @@ pub(super) fn convert_table(
     element: Element,
 ) -> Option<HandlerResult> {
     let rows: Vec<Vec<Rc<Node>>> = rows(element.node).iter().map(cells).collect();
-    let has_header = rows.iter().flatten().any(|cell| tag(cell) == "th");
+    // The library's converter, which the fallback is, reads a table with either as one, too.
+    let has_header =
+        rows.iter().flatten().any(|cell| tag(cell) == "th") || !children(element.node, &["thead"]).is_empty();
     if depth.load(Ordering::Relaxed) > 0 || (!has_header && !is_data(&rows)) {
         return handlers.fallback(element);
     }
@@ -169,7 +172,7 @@ fn grid(rows: Vec<Vec<Cell>>) -> Vec<Vec<String>> {
                 texts.push(value.clone());
                 continue;
             }
-            let Some(cell) = cells.next() else {
+            let Some(mut cell) = cells.next() else {
                 if texts.len() >= spans.len() {
                     break;
                 }
@@ -178,6 +181,10 @@ fn grid(rows: Vec<Vec<Cell>>) -> Vec<Vec<String>> {
                 continue;
             };
             budget = budget.saturating_add(cell.text.len());
+            match budget.checked_sub((cell.columns - 1) * EMPTY_CELL_BYTES) {
+                Some(left) => budget = left,
+                None => cell.columns = 1,
+            }
             place(cell, &mut texts, &mut spans);
         }
         while spans.pop_if(|(rows, _)| *rows == 0).is_some() {}

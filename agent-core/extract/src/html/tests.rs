@@ -103,7 +103,8 @@ fn text_that_styles_hide_is_dropped() {
         "<div style='transform:translate(-60vw)'><p style='transform:translate3d(-60vw,0,0)'>x</p></div>",
         "<span style='display:inline-block;transform:translateX(-150svw)'>x</span>",
         "<p style='transform:translateY(-999vh)'>x</p><p style='position:absolute;top:-100lvh'>y</p>",
-        "<p style='text-indent:9999px'>x</p><p style='text-indent:100%;white-space:nowrap;overflow:hidden'>y</p>",
+        "<p style='text-indent:9999px;white-space:pre;overflow:clip'>x</p>",
+        "<p style='text-indent:100%;white-space:nowrap;overflow:hidden'>y</p>",
         "<p><span style='float:left;width:0;overflow:hidden'>x</span></p>",
     ] {
         assert_eq!(markdown(&format!("<p>seen</p>{hidden}")), "seen", "{hidden}");
@@ -176,7 +177,9 @@ fn text_that_may_be_seen_is_kept() {
         "<div style='display:flex'><div style='transform:translateX(-100vw)'>shown</div></div>",
         "<div style='transform:translateX(-100vw);float:left'>shown</div>",
         "<div style='transform:translateX(-100vw)'><p style='position:absolute;left:100vw'>shown</p></div>",
-        "<p style='text-indent:50%'>shown</p>",
+        "<p style='text-indent:50%;white-space:nowrap;overflow:hidden'>shown</p>",
+        "<p style='text-indent:100%;overflow:hidden'>shown</p>",
+        "<p style='text-indent:9999px;white-space:nowrap'>shown</p>",
         "<p style='transform:translateX(9999px)'>shown</p>",
         "<p style='transform:rotate(180deg) translateX(-9999px)'>shown</p>",
         "<p style='transform:translateX(-9999px) translateX(9999px)'>shown</p>",
@@ -258,6 +261,12 @@ fn merged_and_long_cells_do_not_multiply_the_text() {
     let rows = "<tr><td>1".repeat(5_000);
     let text = markdown(&format!("<table><tr><th>A<tr>{columns}{rows}</table>"));
     assert!(text.matches("1 |").count() >= 5_000 && text.len() < 500_000, "{}", text.len());
+    let row = format!("<tr>{}", "<td colspan=64>1".repeat(100));
+    let text = markdown(&format!("<table><tr><th>A{}</table>", row.repeat(100)));
+    assert!(text.matches("1 |").count() == 10_000 && text.len() < 150_000, "{}", text.len());
+    let rows = "<tr><td>1".repeat(1_000);
+    let text = markdown(&format!("<table><thead><tr><td>{long}</thead>{rows}</table>"));
+    assert!(text.len() < 150_000, "{}", text.len());
 }
 
 #[test]

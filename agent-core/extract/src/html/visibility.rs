@@ -197,7 +197,7 @@ impl TextVisibility {
         }
         match cascade.get("text-indent") {
             PropertyValue::Set("inherit" | "unset") | PropertyValue::Unset => {}
-            PropertyValue::Set(value) if is_indented_away(value, font_pixels) => {
+            PropertyValue::Set(value) if is_indented_away(value, &cascade, font_pixels) => {
                 inner.is_indented_away |= has_box;
             }
             PropertyValue::Set(_) | PropertyValue::Uncertain => inner.is_indented_away = false,
@@ -385,13 +385,16 @@ impl BoxSizes {
     }
 }
 
-/// Returns true for an indent by which the text of a line begins beside the page, on its left or its right side.
-fn is_indented_away(indent: &str, font_pixels: f32) -> bool {
-    pixels(indent, font_pixels, PAGE_PIXELS)
-        .is_some_and(|offset| offset <= OFF_PAGE_PIXELS || offset >= PAGE_PIXELS)
+/// Returns true for an indent by which the text of a line begins beside the page, or beyond the right side of its box, which clips
+/// it. Without `nowrap`, only the first word of a text begins there.
+fn is_indented_away(indent: &str, cascade: &Cascade, font_pixels: f32) -> bool {
+    let is_clipped = matches!(cascade.certain("white-space"), "nowrap" | "pre")
+        && matches!(cascade.certain("overflow"), "hidden" | "clip");
+    let is_beyond = |offset: f32| is_clipped && offset >= PAGE_PIXELS;
+    is_off_page(indent, font_pixels) || pixels(indent, font_pixels, PAGE_PIXELS).is_some_and(is_beyond)
 }
 
-/// Returns true for a negative offset by which an element lies beside the page.
+/// Returns true for a negative offset by which an element or text lies beside the page.
 fn is_off_page(value: &str, font_pixels: f32) -> bool {
     pixels(value, font_pixels, PAGE_PIXELS).is_some_and(|offset| offset <= OFF_PAGE_PIXELS)
 }

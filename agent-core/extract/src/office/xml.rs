@@ -77,12 +77,15 @@ impl<'x> XmlChanges<'x> {
         self.replacements.push((range, replacement));
     }
 
-    /// Returns the changed text, or `None` if nothing was changed. Changes within others have no effect.
+    /// Returns the changed text, or `None` if nothing was changed. Changes within others have no effect, nor have replacements of
+    /// what is removed.
     pub(super) fn finish(mut self) -> Option<String> {
         if self.replacements.is_empty() {
             return None;
         }
-        self.replacements.sort_by_key(|(range, _)| (range.start, std::cmp::Reverse(range.end)));
+        self.replacements.sort_by_key(|(range, replacement)| {
+            (range.start, std::cmp::Reverse(range.end), !replacement.is_empty())
+        });
         let mut changed = String::with_capacity(self.xml.len());
         let mut copied = 0;
         for (range, replacement) in self.replacements {
@@ -125,6 +128,10 @@ mod tests {
         let expected = "<?xml version=\"1.0\"?>\n<a x=\"é &amp; 1\"> é &amp;<d/> </a>";
         assert_eq!(changes.finish().as_deref(), Some(expected));
         assert_eq!(XmlChanges::new(xml).finish(), None);
+        let mut changes = XmlChanges::new("<a/><b/>");
+        changes.replace(0..4, "<c/>".to_owned());
+        changes.remove(0..4);
+        assert_eq!(changes.finish().as_deref(), Some("<b/>"));
     }
 
     #[test]
