@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::conversation_locks::{
     a_locked_lease_delays_no_run, a_locked_run_delays_no_run_of_another_company,
-    commits_that_wait_for_locks_leave_connections_to_others,
+    a_signal_that_is_left_anew_is_not_deleted, commits_that_wait_for_locks_leave_connections_to_others,
     many_locked_logs_hide_no_expired_log_of_another_company,
     many_locked_runs_hide_no_lost_run_of_another_company, signals_that_cannot_be_deleted_are_taken,
 };
@@ -56,6 +56,7 @@ async fn faults_of_the_server_are_typed_and_lose_nothing() {
     many_locked_runs_hide_no_lost_run_of_another_company(&cluster).await;
     many_locked_logs_hide_no_expired_log_of_another_company(&cluster).await;
     signals_that_cannot_be_deleted_are_taken(&cluster).await;
+    a_signal_that_is_left_anew_is_not_deleted(&cluster).await;
     a_locked_ledger_delays_no_booking_of_another_company(&cluster).await;
     commits_that_wait_for_locks_leave_connections_to_others(&cluster).await;
     a_statement_that_takes_too_long_is_given_up(&cluster).await;
