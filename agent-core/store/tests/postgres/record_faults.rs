@@ -50,6 +50,7 @@ async fn faults_of_the_server_are_typed_and_lose_nothing() {
     a_held_key_delays_its_own_commits_only(&cluster).await;
     commits_beside_a_held_record_do_not_wait_for_it(&cluster).await;
     companies_that_wait_for_connections_share_transactions(&cluster).await;
+    damaged_data_of_a_company_fails_no_commit_of_another(&cluster).await;
     lookups_of_one_token_delay_no_other(&cluster).await;
     a_locked_lease_delays_no_run(&cluster).await;
     a_locked_run_delays_no_run_of_another_company(&cluster).await;
@@ -272,6 +273,30 @@ async fn companies_that_wait_for_connections_share_transactions(cluster: &Cluste
     for n in (0..20).filter(|n| *n != 4) {
         let found = store.get(&key(&format!("c{n}"), "a")).await.expect("read").expect("there");
         assert_eq!(found.value.get(), n.to_string());
+    }
+}
+
+/// The server finds that a page with a record is damaged, in a transaction that many companies share.
+async fn damaged_data_of_a_company_fails_no_commit_of_another(cluster: &Cluster) {
+    let url = database(cluster, "damaged").await;
+    let store = Arc::new(open(&url, PostgresOptions { connections: 2, ..hasty() }).await);
+    let damage = "
+        CREATE FUNCTION app.find_damage() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'invalid page' USING ERRCODE = 'XX001'; END $$;
+        CREATE TRIGGER damage BEFORE INSERT ON app.records FOR EACH ROW WHEN (NEW.company = 'c10')
+            EXECUTE FUNCTION app.find_damage()";
+    other(cluster, "damaged").await.batch_execute(damage).await.expect("made");
+    let commit = |n: usize| {
+        let (store, writes) = (store.clone(), put(&key(&format!("c{n}"), "a"), "1"));
+        tokio::spawn(async move { store.commit(writes).await })
+    };
+    let commits: Vec<_> = (0..20).map(|n| (n, commit(n))).collect();
+    for (n, commit) in commits {
+        let outcome = commit.await.expect("done");
+        match n {
+            10 => assert_eq!(fault(outcome).kind(), PostgresErrorKind::Damaged),
+            _ => drop(outcome.unwrap_or_else(|error| panic!("c{n} is not damaged: {error:?}"))),
+        }
     }
 }
 
