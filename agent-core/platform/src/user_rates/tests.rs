@@ -537,8 +537,7 @@ async fn what_a_commit_of_another_module_does_not_count_is_counted_later() {
     count.admit().expect("below the limit");
     let write = count.write().expect("JSON").expect("a write");
     test.store.inner.commit(vec![write]).await.expect("committed");
-    count.publish();
-    drop(run);
+    count.publish(std::iter::once(&run));
     let used = async |process: usize| {
         let state = test.processes[process].company_state(&company, per_minute).await;
         state.expect("the store works").used
@@ -547,7 +546,7 @@ async fn what_a_commit_of_another_module_does_not_count_is_counted_later() {
     let places: Vec<UncountedRun> = (0..3).map(|_| begin().expect("the store decides")).collect();
     let refused = test.processes[0].begin_company_run(&company, per_minute);
     assert!(refused.is_err(), "the places of runs that wait are taken");
-    drop(places);
+    drop((run, places));
     // The company's task counts runs that the process admits by itself.
     test.clock.advance(60 * SECOND);
     for _ in 0..2 {
