@@ -38,6 +38,7 @@ use std::time::Duration;
 use agent_core::clock::Clock;
 use agent_core::ids::{CompanyId, RunId};
 use agent_core::request::Principal;
+use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 use jiff::Timestamp;
 
@@ -49,7 +50,7 @@ use crate::spawner::Spawner;
 
 use flush::FlushTask;
 use metering::Metering;
-use table::{LocalDecision, Meter, MeterId, MeterTable};
+use table::{CountedRequest, LocalDecision, Meter, MeterId, MeterTable};
 
 pub use crate::minute_rate::RateLimitError;
 pub use expired::ExpiredRates;
@@ -178,8 +179,9 @@ impl UserRates {
         let new_id = NewRunId::new(user, run_id, self.metering.clock.now());
         let ask = |meter: &mut Meter| new_id.map(|new_id| meter.wait(Some(new_id)));
         let waiting = self.admit((&user.company_id, &id), per_minute, DecisionScope::Either, ask)?;
-        let Some(waiting) = waiting.transpose()? else { return Ok(CountedRun::Unclaimed) };
-        match waiting.await {
+        let Some(answer) = waiting.transpose()? else { return Ok(CountedRun::Unclaimed) };
+        let mut waiting = WaitingRun { answer, spawner: &*self.metering.spawner };
+        match (&mut waiting.answer).await {
             Ok(counted) => Ok(counted?.map_or(CountedRun::Used, CountedRun::Claimed)),
             // The store has failed, which is logged.
             Err(_) => Err(StoreError::unavailable("the run cannot be counted now").into()),
@@ -276,6 +278,22 @@ impl UserRates {
             FlushTask::start(metering, company_id);
         }
         Ok(asked)
+    }
+}
+
+/// A run whose id the client has chosen, and that waits to be counted in the store. If it is dropped after its id was claimed, as by
+/// a client that disconnects, the id is released in the background.
+struct WaitingRun<'s> {
+    answer: oneshot::Receiver<CountedRequest>,
+    spawner: &'s dyn Spawner,
+}
+
+impl Drop for WaitingRun<'_> {
+    fn drop(&mut self) {
+        self.answer.close();
+        if let Ok(Some(Ok(Some(claim)))) = self.answer.try_recv() {
+            self.spawner.spawn(Box::pin(claim.release()));
+        }
     }
 }
 

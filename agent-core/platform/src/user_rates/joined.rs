@@ -5,6 +5,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent_core::ids::CompanyId;
 
@@ -14,13 +15,15 @@ use super::table::{Meter, MeterId};
 use crate::minute_rate::{AdmittedBatch, MinuteState, RateLimitError};
 use crate::records::{Key, Precondition, StoreError, Write, to_json};
 
-/// Run of a company that a commit of another module is to admit and count. Until it is dropped, the process keeps its place
-/// within the limit.
+/// Run of a company that a commit of another module is to admit and count. Until it is counted or dropped, the process keeps its
+/// place within the limit.
 pub(crate) struct UncountedRun {
     metering: Arc<Metering>,
     company_id: CompanyId,
     record: Key,
     per_minute: NonZeroU32,
+    /// True while the meter has a place for the run beside those that are counted.
+    has_place: AtomicBool,
 }
 
 impl UncountedRun {
@@ -28,7 +31,8 @@ impl UncountedRun {
     pub(super) fn new(metering: &Arc<Metering>, company_id: &CompanyId, meter: &mut Meter) -> Option<Self> {
         let (record, per_minute) = (meter.record.clone()?, meter.per_minute);
         meter.joined += 1;
-        Some(Self { metering: metering.clone(), company_id: company_id.clone(), record, per_minute })
+        let (metering, company_id) = (metering.clone(), company_id.clone());
+        Some(Self { metering, company_id, record, per_minute, has_place: AtomicBool::new(true) })
     }
 
     /// Returns the limit.
@@ -39,6 +43,9 @@ impl UncountedRun {
 
 impl Drop for UncountedRun {
     fn drop(&mut self) {
+        if !*self.has_place.get_mut() {
+            return;
+        }
         if let Some(meter) = self.metering.lock().meters.get_mut(&self.company_id, &MeterId::CompanyRuns) {
             meter.joined = meter.joined.saturating_sub(1);
         }
@@ -66,7 +73,7 @@ impl RunCount {
     /// # Errors
     /// Errors of the store.
     pub(crate) async fn load(run: &UncountedRun) -> Result<Self, StoreError> {
-        let UncountedRun { metering, company_id, record, per_minute } = run;
+        let UncountedRun { metering, company_id, record, per_minute, .. } = run;
         let found = metering.records.get(record).await?;
         let precondition = Precondition::unchanged_since(found.as_ref().map(|found| found.version));
         let stored = found.and_then(|found| parse(found, record));
@@ -110,12 +117,15 @@ impl RunCount {
         Ok(Some(Write::Put { key, value, precondition }))
     }
 
-    /// Records that the commit was made.
-    pub(crate) fn publish(mut self) {
+    /// Records that the commit was made, which has decided about `runs`. Their places are given back at once, since those that are
+    /// admitted would count twice.
+    pub(crate) fn publish<'r>(mut self, runs: impl Iterator<Item = &'r UncountedRun>) {
         self.admitted = AdmittedBatch::default();
         let now = self.metering.now();
         self.change_meter(|meter, count| {
             meter.learn(count.state, now);
+            let places = runs.filter(|run| run.has_place.swap(false, Ordering::Relaxed)).count();
+            meter.joined = meter.joined.saturating_sub(places);
             // Other processes may have counted runs of the same moment since.
             meter.is_outdated |= count.is_changed;
         });

@@ -490,7 +490,7 @@ async fn a_run_with_an_id_is_not_admitted_while_the_store_fails() {
 }
 
 #[tokio::test]
-async fn the_id_of_a_request_that_is_cancelled_during_its_commit_is_released() {
+async fn the_id_of_a_request_that_is_cancelled_before_it_has_the_answer_is_released() {
     let test = RatesFixture::new(1, 20);
     assert_eq!(test.burst(0, 10).await, 10);
     test.settle().await;
@@ -499,22 +499,28 @@ async fn the_id_of_a_request_that_is_cancelled_during_its_commit_is_released() {
         let id = MeterId::User("ada".into(), UserRate::Runs);
         table.meters.get_mut(&"c".into(), &id).map_or(0, |meter| meter.settling)
     };
-    test.store.is_stalled.store(true, Ordering::Relaxed);
-    {
-        let mut waiting = Box::pin(test.run_with_id(0, "a"));
+    for (run_id, used, is_answered) in [("a", 11, false), ("b", 12, true)] {
+        test.store.is_stalled.store(true, Ordering::Relaxed);
+        let mut waiting = Box::pin(test.run_with_id(0, run_id));
         while settling() == 0 {
             assert!((&mut waiting).now_or_never().is_none());
             tokio::task::yield_now().await;
         }
-    }
-    test.store.is_stalled.store(false, Ordering::Relaxed);
-    while settling() > 0 {
-        tokio::task::yield_now().await;
-    }
-    let state = test.processes[0].state(&principal("c", "ada"), UserRate::Runs).await;
-    assert_eq!(state.expect("the store works").used, 11, "it is counted");
-    while !test.claim("a").await {
-        tokio::task::yield_now().await;
+        // Cancelled during the commit, or before it reads the answer.
+        let waiting = is_answered.then_some(waiting);
+        test.store.is_stalled.store(false, Ordering::Relaxed);
+        while settling() > 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(waiting);
+        let state = test.processes[0].state(&principal("c", "ada"), UserRate::Runs).await;
+        assert_eq!(state.expect("the store works").used, used, "it is counted");
+        let is_released = async {
+            while !test.claim(run_id).await {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(SECOND * 10, is_released).await.expect("it is released");
     }
 }
 
@@ -537,8 +543,7 @@ async fn what_a_commit_of_another_module_does_not_count_is_counted_later() {
     count.admit().expect("below the limit");
     let write = count.write().expect("JSON").expect("a write");
     test.store.inner.commit(vec![write]).await.expect("committed");
-    count.publish();
-    drop(run);
+    count.publish(std::iter::once(&run));
     let used = async |process: usize| {
         let state = test.processes[process].company_state(&company, per_minute).await;
         state.expect("the store works").used
@@ -547,7 +552,7 @@ async fn what_a_commit_of_another_module_does_not_count_is_counted_later() {
     let places: Vec<UncountedRun> = (0..3).map(|_| begin().expect("the store decides")).collect();
     let refused = test.processes[0].begin_company_run(&company, per_minute);
     assert!(refused.is_err(), "the places of runs that wait are taken");
-    drop(places);
+    drop((run, places));
     // The company's task counts runs that the process admits by itself.
     test.clock.advance(60 * SECOND);
     for _ in 0..2 {

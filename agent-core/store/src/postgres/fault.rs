@@ -67,7 +67,13 @@ impl PostgresError {
 
     /// Returns true if the server itself reported the error, so that the transaction has certainly had no effect.
     pub(super) fn has_no_effect(&self) -> bool {
-        matches!(self.kind, PostgresErrorKind::Locked | PostgresErrorKind::Full | PostgresErrorKind::Failed)
+        matches!(
+            self.kind,
+            PostgresErrorKind::Locked
+                | PostgresErrorKind::Full
+                | PostgresErrorKind::Damaged
+                | PostgresErrorKind::Failed
+        )
     }
 
     /// Formats the fault with its source on one line, for the log.

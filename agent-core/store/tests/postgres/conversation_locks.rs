@@ -156,6 +156,29 @@ pub(super) async fn signals_that_cannot_be_deleted_are_taken(cluster: &Cluster) 
     assert_eq!(take().await, [], "it was deleted");
 }
 
+/// A signal expires while its process does nothing, and is left anew while the process deletes it.
+pub(super) async fn a_signal_that_is_left_anew_is_not_deleted(cluster: &Cluster) {
+    let url = database(cluster, "anew").await;
+    let store = Arc::new(PostgresRecords::open(&url, impatient()).await.expect("open"));
+    store.begin_run(begin(owner().thread("t"), "r1", Vec::new())).await.expect("begun");
+    let (run, cancel) =
+        (RunKey { owner: owner(), id: "r1".into() }, RunSignal::Cancel(CancelReason::Requested));
+    store.signal(&run, cancel, at(1_000)).await.expect("signalled").expect("a run");
+    let holder = other(cluster, "anew").await;
+    holder.batch_execute("BEGIN; LOCK TABLE app.signals IN SHARE MODE").await.expect("locked");
+    let taking = store.clone();
+    let taken = tokio::spawn(async move { taking.take_signals("process", at(2_000)).await });
+    let admin = other(cluster, "anew").await;
+    let waits = "SELECT FROM pg_locks WHERE relation = 'app.signals'::regclass AND NOT granted";
+    let is_waiting = async || !admin.query(waits, &[]).await.expect("read").is_empty();
+    wait_until("the deletion waits for the table", is_waiting).await;
+    let renew = "UPDATE app.signals SET until_ms = until_ms + 60000; COMMIT";
+    holder.batch_execute(renew).await.expect("left anew");
+    assert_eq!(taken.await.expect("done").expect("taken"), [], "it had expired");
+    let again = store.take_signals("process", at(2_000)).await.expect("taken");
+    assert_eq!(again, [(run, cancel)], "it was not deleted");
+}
+
 /// More lost runs of one company are locked than one call interrupts.
 pub(super) async fn many_locked_runs_hide_no_lost_run_of_another_company(cluster: &Cluster) {
     let url = database(cluster, "lost").await;

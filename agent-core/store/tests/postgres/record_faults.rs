@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::conversation_locks::{
     a_locked_lease_delays_no_run, a_locked_run_delays_no_run_of_another_company,
-    commits_that_wait_for_locks_leave_connections_to_others,
+    a_signal_that_is_left_anew_is_not_deleted, commits_that_wait_for_locks_leave_connections_to_others,
     many_locked_logs_hide_no_expired_log_of_another_company,
     many_locked_runs_hide_no_lost_run_of_another_company, signals_that_cannot_be_deleted_are_taken,
 };
@@ -50,12 +50,14 @@ async fn faults_of_the_server_are_typed_and_lose_nothing() {
     a_held_key_delays_its_own_commits_only(&cluster).await;
     commits_beside_a_held_record_do_not_wait_for_it(&cluster).await;
     companies_that_wait_for_connections_share_transactions(&cluster).await;
+    damaged_data_of_a_company_fails_no_commit_of_another(&cluster).await;
     lookups_of_one_token_delay_no_other(&cluster).await;
     a_locked_lease_delays_no_run(&cluster).await;
     a_locked_run_delays_no_run_of_another_company(&cluster).await;
     many_locked_runs_hide_no_lost_run_of_another_company(&cluster).await;
     many_locked_logs_hide_no_expired_log_of_another_company(&cluster).await;
     signals_that_cannot_be_deleted_are_taken(&cluster).await;
+    a_signal_that_is_left_anew_is_not_deleted(&cluster).await;
     a_locked_ledger_delays_no_booking_of_another_company(&cluster).await;
     commits_that_wait_for_locks_leave_connections_to_others(&cluster).await;
     a_statement_that_takes_too_long_is_given_up(&cluster).await;
@@ -271,6 +273,30 @@ async fn companies_that_wait_for_connections_share_transactions(cluster: &Cluste
     for n in (0..20).filter(|n| *n != 4) {
         let found = store.get(&key(&format!("c{n}"), "a")).await.expect("read").expect("there");
         assert_eq!(found.value.get(), n.to_string());
+    }
+}
+
+/// The server finds that a page with a record is damaged, in a transaction that many companies share.
+async fn damaged_data_of_a_company_fails_no_commit_of_another(cluster: &Cluster) {
+    let url = database(cluster, "damaged").await;
+    let store = Arc::new(open(&url, PostgresOptions { connections: 2, ..hasty() }).await);
+    let damage = "
+        CREATE FUNCTION app.find_damage() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'invalid page' USING ERRCODE = 'XX001'; END $$;
+        CREATE TRIGGER damage BEFORE INSERT ON app.records FOR EACH ROW WHEN (NEW.company = 'c10')
+            EXECUTE FUNCTION app.find_damage()";
+    other(cluster, "damaged").await.batch_execute(damage).await.expect("made");
+    let commit = |n: usize| {
+        let (store, writes) = (store.clone(), put(&key(&format!("c{n}"), "a"), "1"));
+        tokio::spawn(async move { store.commit(writes).await })
+    };
+    let commits: Vec<_> = (0..20).map(|n| (n, commit(n))).collect();
+    for (n, commit) in commits {
+        let outcome = commit.await.expect("done");
+        match n {
+            10 => assert_eq!(fault(outcome).kind(), PostgresErrorKind::Damaged),
+            _ => drop(outcome.unwrap_or_else(|error| panic!("c{n} is not damaged: {error:?}"))),
+        }
     }
 }
 

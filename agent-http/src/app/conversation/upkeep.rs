@@ -143,9 +143,9 @@ impl ConversationService {
 
     /// Takes the signals for the runs of this process, and keeps those of runs that it does not know yet.
     async fn take_signals(&self, store: &dyn Conversations) -> Result<(), ConversationError> {
+        let mut early = self.early_signals.lock().await;
         let taken = store.take_signals(&self.process, self.now()).await?;
         let now = Instant::now();
-        let mut early = self.early_signals();
         early.extend(taken.into_iter().map(|(key, signal)| EarlySignal { key, signal, taken_at: now }));
         early.retain(|EarlySignal { key, signal, taken_at }| {
             let Some(run) = self.runs.get(key) else {
@@ -230,6 +230,7 @@ mod tests {
     use agent_platform::conversation::{
         BeginRun, MemoryConversations, NewNode, NewThread, OnDisconnect, RunTrigger, ThreadKey,
     };
+    use futures_util::FutureExt;
     use futures_util::future::BoxFuture;
 
     use super::*;
@@ -272,11 +273,21 @@ mod tests {
         let until = add_saturating(service.now(), Duration::from_secs(60));
         store.signal(&key, cancel, until).await.expect("it is left").expect("a live run");
         service.take_signals(&*store).await.expect("they are read");
-        assert_eq!(service.early_signals().len(), 1, "the process has no answer to the commit yet");
+        assert_eq!(
+            service.early_signals.lock().await.len(),
+            1,
+            "the process has no answer to the commit yet"
+        );
         let run = Arc::new(LiveRun::new(key, service.new_lease_term()));
         service.runs.insert(&run);
         service.take_signals(&*store).await.expect("they are read");
         assert_eq!(run.stop_reason(), Some(RunStop::Cancelled(CancelReason::Requested)));
-        assert!(service.early_signals().is_empty());
+        assert!(service.early_signals.lock().await.is_empty());
+        // A run that ends does not miss what another call has taken from the store.
+        let other_call = service.early_signals.lock().await;
+        let mut last = Box::pin(service.take_signals(&*store));
+        assert!((&mut last).now_or_never().is_none());
+        drop(other_call);
+        last.await.expect("they are read");
     }
 }

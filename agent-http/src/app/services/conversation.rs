@@ -12,7 +12,7 @@ use agent_platform::conversation::{
 use agent_platform::run_observer::RunObservers;
 use agent_platform::spawner::Spawner;
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -73,8 +73,9 @@ pub struct ConversationService {
     pub(in crate::app) observers: Arc<RunObservers>,
     /// Signal to store the events of a large tail without delay.
     pub(in crate::app) large_tail: Notify,
-    /// Signals to runs that this process does not know yet.
-    early_signals: Mutex<Vec<EarlySignal>>,
+    /// Signals to runs that this process does not know yet. Locked while signals are taken, so that those that the store has
+    /// deleted reach their runs before the next call ends.
+    pub(in crate::app) early_signals: AsyncMutex<Vec<EarlySignal>>,
     /// The lease of this process as it was last renewed.
     renewed: Mutex<Option<RenewedLease>>,
     /// Time from which the times are counted at which ends are stored together.
@@ -126,7 +127,7 @@ impl ConversationService {
             runs: Arc::default(),
             live: watch::Sender::default(),
             large_tail: Notify::new(),
-            early_signals: Mutex::default(),
+            early_signals: AsyncMutex::default(),
             renewed: Mutex::default(),
             started: Instant::now(),
         })
@@ -202,11 +203,6 @@ impl ConversationService {
     /// Locks the renewed lease. No code panics while holding the lock.
     fn renewed(&self) -> MutexGuard<'_, Option<RenewedLease>> {
         self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Locks the signals to runs that this process does not know yet. No code panics while holding the lock.
-    pub(in crate::app) fn early_signals(&self) -> MutexGuard<'_, Vec<EarlySignal>> {
-        self.early_signals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the time after its last activity at which an owner's thread with an agent of these settings is deleted.

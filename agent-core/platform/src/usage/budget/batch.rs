@@ -113,7 +113,6 @@ impl BatchTask {
             }
         }
         for admission in admissions {
-            // Fails only if the caller was cancelled.
             let _ = admission.answer.send(Err(unavailable().into()));
         }
     }
@@ -196,13 +195,11 @@ impl BudgetState {
                 batch.settle(settlement)?;
             }
             let (call_expires, run_expires) = self.lease_ends(batch.now);
-            let decisions = admissions
-                .iter()
-                .map(|admission| {
-                    let expires = if admission.call.is_some() { call_expires } else { run_expires };
-                    batch.decide(admission, expires)
-                })
-                .collect::<Result<Vec<_>, StoreError>>()?;
+            let decide = |admission: &Admission| {
+                let expires = if admission.call.is_some() { call_expires } else { run_expires };
+                batch.decide(admission, expires)
+            };
+            let decisions = admissions.iter().map(decide).collect::<Result<Vec<_>, StoreError>>()?;
             let (writes, run_count) = batch.into_writes()?;
             if writes.is_empty() {
                 return Ok(decisions);
@@ -213,7 +210,10 @@ impl BudgetState {
             }
             match self.records.commit(writes).await {
                 Ok(_) => {
-                    run_count.into_iter().for_each(RunCount::publish);
+                    let runs = admissions.iter().filter_map(|admission| admission.uncounted.as_ref());
+                    if let Some(run_count) = run_count {
+                        run_count.publish(runs);
+                    }
                     return Ok(decisions);
                 }
                 // Another process has reserved, settled or counted meanwhile.

@@ -88,14 +88,15 @@ const SELECT_SIGNALS: &str = "
     SELECT runs.company, runs.owner, runs.id, signals.run, signals.kind, signals.until_ms
     FROM signals LEFT JOIN runs ON runs.n = signals.run WHERE signals.process = $1";
 
-/// Deletes signals to a process. Rows that others have locked are left to the next call, so that it waits for nothing.
+/// Deletes signals to a process, unless they were left anew since. Rows that others have locked are left to the next call, so
+/// that it waits for nothing.
 const DELETE_TAKEN_SIGNALS: &str = "
     DELETE FROM signals WHERE (process, run, kind) IN (
         SELECT found.process, found.run, found.kind
-        FROM unnest($2::int8[], $3::text[]) AS taken (run, kind)
+        FROM unnest($2::int8[], $3::text[], $4::int8[]) AS taken (run, kind, until_ms)
         CROSS JOIN LATERAL (
             SELECT process, run, kind FROM signals
-            WHERE process = $1 AND run = taken.run AND kind = taken.kind LIMIT 1
+            WHERE process = $1 AND run = taken.run AND kind = taken.kind AND until_ms = taken.until_ms LIMIT 1
             FOR UPDATE SKIP LOCKED
         ) AS found
     )";
@@ -284,7 +285,7 @@ impl ConversationTables {
         Ok(rows.iter().map(signal).collect())
     }
 
-    /// Deletes signals to a process.
+    /// Deletes signals to a process, unless they were left anew since they were read.
     pub(super) async fn delete_taken_signals(
         &self,
         process: &str,
@@ -292,7 +293,8 @@ impl ConversationTables {
     ) -> Result<(), TableError> {
         let runs: Vec<i64> = taken.iter().map(|signal| signal.run).collect();
         let kinds: Vec<&str> = taken.iter().map(|signal| signal.kind.as_str()).collect();
-        self.select(DELETE_TAKEN_SIGNALS, &[&process, &runs, &kinds]).await?;
+        let ends: Vec<i64> = taken.iter().map(|signal| signal.until_ms).collect();
+        self.select(DELETE_TAKEN_SIGNALS, &[&process, &runs, &kinds, &ends]).await?;
         Ok(())
     }
 

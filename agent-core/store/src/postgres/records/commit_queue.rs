@@ -137,9 +137,9 @@ impl Shared {
         }
     }
 
-    /// Runs a transaction of several owners' commits, which waits for no lock, so that none delays another. What needs a lock
-    /// that is held, or may have failed because of another owner, has a transaction of its owner's own: that of the owner whose
-    /// transaction it is is returned.
+    /// Runs a transaction of several owners' commits, which waits for no lock, so that none delays another. Commits that need a
+    /// lock that is held, and all after an error that another owner may have caused, have transactions of their owners alone.
+    /// Returns those of the owner whose transaction it is.
     async fn run_shared(self: &Arc<Self>, batch: TransactionBatch) -> Vec<QueuedCommit> {
         let (owners, shares): (Vec<_>, Vec<_>) = batch.others.into_iter().unzip();
         let counts: Vec<usize> =
@@ -305,11 +305,16 @@ async fn run_transactions(shared: Arc<Shared>, owner: QueueOwner) {
         if !is_needed {
             return;
         }
-        let permit = shared.permits.acquire(&owner.company, shared.wait_timeout).await;
-        let batch = shared.lock().next_batch(&owner, permit.is_ok());
-        match permit {
-            Ok(permit) => shared.run(&owner, batch, permit).await,
-            Err(fault) => respond_with_fault(batch.own, &fault),
+        let began = Instant::now();
+        match shared.permits.acquire(&owner.company, shared.wait_timeout).await {
+            Ok(permit) => {
+                let batch = shared.lock().next_batch(&owner);
+                shared.run(&owner, batch, permit).await;
+            }
+            Err(fault) => {
+                let expired = shared.lock().take_expired(&owner, began);
+                respond_with_fault(expired, &fault);
+            }
         }
     }
 }

@@ -170,19 +170,34 @@ impl Queues {
         false
     }
 
-    /// Takes the commits of an owner's transaction, which has waited for a connection. If it has one and is small, it takes along
-    /// the few commits of owners whose transactions still wait.
-    pub(super) fn next_batch(&mut self, owner: &QueueOwner, has_connection: bool) -> TransactionBatch {
-        if let Some(position) = self.waiting.iter().position(|waiting| waiting == owner) {
-            self.waiting.remove(position);
-        }
+    /// Takes the commits of an owner's transaction, which has got a connection. If it is small, it takes along the few commits of
+    /// owners whose transactions still wait.
+    pub(super) fn next_batch(&mut self, owner: &QueueOwner) -> TransactionBatch {
+        self.end_wait(owner);
         let queue = self.owners.get_mut(owner).filter(|queue| !queue.is_in_shared);
         let Some(queue) = queue else { return TransactionBatch::default() };
         let own = next_batch(&mut queue.queued);
-        let is_alone = std::mem::take(&mut queue.must_be_alone) || !has_connection || own.is_empty();
+        let is_alone = std::mem::take(&mut queue.must_be_alone) || own.is_empty();
         let size = CommitSize::of(&own);
         let others = if is_alone || !size.fits(MAX_SHARE) { Vec::new() } else { self.take_shares(size) };
         TransactionBatch { own, others }
+    }
+
+    /// Takes the commits of an owner's transaction that has got no connection: those that have waited for one as long as it has,
+    /// since `began`. The others wait with the next transaction.
+    pub(super) fn take_expired(&mut self, owner: &QueueOwner, began: Instant) -> Vec<QueuedCommit> {
+        self.end_wait(owner);
+        let queue = self.owners.get_mut(owner).filter(|queue| !queue.is_in_shared);
+        let Some(queue) = queue else { return Vec::new() };
+        let count = queue.queued.iter().take_while(|queued| queued.since <= began).count();
+        queue.queued.drain(..count).collect()
+    }
+
+    /// Ends the wait of an owner's transaction for a connection.
+    fn end_wait(&mut self, owner: &QueueOwner) {
+        if let Some(position) = self.waiting.iter().position(|waiting| waiting == owner) {
+            self.waiting.remove(position);
+        }
     }
 
     /// Takes the commits of owners whose transactions wait, as far as they fit into a transaction that has `size` already.
@@ -277,6 +292,8 @@ fn next_batch(queue: &mut VecDeque<QueuedCommit>) -> Vec<QueuedCommit> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use agent_platform::records::{Key, Precondition};
     use serde_json::value::RawValue;
 
@@ -328,7 +345,7 @@ mod tests {
         let (queued, _receiver) = commit("long", "1", &format!("\"{}\"", "x".repeat(MAX_SHARE.bytes)));
         assert_eq!(queues.push(&own("long"), queued), Some(true));
         assert!(queues.begin_wait(&own("long")));
-        let batch = queues.next_batch(&own("a"), true);
+        let batch = queues.next_batch(&own("a"));
         assert_eq!(
             (ids(&batch.own), shares(&batch)),
             (vec!["1"], vec![("b", vec!["2", "3"]), ("c", vec!["4"])])
@@ -336,33 +353,43 @@ mod tests {
         // A transaction with many or long commits takes none along, and what is taken is not taken twice.
         let _receivers = add(&mut queues, "d", &["1"]);
         for (company, count) in [("many", 9), ("long", 1), ("b", 0)] {
-            let batch = queues.next_batch(&own(company), true);
+            let batch = queues.next_batch(&own(company));
             assert_eq!((batch.own.len(), batch.others.len()), (count, 0), "{company}");
         }
         assert!(!queues.begin_wait(&own("b")), "its commits are in a transaction");
-        // Nor does one that got no connection.
-        let _receivers = add(&mut queues, "e", &["1"]);
-        let batch = queues.next_batch(&own("e"), false);
-        assert_eq!((batch.own.len(), batch.others.len()), (1, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn commits_that_have_just_come_outlast_the_wait_of_a_transaction_for_a_connection() {
+        let mut queues = Queues::default();
+        let mut receivers = add(&mut queues, "a", &["1", "2"]);
+        let began = Instant::now();
+        tokio::time::advance(Duration::from_secs(5)).await;
+        receivers.extend(add(&mut queues, "a", &["3"]));
+        assert_eq!(ids(&queues.take_expired(&own("a"), began)), ["1", "2"]);
+        assert!(queues.begin_wait(&own("a")), "the transaction of the third one");
+        assert_eq!(ids(&queues.next_batch(&own("a")).own), ["3"]);
+        assert!(!queues.begin_wait(&own("a")));
+        assert!(queues.owners.is_empty() && queues.waiting.is_empty());
     }
 
     #[tokio::test]
     async fn what_a_shared_transaction_leaves_out_has_a_transaction_of_its_own() {
         let mut queues = Queues::default();
         let mut receivers = vec![add(&mut queues, "a", &["1"]), add(&mut queues, "b", &["1", "2"])];
-        let mut batch = queues.next_batch(&own("a"), true);
+        let mut batch = queues.next_batch(&own("a"));
         let (owner, mut commits) = batch.others.pop().expect("a share");
         // What is added meanwhile waits for the end of the shared transaction, also if a connection is free.
         receivers.push(add(&mut queues, "b", &["3"]));
-        assert!(queues.next_batch(&own("b"), true).own.is_empty());
+        assert!(queues.next_batch(&own("b")).own.is_empty());
         assert!(!queues.begin_wait(&own("b")));
         receivers.push(add(&mut queues, "b", &["4"]));
         assert!(queues.end_share(&owner, commits.split_off(1)), "no transaction of its own waits");
         assert!(queues.begin_wait(&owner));
         receivers.push(add(&mut queues, "c", &["1"]));
-        let batch = queues.next_batch(&owner, true);
+        let batch = queues.next_batch(&owner);
         assert_eq!((ids(&batch.own), shares(&batch)), (vec!["2", "3", "4"], vec![]), "it is alone");
-        assert_eq!(ids(&queues.next_batch(&own("c"), true).own), ["1"]);
+        assert_eq!(ids(&queues.next_batch(&own("c")).own), ["1"]);
         for company in ["a", "b", "c"] {
             assert!(!queues.begin_wait(&own(company)));
         }
@@ -377,7 +404,7 @@ mod tests {
             companies.iter().map(|company| add(&mut queues, company, &["1", "2"])).collect();
         let mut taken = Vec::new();
         for company in &companies {
-            let batch = queues.next_batch(&own(company), true);
+            let batch = queues.next_batch(&own(company));
             let count =
                 batch.own.len() + batch.others.iter().map(|(_, commits)| commits.len()).sum::<usize>();
             assert!(count <= MAX_SHARED_TRANSACTION.commits);
@@ -396,7 +423,7 @@ mod tests {
         let _receivers = [add(&mut queues, "a", &["1"]), add(&mut queues, "b", &["1"])];
         let (blocked, _receiver) = commit("b", "2", "1");
         assert!(queues.add_blocked(&own("b"), vec![blocked]));
-        assert!(queues.next_batch(&own("a"), true).others.is_empty());
+        assert!(queues.next_batch(&own("a")).others.is_empty());
         assert_eq!(queues.next_blocked(&own("b")).len(), 1);
         assert!(queues.is_waiting(&own("b")));
     }
