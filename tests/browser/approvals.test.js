@@ -1,11 +1,10 @@
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 
+import { before, test } from './harness.js';
 import { base, close, launch, link, openPage, pageTests, picture, signedIn, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const { inPage } = pageTests(() => browser);
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 
 import { axeViolations, COLOUR_RULES } from './axe.js';
+import { before, test } from './harness.js';
 import { alterResponses, ask, close, launch, link, openPage, picture, pictureIfFailed, visit } from './support.js';
 import { usageRows } from './usage-rows.js';
 
@@ -11,7 +11,6 @@ const sizeOf = (width) => ({ width, height: width === 360 ? 740 : 820 });
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 /**
  * Returns what is wrong with what is shown: violations that axe finds in it or in a part, and what is wider than the

@@ -1,13 +1,12 @@
 // Where the keyboard is, what the window is called, and what is shown while there is nothing to show.
 
 import assert from 'node:assert/strict';
-import { after, before } from 'node:test';
 
+import { before } from './harness.js';
 import { alterResponses, ask, launch, pageTests, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const { inPage, inOwnPage } = pageTests(() => browser);
 
@@ -47,7 +46,7 @@ inPage('a form has the focus when it is opened, and its button when it is closed
     await field.waitFor({ state: 'detached' });
     assert.ok(await hasFocus(rename), `the button has the focus after ${key}`);
   }
-  await page.getByRole('link', { name: 'A new title' }).waitFor();
+  await page.getByRole('link', { name: 'A new title' }).first().waitFor();
 
   await visit(page, 'agents/text/tokens');
   const button = page.getByRole('button', { name: 'New token' });
