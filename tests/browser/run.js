@@ -21,7 +21,7 @@ const named = process.argv.slice(2);
 const files = named.length > 0 ? named : all();
 
 const counts = { pass: 0, fail: 0 };
-/** Failed tests, which are printed once more below all results: nobody finds them among hundreds of lines. */
+/** Failed tests, which are printed once more below all results, so that they are not lost among hundreds of lines. */
 const failures = [];
 
 /** Prints the result of a test of a file. `error` is absent if it passed. */
