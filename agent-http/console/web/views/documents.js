@@ -45,7 +45,7 @@ export function Documents({ agent, isOwner, onSaved }) {
     <${ErrorNote} error=${error} />
     ${pending(list)}
     ${missing.length > 0 && html`<p class="note">The role names documents that do not exist: ${missing.map((id, place) => html`${place > 0 ? ', ' : ''}<code>${id}</code>`)}.</p>`}
-    ${(list.data?.length ?? 0) > 8 && html`<p><${Search} label="Search the documents" hint=${`Search ${number(list.data.length)} documents`} value=${search} onSearch=${setSearch} /></p>`}
+    ${(list.data?.length ?? 0) > 8 && html`<p><${Search} label="Search the documents" hint="Search documents" value=${search} onSearch=${setSearch} /></p>`}
     <ul class="rows" ref=${keepFocus}>${shown.map((one) => html`<${DocumentRow} key=${one.id} document=${one} index=${index.get(one.id)} inPrompt=${inPrompt.has(one.id)} searched=${searched.has(one.id)}
       isOwner=${isOwner} onName=${name} onChange=${list.reload} />`)}</ul>
     ${more}
