@@ -1,11 +1,10 @@
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 
+import { before, test } from './harness.js';
 import { base, close, launch, link, openPage, pageTests, picture, signedIn, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const { inPage } = pageTests(() => browser);
 
@@ -90,6 +89,38 @@ inPage('the arguments and the reason have the focus when they are opened, and th
   await page.keyboard.press('Enter');
   await button(card(page), 'Deny the call').click();
   await page.locator('.message.answer .markdown', { hasText: 'denied' }).waitFor();
+});
+
+inPage('a decision that is taken and changed keeps the focus, and so do those about all calls', async (page) => {
+  await askFor(page, unique('sage'), unique('mint'));
+  const hasFocus = (target) => target.evaluate((node) => node === document.activeElement);
+  await button(card(page), 'Approve').focus();
+  for (const name of ['Change', 'Approve', 'Change']) {
+    await page.keyboard.press('Enter');
+    await button(card(page), name).waitFor();
+    assert.ok(await hasFocus(button(card(page), name)), `the button ${name} has the focus`);
+  }
+  await button(page, 'Approve all').focus();
+  await page.keyboard.press('Enter');
+  await page.getByText('2 of 2 decided.').waitFor();
+  assert.ok(await hasFocus(button(page, 'Send decisions')), 'what is left to do has the focus');
+  await page.keyboard.press('Enter');
+  await page.locator('.message.answer .markdown', { hasText: 'Result:' }).waitFor();
+  assert.ok(await hasFocus(page.getByRole('textbox', { name: 'Message' })), 'the message has the focus');
+});
+
+inPage('a decision outside of the chat leaves the focus to the next call', async (page) => {
+  const titles = [unique('chives'), unique('dill')];
+  await askFor(page, ...titles);
+  await visit(page, 'approvals');
+  const item = (title) => page.locator('.page .approval', { hasText: title });
+  for (const title of titles) await button(item(title), 'Approve').waitFor();
+  await button(item(titles[0]), 'Approve').focus();
+  await page.keyboard.press('Enter');
+  await button(item(titles[0]), 'Approve').waitFor({ state: 'detached' });
+  await page.waitForFunction(() => document.activeElement.textContent === 'Approve' && document.activeElement.closest('.approval'));
+  await button(item(titles[1]), 'Approve').click();
+  await button(item(titles[1]), 'Approve').waitFor({ state: 'detached' });
 });
 
 inPage('several calls are decided together, with a reason', async (page) => {

@@ -1,8 +1,8 @@
 // Files that go with messages.
 
 import assert from 'node:assert/strict';
-import { after, before } from 'node:test';
 
+import { before } from './harness.js';
 import { ask, launch, pageTests, picture, visit } from './support.js';
 
 /** A picture of one pixel. */
@@ -11,7 +11,6 @@ const SVG = Buffer.from('<svg xmlns="http://www.w3.org/2000/svg"/>');
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const { inPage } = pageTests(() => browser);
 

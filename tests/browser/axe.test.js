@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 
-import { axeViolations, COLOUR_RULES } from './axe.js';
+import { axeViolations } from './axe.js';
+import { before, test } from './harness.js';
 import { alterResponses, ask, close, launch, link, openPage, picture, pictureIfFailed, visit } from './support.js';
 import { usageRows } from './usage-rows.js';
 
@@ -11,17 +11,16 @@ const sizeOf = (width) => ({ width, height: width === 360 ? 740 : 820 });
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 /**
  * Returns what is wrong with what is shown: violations that axe finds in it or in a part, and what is wider than the
- * window. The dark scheme has other colours only, so of the rules only those of colours are examined in it again.
+ * window. The dark scheme has other colours only.
  */
 async function checkShown(page, name, part) {
   const found = [];
-  for (const [colorScheme, rules] of [['light', undefined], ['dark', COLOUR_RULES]]) {
+  for (const colorScheme of ['light', 'dark']) {
     await page.emulateMedia({ colorScheme });
-    const violations = await axeViolations(page, part, rules);
+    const violations = await axeViolations(page, part, colorScheme === 'dark');
     await picture(page, `${name}-${colorScheme}`);
     const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     const words = [...violations, ...(overflow > 0 ? [`${overflow} px too wide`] : [])];
@@ -366,6 +365,30 @@ const VIEWS = {
     await page.getByRole('dialog').getByRole('button', { name: 'Sign out' }).click();
   }, settled('.sign-in')],
 };
+
+test('what is wrong in one scheme, at one width, or on one background alone is found', async () => {
+  const opened = await openPage(browser, { bypassCSP: true });
+  const { page } = opened;
+  await page.setContent(`<!doctype html><html lang="en"><title>Garden</title><style>
+    :root { color-scheme: light dark; color: light-dark(#222, #ddd); background: light-dark(#fff, #111); }
+    .pale { color: light-dark(#222, #333); }
+    .behind { position: absolute; inset: 0; background: #333; }
+    @media (max-width: 600px) { button span { display: none; } }
+    </style><main><h1>Garden</h1><p>Basil</p><p class="pale">Fern</p><button type="button"><span>Water</span></button></main>`);
+  const rulesOf = async (isRecoloured) => (await axeViolations(page, undefined, isRecoloured)).map((words) => words.split(':')[0]);
+  assert.deepEqual(await rulesOf(), []);
+  await page.emulateMedia({ colorScheme: 'dark' });
+  assert.deepEqual(await rulesOf(true), ['color-contrast'], 'a text that is too dark in the dark scheme');
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.setViewportSize(sizeOf(WIDTHS[0]));
+  assert.deepEqual(await rulesOf(), ['button-name'], 'a button whose text is hidden at one width');
+  const add = (markup) => page.evaluate((markup) => document.querySelector('main').insertAdjacentHTML('beforeend', markup), markup);
+  await add('<div style="background: #333"><p>Basil</p></div>');
+  assert.ok((await rulesOf()).includes('color-contrast'), 'a known text on another background');
+  await add('<div style="position: relative"><div class="behind"></div><p style="position: relative">Basil</p></div>');
+  assert.ok((await rulesOf()).includes('color-contrast'), 'a known text over an element beside it');
+  await close(opened);
+});
 
 /** Adds a test that opens views, and examines each at some widths. */
 const examine = (name, views, widths) => test(`nothing is wrong for people who use other means: ${name}, light and dark, ${widths.join(', ')} px`, async () => {

@@ -1,14 +1,13 @@
 // Errors of every view whose words are another program's, and records of prompts with such texts.
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 
 import { corpus } from './corpus.js';
+import { before, test } from './harness.js';
 import { ask, forbidden, launch, pageTests, until, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const { inPage } = pageTests(() => browser);
 const texts = corpus.filter((text) => !/[\u0000\ud800-\udfff]/.test(text));

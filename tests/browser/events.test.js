@@ -1,8 +1,8 @@
 // The Events tab of a run with very many events: only the rows in view are in the document.
 
 import assert from 'node:assert/strict';
-import { after, before } from 'node:test';
 
+import { before } from './harness.js';
 import { ask, launch, pageTests, picture, visit } from './support.js';
 
 /** Events of the run. */
@@ -12,7 +12,6 @@ const MAX_ROWS = 60;
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const { inPage } = pageTests(() => browser);
 

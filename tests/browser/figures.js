@@ -1,8 +1,8 @@
 // The figures of docs/benchmarks.md: sizes, start, first token, long streams. It is no part of the suite, since times are of a
 // machine and its load: `BROWSER_TESTS=figures.js cargo nextest run --no-capture …`, see docs/console.md.
 
-import { after, before, test } from 'node:test';
 
+import { before, test } from './harness.js';
 import { mint, openHost, startHost } from './host.js';
 import { RATE, TEXTS, openPlayer, play } from './player.js';
 import { base, launch, link, openPage, signedIn, visit } from './support.js';
@@ -15,7 +15,6 @@ const RUNS = 10;
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const sorted = (values) => [...values].sort((one, other) => one - other);
 const at = (values, part) => sorted(values)[Math.min(values.length - 1, Math.floor(values.length * part))];

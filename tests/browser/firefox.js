@@ -6,8 +6,8 @@ import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, test } from 'node:test';
 
+import { after, before, test } from './harness.js';
 import { mint, startHost } from './host.js';
 import { base, link, pictures, required } from './support.js';
 

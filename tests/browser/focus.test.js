@@ -1,13 +1,12 @@
 // Where the keyboard is, what the window is called, and what is shown while there is nothing to show.
 
 import assert from 'node:assert/strict';
-import { after, before } from 'node:test';
 
+import { before } from './harness.js';
 import { alterResponses, ask, launch, pageTests, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const { inPage, inOwnPage } = pageTests(() => browser);
 
@@ -47,7 +46,7 @@ inPage('a form has the focus when it is opened, and its button when it is closed
     await field.waitFor({ state: 'detached' });
     assert.ok(await hasFocus(rename), `the button has the focus after ${key}`);
   }
-  await page.getByRole('link', { name: 'A new title' }).waitFor();
+  await page.getByRole('link', { name: 'A new title' }).first().waitFor();
 
   await visit(page, 'agents/text/tokens');
   const button = page.getByRole('button', { name: 'New token' });
@@ -117,6 +116,38 @@ inPage('a token that is revoked gives the focus to the button of another one', a
   await page.keyboard.press('Enter');
   await revoke.waitFor({ state: 'detached' });
   await buttonFocused(page, 'Revoke', '');
+});
+
+inOwnPage('a row that moves keeps the focus, unless the user has left it, also where the browser cannot move elements in one step', async (page) => {
+  await page.addInitScript(() => delete Element.prototype.moveBefore);
+  await page.reload();
+  await page.locator('.layout').waitFor();
+  let role = await page.evaluate(async () => (await fetch('api/agents/text')).json());
+  role.content = { ...role.content, documentIds: ['a'], ragDocumentIds: [] };
+  await page.route('**/api/agents/text', (route) => {
+    if (route.request().method() === 'PUT') role = { ...role, ...route.request().postDataJSON() };
+    return route.fulfill({ json: role, headers: { ETag: '"1"' } });
+  });
+  const documents = ['a', 'b', 'c', 'd', 'e'].map((id) => ({ id, title: id, bytes: 1, version: 1 }));
+  await page.route('**/api/documents?*', (route) => route.fulfill({ json: { documents } }));
+  await visit(page, 'agents/text/documents');
+  const areInOrder = (titles) => page.waitForFunction((titles) => [...document.querySelectorAll('.rows .item-title')].map(({ textContent }) => textContent).join('') === titles, titles);
+  const toggle = async (id) => {
+    await page.getByRole('checkbox', { name: `searched: ${id}` }).focus();
+    await page.keyboard.press('Space');
+  };
+  // The documents that the role names come first.
+  await areInOrder('abcde');
+  await toggle('e');
+  await areInOrder('aebcd');
+  assert.equal(await focused(page), 'searched: e');
+  await toggle('e');
+  await areInOrder('abcde');
+  assert.equal(await focused(page), 'searched: e');
+  await toggle('e');
+  await page.evaluate(() => document.activeElement.blur());
+  await areInOrder('aebcd');
+  assert.equal(await focused(page), 'BODY');
 });
 
 inPage('a link that is gone with its view leaves the focus to the content, and each view names the window', async (page) => {

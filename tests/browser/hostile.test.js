@@ -1,13 +1,12 @@
 // Conditions that a page meets in the field: streams in odd pieces, long lists, clocks that are wrong, roles of colleagues.
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 
+import { before, test } from './harness.js';
 import { ask, base, close, launch, link, openPage, pageTests, picture, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const { inPage } = pageTests(() => browser);
 

@@ -1,8 +1,8 @@
 // Pages that load the widget more than once, before their body, or very large.
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 
+import { after, before, test } from './harness.js';
 import { mint, openHost, startHost } from './host.js';
 import { base, launch, picture } from './support.js';
 import { ask, input, openWidget, script, showPanel, wholePage } from './widget.js';
@@ -13,7 +13,6 @@ before(async () => {
   host = await startHost();
 });
 after(async () => {
-  await browser.close();
   host.close();
 });
 

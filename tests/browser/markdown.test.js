@@ -3,10 +3,11 @@
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { test } from 'node:test';
+import { mock } from 'node:test';
 
 import { corpus } from './corpus.js';
 import './fake-dom.js';
+import { test } from './harness.js';
 
 const web = '../../agent-http/console/web';
 const [{ MarkdownView }, { Lexer }] = await Promise.all([import(`${web}/lib/markdown.js`), import(`${web}/vendor/markdown.js`)]);
@@ -119,15 +120,16 @@ const LONG = {
 };
 
 for (const [name, text] of Object.entries(LONG)) {
-  test(`the work of a piece is that of what is new: ${name}`, (t) => {
+  test(`the work of a piece is that of what is new: ${name}`, ({ after }) => {
+    after(() => mock.restoreAll());
     const counts = { parsed: 0, elements: 0 };
     const { lex } = Lexer;
     const { createElement } = document;
-    t.mock.method(Lexer, 'lex', (text, options) => {
+    mock.method(Lexer, 'lex', (text, options) => {
       counts.parsed += text.length;
       return lex.call(Lexer, text, options);
     });
-    t.mock.method(document, 'createElement', (name) => {
+    mock.method(document, 'createElement', (name) => {
       counts.elements += 1;
       return createElement(name);
     });

@@ -1,13 +1,12 @@
 // What a user sees, and can do, while the server cannot be reached or has refused something, and when it is there again.
 
 import assert from 'node:assert/strict';
-import { after, before } from 'node:test';
 
+import { before } from './harness.js';
 import { ask, launch, openGate, pageTests, until, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const { inPage, inOwnPage } = pageTests(() => browser);
 

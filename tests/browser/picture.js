@@ -3,9 +3,9 @@
 
 import assert from 'node:assert/strict';
 import { statSync } from 'node:fs';
-import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
+import { test } from './harness.js';
 import { ask, launch, signedIn, visit } from './support.js';
 
 const PATH = fileURLToPath(new URL('../../docs/console.png', import.meta.url));
@@ -27,5 +27,4 @@ test('the picture of the documentation', async (t) => {
   assert.ok(size > 0 && size <= MAX_BYTES, `${size} bytes`);
   assert.deepEqual(faults, []);
   await context.close();
-  await browser.close();
 });

@@ -1,9 +1,9 @@
 // Calls about which a visitor of the widget decides.
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 
 import { corpus } from './corpus.js';
+import { after, before, test } from './harness.js';
 import { manage, mint, startHost } from './host.js';
 import { forbidden, launch, picture } from './support.js';
 import { answers, checkWidget, input, isIdle, openWidget, say, showPanel } from './widget.js';
@@ -17,7 +17,6 @@ before(async () => {
 });
 after(async () => {
   host.close();
-  await browser.close();
 });
 
 const cards = (page) => page.getByRole('group', { name: QUESTION });

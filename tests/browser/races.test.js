@@ -1,13 +1,12 @@
 // What a user does while something else is still on its way: nothing is lost, shown in the wrong place, or asked for twice.
 
 import assert from 'node:assert/strict';
-import { after, before } from 'node:test';
 
+import { before } from './harness.js';
 import { ask, base, launch, link, pageTests, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const { inPage, inOwnPage } = pageTests(() => browser);
 

@@ -1,14 +1,13 @@
 // The prompts of runs beside each other, calls that are tried again, assignments, and what is laid out in narrow windows.
 
 import assert from 'node:assert/strict';
-import { after, before } from 'node:test';
 
+import { before } from './harness.js';
 import { alterResponses, ask, base, forbidden, launch, pageTests, picture, visit } from './support.js';
 import { usageRows } from './usage-rows.js';
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const { inPage, inOwnPage } = pageTests(() => browser);
 

@@ -1,9 +1,9 @@
 // Servers that restart amid a stream, and connections that die without an end: an answer is shown as a whole, and once.
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 
 import { startApplication, startProxy } from './application.js';
+import { before, test } from './harness.js';
 import { base, launch, openGate, required, signedIn, until, visit } from './support.js';
 
 /** Numbers that the agent `count` says. */
@@ -12,12 +12,9 @@ const NUMBERS = Array.from({ length: 100 }, (_, place) => place + 1);
 const SLEEP_MS = 60_000;
 /** More events than a run has before its first text. */
 const MIN_EVENTS = 10;
-/** Far more than a test takes, so that one that waits in vain fails. */
-const LIMIT = { timeout: 120_000 };
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const answer = (page) => page.locator('.message.answer').last();
 const numbers = async (page) => (await answer(page).locator('.markdown').innerText()).trim().split(/\s+/).map(Number);
@@ -46,7 +43,7 @@ const setHidden = (page, isHidden) => page.evaluate((isHidden) => {
   document.dispatchEvent(new Event('visibilitychange'));
 }, isHidden);
 
-test('a connection that has died in a sleep is left, and the answer is whole', LIMIT, async (t) => {
+test('a connection that has died in a sleep is left, and the answer is whole', async (t) => {
   const proxy = await startProxy(base);
   t.after(() => proxy.close());
   const { context, page, faults } = await signedIn(browser, undefined, proxy.address);
@@ -70,7 +67,7 @@ test('a connection that has died in a sleep is left, and the answer is whole', L
   await context.close();
 });
 
-test('an answer that ends before its server restarts is read from the next server', LIMIT, async (t) => {
+test('an answer that ends before its server restarts is read from the next server', async (t) => {
   const first = await startApplication();
   t.after(() => first.kill());
   const { address } = first;
@@ -98,7 +95,7 @@ test('an answer that ends before its server restarts is read from the next serve
   await context.close();
 });
 
-test('an answer whose server is killed is shown as far as it is stored, and the chat goes on', LIMIT, async (t) => {
+test('an answer whose server is killed is shown as far as it is stored, and the chat goes on', async (t) => {
   const first = await startApplication();
   t.after(() => first.kill());
   const { address } = first;

@@ -1,14 +1,13 @@
 // The Retrieval tab: what a message finds in documents that were uploaded.
 
 import assert from 'node:assert/strict';
-import { after, before } from 'node:test';
 
+import { before } from './harness.js';
 import { manage } from './host.js';
 import { alterResponses, ask, launch, pageTests, picture, until, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const { inPage } = pageTests(() => browser);
 

@@ -1,12 +1,11 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { after, before } from 'node:test';
 
+import { before } from './harness.js';
 import { launch, pageTests, picture, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const { inPage } = pageTests(() => browser);
 

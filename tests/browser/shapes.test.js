@@ -1,8 +1,8 @@
 // Texts whose shape could exhaust a page: deep, wide, long, or never closed.
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 
+import { after, before, test } from './harness.js';
 import { close, forbidden, launch, signedIn } from './support.js';
 
 /** Most elements that one of the texts may become. */
@@ -28,7 +28,6 @@ before(async () => {
 });
 after(async () => {
   await close(opened);
-  await browser.close();
 });
 
 for (const [name, text] of Object.entries(SHAPES)) {

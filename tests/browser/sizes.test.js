@@ -1,9 +1,9 @@
 // What the console weighs on the wire, and in the program.
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 
+import { before, test } from './harness.js';
 import { base, close, launch, signedIn, visit } from './support.js';
 import { addressOf, assetsFolder, fetchRaw, isWidget, loadedFiles, names } from './wire.js';
 
@@ -18,7 +18,6 @@ const MAX_REQUESTS = 32;
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 /** Returns the lengths of a file's two forms, which must have the very content that a client without either gets. */
 async function lengths(url) {

@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { test } from 'node:test';
 
+import { test } from './harness.js';
 import { names } from './wire.js';
 
 /** Returns the source of a file. */

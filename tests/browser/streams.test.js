@@ -1,15 +1,14 @@
 // Streams that are many, cut, foreign or too long, and sessions that end within one.
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 
+import { before, test } from './harness.js';
 import { close, launch, pageTests, signedIn, visit } from './support.js';
 
 const TABS = 8;
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const { inPage } = pageTests(() => browser);
 

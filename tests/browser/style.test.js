@@ -2,7 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { test } from 'node:test';
+
+import { test } from './harness.js';
 
 const source = readFileSync(new URL('../../agent-http/console/web/app.css', import.meta.url), 'utf8');
 

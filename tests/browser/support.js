@@ -15,8 +15,9 @@
 import assert from 'node:assert/strict';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { after, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
+
+import { test } from './harness.js';
 
 // An import would search its 7 MB for the names of exports first, in each file of tests: a third of the time that it takes to load.
 const { chromium } = createRequire(import.meta.url)('playwright-core');
@@ -31,11 +32,16 @@ export const base = required('BASE_URL');
 export const pictures = required('PICTURES');
 mkdirSync(pictures, { recursive: true });
 
-/** Starts the browser. */
-export const launch = () => chromium.launch({
-  executablePath: required('CHROMIUM'),
-  args: ['--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1'],
-});
+/** The browser of this process. */
+let launched;
+
+/** Returns the browser, which all files of tests that this process runs share, and starts it if it does not run. */
+export async function launch() {
+  if (!(await launched)?.isConnected()) {
+    launched = chromium.launch({ executablePath: required('CHROMIUM'), args: ['--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1'] });
+  }
+  return launched;
+}
 
 /** Factor by which the pages' scripts and layout are slower than they could be: a test that does not wait for them fails sooner. */
 const SLOWDOWN = Number(process.env.CPU_SLOWDOWN ?? 1);
@@ -220,39 +226,59 @@ export async function close({ context }) {
   await context.close();
 }
 
-/** Loads a page anew, without what a test has left in it: other pages, routes, listeners, and changes that are not saved. */
+/** The page that the tests of `inPage` share, in all files that this process runs: absent before the first of them, and after one that failed. */
+let shared;
+
+/** Closes what a file of tests has left open, except the shared page. */
+export async function closePages() {
+  const contexts = (await launched)?.contexts() ?? [];
+  await Promise.all(contexts.filter((context) => context !== shared?.context).map((context) => close({ context })));
+}
+
+/** Closes all pages and the browser. */
+export async function closeBrowser() {
+  shared = undefined;
+  await closePages();
+  await (await launched)?.close();
+}
+
+/** Loads a page anew, without what a test has left in it: other pages, routes, listeners, storage, and changes that are not saved. */
 async function reset(opened) {
   const { context, page } = opened;
   await Promise.all(context.pages().filter((other) => other !== page).map((other) => other.close()));
   await Promise.all([page, context].map((target) => target.unrouteAll({ behavior: 'ignoreErrors' })));
   for (const event of ['request', 'response', 'console', 'download']) page.removeAllListeners(event);
+  await page.evaluate(() => [localStorage, sessionStorage].forEach((storage) => storage.clear()));
   opened.isLeft = true;
   await page.goto(base);
   opened.isLeft = false;
-  await page.locator('.layout').waitFor();
+  const layout = page.locator('.layout');
+  await layout.or(page.locator('.sign-in')).first().waitFor();
+  if (await layout.count() > 0) return;
+  // Later sessions of the user have ended this one, as the oldest of 20.
+  await page.goto('about:blank');
+  await page.goto(await link());
+  await layout.waitFor();
 }
 
 /**
  * Returns functions that add tests, each of which fails if its page did what it may not. A test of `inPage` runs in a signed-in page that
- * the tests of the file share, and that is loaded anew for each: cookies and storage are all that stays. A test of `inOwnPage` has a
- * browser's context of its own, with options: one that signs in or out, or in which something else than the server's data differs.
+ * it shares with others, and that is loaded anew for each: cookies are all that stays. A test of `inOwnPage` has a browser's context of
+ * its own, with options: one that signs in or out, or in which something else than the server's data differs.
  *
  * @param {() => import('playwright-core').Browser} browser
  */
 export function pageTests(browser) {
-  let shared;
-  let cookie;
-  after(() => cookie && endSession(cookie));
   const run = async (name, opened, test) => {
     await pictureIfFailed(opened.page, name, () => test(opened.page, opened));
     assert.deepEqual(opened.faults, []);
   };
   const inPage = (name, inside) => test(name, async () => {
-    const opened = shared ?? await signedIn(browser());
-    if (shared) await reset(opened);
-    else cookie = await cookieOf(opened.context);
     // The page of a test that fails is left to it.
+    const before = shared;
     shared = undefined;
+    if (before) await reset(before);
+    const opened = before ?? await signedIn(browser());
     await run(name, opened, inside);
     shared = opened;
   });

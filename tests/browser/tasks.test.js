@@ -3,8 +3,8 @@
 // the counts do not depend on the machine.
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 
+import { after, before, test } from './harness.js';
 import { EVENTS, TEXTS, openPlayer, play, reload } from './player.js';
 import { close, launch } from './support.js';
 
@@ -31,7 +31,6 @@ before(async () => {
 });
 after(async () => {
   await close(opened);
-  await browser.close();
 });
 
 /**

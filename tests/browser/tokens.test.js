@@ -1,11 +1,10 @@
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 
+import { before, test } from './harness.js';
 import { base, close, launch, openPage, link, pageTests, picture, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 /** The status of a chat with a widget token, from a page of an origin. */
 async function chatStatus(token, origin) {

@@ -1,13 +1,12 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
-import { after, before, test } from 'node:test';
 
+import { before, test } from './harness.js';
 import { alterResponses, ask, launch, link, openPage, pageTests, picture, until, visit } from './support.js';
 import { usageRows } from './usage-rows.js';
 
 let browser;
 before(async () => (browser = await launch()));
-after(() => browser.close());
 
 const { inPage } = pageTests(() => browser);
 

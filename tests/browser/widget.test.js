@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 
 import { corpus } from './corpus.js';
+import { after, before, test } from './harness.js';
 import { manage, mint, openHost, revoke, startHost, startProxy } from './host.js';
 import { base, forbidden, launch, openGate, picture, until } from './support.js';
 import { answers, ask, checkWidget, input, isIdle, openWidget, say, script, showPanel, wholePage } from './widget.js';
@@ -14,7 +14,6 @@ before(async () => {
 });
 after(async () => {
   host.close();
-  await browser.close();
 });
 
 /** Opens a page with the widget of an agent. */

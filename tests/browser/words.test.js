@@ -1,9 +1,9 @@
 // Numbers and times in words.
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 
 import { duration, moment, remaining } from '../../agent-http/console/web/lib/format.js';
+import { test } from './harness.js';
 
 test('times are rounded to what they say', () => {
   const words = (...times) => times.map((ms) => duration(ms));

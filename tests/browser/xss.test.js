@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { after, before, test } from 'node:test';
 
 import { corpus } from './corpus.js';
+import { after, before, test } from './harness.js';
 import { alterResponses, ask, base, close, forbidden, launch, signedIn, until, visit } from './support.js';
 
 /** Further texts that are drawn as Markdown: an array in a file of JSON, which the variable names. */
@@ -17,7 +17,6 @@ before(async () => {
 });
 after(async () => {
   await close(opened);
-  await browser.close();
 });
 
 const assertClean = async (page, name) => {

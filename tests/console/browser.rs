@@ -331,7 +331,7 @@ async fn the_console_works_in_a_browser() {
     };
     let expected = if selected.is_empty() { MIN_TESTS } else { 1 };
     assert!(count("# pass ") >= expected, "tests are missing: {report}");
-    assert_eq!((count("# fail "), count("# skipped ")), (0, 0), "{report}");
+    assert_eq!(count("# fail "), 0, "{report}");
     if !selected.is_empty() {
         // Figures are in it.
         std::io::Write::write_all(&mut std::io::stderr(), report.as_bytes()).expect("written");

@@ -26,19 +26,21 @@ export function useOpenedForm(isOpen, isReplaced = false) {
   return root;
 }
 
-/** Ref of a list. A row, or a button of it, that disappears with the focus gives it to the same button of the next row, else of one before, else to the region around the list. */
+/** Ref of a list. A row, or a button of it, that disappears with the focus gives it to the same button of the next row, else of one before, else to the region around the list. One that is moved keeps it. */
 export function keepFocus(list) {
   if (!list) return;
   let button, place;
+  const alike = () => [...list.querySelectorAll('button')].filter(({ textContent }) => textContent === button.textContent);
   list.addEventListener('focusin', ({ target }) => {
     button = target;
-    place = [...list.children].findIndex((row) => row.contains(target));
+    place = alike().indexOf(target);
   });
+  // The user may have left the list. A button that is disabled, which acts, loses the focus too.
+  list.addEventListener('focusout', () => setTimeout(() => list.contains(document.activeElement) || button?.disabled || (button = undefined)));
   new MutationObserver(() => {
-    if (!button || button.isConnected || document.activeElement !== document.body) return;
-    const rows = [...list.children];
-    const buttons = [...rows.slice(place), ...rows.reverse()].flatMap((row) => [...row.querySelectorAll('button')]);
-    (buttons.find(({ textContent }) => textContent === button.textContent) ?? list.closest('[tabindex]'))?.focus();
+    if (!button || document.activeElement !== document.body) return;
+    const left = alike();
+    (button.isConnected ? button : left[place] ?? left.at(-1) ?? list.closest('[tabindex]'))?.focus();
   }).observe(list, { childList: true, subtree: true });
 }
 

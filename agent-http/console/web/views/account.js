@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { dateTime } from '../lib/format.js';
 import { Meter } from '../lib/lists.js';
 import { call, has, session, signOut, theme } from '../lib/store.js';
-import { Copy, ErrorNote, Facts, Page, Time, pending, useConfirm, useGet } from '../lib/ui.js';
+import { Copy, ErrorNote, Facts, Page, Time, pending, useAction, useConfirm, useGet } from '../lib/ui.js';
 
 const THEMES = { auto: 'As the system', light: 'Light', dark: 'Dark' };
 /** Longest wait between two looks at the status of a sign-in, in milliseconds. */
@@ -56,16 +56,11 @@ function Subscription() {
   const state = useGet('GET /api/coding');
   const [begun, setBegun] = useState(undefined);
   const [ended, setEnded] = useState(undefined);
-  const [error, setError] = useState(undefined);
-  const act = async (run) => {
-    setError(undefined);
+  const { error, run } = useAction();
+  const act = (work) => {
     if (ended) setBegun(undefined);
     setEnded(undefined);
-    try {
-      await run();
-    } catch (error) {
-      setError(error);
-    }
+    return run(work);
   };
   const begin = () => act(async () => setBegun((await call('POST /api/coding/sign-in')).data));
   const cancel = () => act(async () => {

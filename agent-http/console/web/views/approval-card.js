@@ -42,7 +42,14 @@ export function ApprovalCard({ approval, schema, title, chosen, edited, isBusy, 
   // The card is drawn again when its time has run out.
   expiries.value;
   const { tool, message, expiresAt } = approval;
-  return html`<div class="approval" role="group" aria-label=${`Approval of ${tool}`}>
+  const root = useRef(null);
+  const last = useRef(chosen);
+  // The button that was pressed is gone with the focus.
+  useLayoutEffect(() => {
+    if (last.current !== chosen && document.activeElement === document.body) root.current.querySelector('.approval-choice button, .primary')?.focus();
+    last.current = chosen;
+  }, [chosen]);
+  return html`<div class="approval" role="group" ref=${root} aria-label=${`Approval of ${tool}`}>
     <header class="approval-head">
       <${Dot} state="waiting" /><span class="tool-name">${tool}</span>
       <span class="meta">${title}<${Countdown} expiresAt=${expiresAt} onEnd=${() => (expiries.value += 1)} /></span>
@@ -120,8 +127,11 @@ export function Waiting() {
   const [error, setError] = useState(undefined);
   const isIdle = !live.value || live.value.isOver;
   const refusal = error ?? decisionError.value;
-  if (!isIdle) return null;
   const { count, decided } = progress();
+  const button = useRef(null);
+  // "Approve all" is disabled once it was pressed.
+  useLayoutEffect(() => document.activeElement.disabled && button.current?.focus(), [decided]);
+  if (!isIdle) return null;
   const send = () => {
     setError(undefined);
     sendDecisions().catch(async (failure) => {
@@ -135,7 +145,7 @@ export function Waiting() {
       <span>${openCalls(run).length} calls wait. <span class="muted">${decided} of ${count} decided.</span></span>
       <span class="row"><button type="button" class="button small" disabled=${decided === count} onClick=${() => chooseAll('approve')}>Approve all</button>
         <button type="button" class="button small" disabled=${decided === count} onClick=${() => chooseAll('deny')}>Deny all</button>
-        <button type="button" class="button primary small" disabled=${decided < count} onClick=${send}>Send decisions</button></span>
+        <button type="button" class="button primary small" ref=${button} disabled=${decided < count} onClick=${send}>Send decisions</button></span>
     </div>`}`;
 }
 

@@ -3,6 +3,7 @@
 import { html, useState } from '../vendor/ui.js';
 import { decide, loadOpen, mayDecide, openApprovals } from '../lib/approvals.js';
 import { moment } from '../lib/format.js';
+import { keepFocus } from '../lib/lists.js';
 import { agentName, call, href } from '../lib/store.js';
 import { Code, Dot, ErrorNote, Page, Select, Time, pending, useGet, useLoad } from '../lib/ui.js';
 import { ApprovalCard, Decision } from './approval-card.js';
@@ -29,7 +30,7 @@ function Open() {
   return html`
     <${ErrorNote} ...${load} />
     ${openApprovals.value && open.length === 0 && html`<p class="muted">Nothing waits. Calls of tools that a role’s <code>approvals</code> name wait here, and in their chats.</p>`}
-    <ul class="rows">${[...open.filter((approval) => !isDone(approval)), ...done].map((approval) => html`<li key=${approval.id}>
+    <ul class="rows" ref=${keepFocus}>${[...open.filter((approval) => !isDone(approval)), ...done].map((approval) => html`<li key=${approval.id}>
       <${OpenItem} approval=${approval} isOver=${isDone(approval)} onDone=${onDone} /></li>`)}</ul>`;
 }
 

@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { counted, dateTime, number, size } from '../lib/format.js';
 import { Menu, keepFocus, useFirst } from '../lib/lists.js';
 import { address, call, listAll } from '../lib/store.js';
-import { Code, Dot, ErrorNote, pending, useAction, useConfirm, useGet, useLoad } from '../lib/ui.js';
+import { Code, Dot, ErrorNote, Search, pending, useAction, useConfirm, useGet, useLoad } from '../lib/ui.js';
 import { ACCEPT, documentId, extracted, upload } from '../lib/upload.js';
 
 /** Documents of the role whose index is asked for at first; that of the others is shown when they are opened. */
@@ -45,7 +45,7 @@ export function Documents({ agent, isOwner, onSaved }) {
     <${ErrorNote} error=${error} />
     ${pending(list)}
     ${missing.length > 0 && html`<p class="note">The role names documents that do not exist: ${missing.map((id, place) => html`${place > 0 ? ', ' : ''}<code>${id}</code>`)}.</p>`}
-    ${(list.data?.length ?? 0) > 8 && html`<div class="field list-search"><input type="search" aria-label="Search the documents" placeholder="Search ${number(list.data.length)} documents" value=${search} onInput=${(event) => setSearch(event.target.value)} /></div>`}
+    ${(list.data?.length ?? 0) > 8 && html`<p><${Search} label="Search the documents" hint="Search documents" value=${search} onSearch=${setSearch} /></p>`}
     <ul class="rows" ref=${keepFocus}>${shown.map((one) => html`<${DocumentRow} key=${one.id} document=${one} index=${index.get(one.id)} inPrompt=${inPrompt.has(one.id)} searched=${searched.has(one.id)}
       isOwner=${isOwner} onName=${name} onChange=${list.reload} />`)}</ul>
     ${more}

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { rate } from '../lib/chat.js';
-import { ErrorNote } from '../lib/ui.js';
+import { ErrorNote, useAction } from '../lib/ui.js';
 
 const UP = 'M5 7.5 7.6 2.300c.9 0 1.600.7 1.600 1.600V6h3.500c.9 0 1.500.8 1.300 1.700l-.9 4.300c-.2.7-.7 1.200-1.400 1.200H5m0-5.700H3c-.5 0-.9.4-.9.9v4c0 .5.4.9.9.9h2m0-5.800v5.800';
 
@@ -12,18 +12,8 @@ const NAMES = { up: 'Good answer', down: 'Bad answer' };
 export function Feedback({ node }) {
   const { feedback } = node;
   const [isOpen, setOpen] = useState(false);
-  const [error, setError] = useState(undefined);
-  /** Returns true if the rating was stored. */
-  const set = async (value) => {
-    try {
-      await rate(node, value);
-      setError(undefined);
-      return true;
-    } catch (error) {
-      setError(error);
-      return false;
-    }
-  };
+  const { error, run } = useAction();
+  const set = (value) => run(() => rate(node, value));
   const press = (rating) => () => {
     const isRated = feedback?.rating === rating;
     setOpen(!isRated && rating === 'down');

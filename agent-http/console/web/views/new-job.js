@@ -5,7 +5,7 @@ import { ArgumentsEditor, useArguments } from '../lib/arguments.js';
 import { here, newId } from '../lib/format.js';
 import { NextRuns, cronWords } from '../lib/jobs.js';
 import { agentNames, agents, call, client, go, href } from '../lib/store.js';
-import { ErrorNote, Page, options, pending, useLoad } from '../lib/ui.js';
+import { ErrorNote, Page, options, pending, useAction, useLoad } from '../lib/ui.js';
 
 export function NewJob() {
   const [agentId, setAgent] = useState(agents.value[0]?.id);
@@ -30,29 +30,23 @@ export function NewJob() {
 /** The schedule, the button and the request, which both kinds share. `read` returns the payload, or `undefined`. */
 function useJob(read) {
   const state = useSchedule();
-  const [error, setError] = useState(undefined);
-  const [isSaving, setSaving] = useState(false);
+  const { error, isBusy, run } = useAction();
   // The same form sent twice makes one job.
   const sent = useRef({});
-  const submit = async (event) => {
+  const submit = (event) => {
     event.preventDefault();
     const payload = read();
     if (!payload || !state.schedule) return;
-    setSaving(true);
-    setError(undefined);
-    try {
+    run(async () => {
       const job = { payload, ...state.schedule };
       if (sent.current.text !== JSON.stringify(job)) sent.current = { text: JSON.stringify(job), key: newId() };
       const { data } = await call('POST /api/pulse/jobs', { body: { ...job, idempotencyKey: sent.current.key } });
       go('jobs', data.jobId);
-    } catch (error) {
-      setError(error);
-      setSaving(false);
-    }
+    });
   };
   const rest = html`<${ScheduleFields} state=${state} />
     <${ErrorNote} error=${error} />
-    <div class="row"><button class="button primary" disabled=${isSaving || !state.schedule}>Schedule</button><a class="button quiet" href=${href('jobs')}>Cancel</a></div>`;
+    <div class="row"><button class="button primary" disabled=${isBusy || !state.schedule}>Schedule</button><a class="button quiet" href=${href('jobs')}>Cancel</a></div>`;
   return { submit, rest };
 }
 

@@ -4,7 +4,7 @@ import { html, useState } from '../vendor/ui.js';
 import { CATALOGUE } from '../lib/catalogue.js';
 import { Choice, Count, List, Notes, Secret, Switch, Text, Words, described, getAt, hiddenFields, listAt, toggled } from '../lib/fields.js';
 import { listAll } from '../lib/store.js';
-import { Fold, Select, pending, useLoad } from '../lib/ui.js';
+import { Fold, Search, Select, pending, useLoad } from '../lib/ui.js';
 
 const HOUR_MS = 3_600_000;
 const BY = [[undefined, 'the user of the chat'], ['user', 'the user of the chat (named)'], ['visitor', 'the user of the chat, also a visitor'], ['owner', 'the agent’s owner'], ['company', 'everybody of the company']];
@@ -91,7 +91,7 @@ function Documents({ form }) {
   const box = (name, id, label) => html`<input type="checkbox" aria-label=${`${label}: ${titles.get(id) ?? id}`} checked=${lists[name].includes(id)} onChange=${toggle(name, id)} />`;
   return html`
     ${pending(load)}
-    ${all.length > 12 && html`<div class="field"><input type="search" aria-label="Search the documents" placeholder="Search the documents" value=${search} onInput=${({ target }) => setSearch(target.value)} /></div>`}
+    ${all.length > 12 && html`<p><${Search} label="Search the documents" hint="Search documents" value=${search} onSearch=${setSearch} /></p>`}
     ${all.length === 0 && data && html`<p class="muted">The company has no documents.</p>`}
     ${all.length > 0 && html`<div class="picker" tabindex="0" role="group" aria-label="Documents of the role"><table class="md-table">
       <thead><tr><th scope="col">Document</th><th scope="col">In the prompt</th><th scope="col">Searched</th></tr></thead>
