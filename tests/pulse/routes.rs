@@ -223,6 +223,8 @@ async fn a_user_schedules_turns_and_tools_for_themselves() {
     ] {
         expect_problem(post(OWNER, &job).await, status, code).await;
     }
+    let problem = expect_problem(post(OWNER, &with(json!({"message": "Hi"}))).await, 409, "CONFLICT").await;
+    assert_eq!(problem["detail"], "the idempotencyKey belongs to another job");
     let unknown_agent = post(OWNER, &with(json!({"agentId": "z1"}))).await;
     let problem = expect_problem(unknown_agent, 404, "NOT_FOUND").await;
     assert_eq!(problem["detail"], "payload.agentId not found");
