@@ -285,6 +285,7 @@ async fn invalid_assignments_are_refused() {
         (with("toolId", json!("deleteTodo")), 400, "INVALID_REQUEST"),
         (with("toolId", json!("none")), 400, "INVALID_REQUEST"),
         (with("schedule", json!({"enabled": true})), 400, "INVALID_REQUEST"),
+        (with("schedule", json!([true, "0 9 * * *"])), 400, "INVALID_REQUEST"),
         (with("schedule", json!({"enabled": true, "cron": "0 0 31 2 *"})), 400, "INVALID_REQUEST"),
         (
             with("schedule", json!({"enabled": true, "cron": "0 9 * * *", "timezone": "Mars/X"})),

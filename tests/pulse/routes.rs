@@ -67,6 +67,7 @@ async fn the_next_occurrences_of_a_schedule_need_no_scheduler() {
     for (body, member) in [
         (json!({}), "schedule"),
         (json!({"schedule": {}}), "cron"),
+        (json!({"schedule": [null, null, "* * * * *"]}), "schedule must be an object"),
         (json!({"schedule": {"cron": "0 0 31 2 *"}}), "cron"),
         (json!({"schedule": {"cron": "* * * * *", "timezone": "Atlantis"}}), "timezone"),
         (json!({"schedule": {"everyMs": 3_600_000}, "count": 0}), "count"),

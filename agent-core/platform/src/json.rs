@@ -1,11 +1,15 @@
 //! Checks of JSON text before it is parsed, and the errors of its deserialization.
 
+mod objects;
+
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
+
+pub use objects::objects_only;
 
 /// Returns true if `json` nests deeper than `max_depth`, by counting brackets outside of strings. The result for
 /// invalid JSON is meaningless; the parser rejects it.
