@@ -131,7 +131,7 @@ async fn a_run_is_booked_with_its_tools_and_its_price() {
         .expect("calls")
         .iter()
         .map(|call| {
-            assert!(call["endedAt"].is_string() && call["estimated"] == false, "{call}");
+            assert!(is_whole_millisecond(&call["endedAt"]) && call["estimated"] == false, "{call}");
             [
                 &call["round"],
                 &call["attempt"],

@@ -225,7 +225,7 @@ fn call_json(entry: &UsageEntry) -> Value {
     call["cost"] = entry.cost.map(|cost| cost.to_string()).into();
     call["estimated"] = entry.estimated.into();
     call["outcome"] = entry.outcome.as_str().into();
-    call["endedAt"] = entry.ended_at.to_string().into();
+    call["endedAt"] = utc_time(entry.ended_at).into();
     if let Some(as_of) = &entry.price_as_of {
         call["priceAsOf"] = as_of.as_str().into();
     }
