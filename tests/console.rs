@@ -75,7 +75,9 @@ async fn a_code_signs_in_once_and_a_get_uses_nothing_up() {
     let session: Value = get_session(&app, &cookie(&first)).await.json().await.expect("JSON");
     assert_eq!((&session["userId"], &session["companyId"]), (&json!("u1"), &json!("c1")));
     assert_eq!(session["roles"], json!(["editor"]));
-    assert!(session["expiresAt"].is_string() && session["version"].is_string(), "{session}");
+    let expiry = session["expiresAt"].as_str().expect("a time");
+    assert_eq!(expiry.len(), "2026-11-30T09:00:00.000Z".len(), "{session}");
+    assert!(session["version"].is_string(), "{session}");
     let features = session["features"].as_array().expect("a list");
     assert!(features.contains(&json!("threads")) && !features.contains(&json!("jobs")), "{session}");
 }

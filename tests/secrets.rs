@@ -147,6 +147,13 @@ async fn no_secret_is_in_any_log_or_answer() {
     let mut transcript = ClientTranscript::default();
     let bearer = session_token("u1", "c1");
     record_provider_responses(&client, &app, &url, &mut transcript).await;
+    // A credential that cannot be sent.
+    let auth = json!({"type": "basic", "user": "ada", "password": format!("{WEBHOOK_SECRET}\n")});
+    let content = json!({"webhookUrl": vendor.webhook_url(), "auth": auth});
+    let role = json!({"content": {}, "children": [{"name": "WorkflowConnector", "content": content}]});
+    let request = client.put(app.url("/api/agents/unsendable")).bearer_auth(&bearer).json(&role);
+    assert_eq!(transcript.record(request).await, 400);
+    assert!(transcript.0.contains("children[0].content.auth.password"), "{}", transcript.0);
     let mut statuses = Vec::new();
     for format in ["ndjson", "json"] {
         for name in &names {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use agent_core::clock::SystemClock;
 use agent_platform::records::Precondition;
 use agent_platform::usage::{Budget, BudgetKind, BudgetOptions, Budgets, MAX_RUN_ENTRIES, UsageEntry};
+use agent_platform::workspace::utc_time;
 use agentd::stores::Stores;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -130,7 +131,7 @@ async fn a_run_is_booked_with_its_tools_and_its_price() {
         .expect("calls")
         .iter()
         .map(|call| {
-            assert!(call["endedAt"].is_string() && call["estimated"] == false, "{call}");
+            assert!(is_whole_millisecond(&call["endedAt"]) && call["estimated"] == false, "{call}");
             [
                 &call["round"],
                 &call["attempt"],
@@ -482,10 +483,10 @@ async fn each_attempt_at_a_runtime_is_booked() {
     assert_eq!(booked, [failed(1), failed(2), answered], "{usage}");
 }
 
-/// Returns true for a time whose fraction is of milliseconds at most.
+/// Returns true for a time in UTC that is written with its milliseconds.
 fn is_whole_millisecond(time: &Value) -> bool {
-    let time = time.as_str().and_then(|text| text.parse::<Timestamp>().ok());
-    time.is_some_and(|time| time.subsec_nanosecond() % 1_000_000 == 0)
+    let text = time.as_str().unwrap_or_default();
+    text.parse::<Timestamp>().is_ok_and(|time| utc_time(time) == text)
 }
 
 #[tokio::test]
@@ -496,6 +497,7 @@ async fn the_own_limits_are_shown() {
     let used = async |user: &str| {
         let (status, body) = test.get(user, "/api/limits").await;
         assert_eq!(status, 200, "{body}");
+        assert!(is_whole_millisecond(&body["asOf"]), "{body}");
         let limits = body["limits"].as_array().expect("limits").clone();
         limits
             .iter()

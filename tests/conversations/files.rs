@@ -251,7 +251,12 @@ async fn a_copied_thread_has_the_files_of_its_messages() {
 async fn a_thread_has_the_files_of_messages_without_a_run() {
     let test = ConversationApp::start().await;
     let file = test.upload("/api/files", "text/plain", b"held").await;
-    let messages = with_file(&file["fileId"], "Look");
+    let mut messages = with_file(&file["fileId"], "Look");
+    // More files than a prompt has, which are gone.
+    let gone =
+        (0..64).map(|n| json!({"type": "image", "source": {"type": "file", "value": format!("gone-{n}")}}));
+    let later = json!({"id": "m2", "role": "user", "content": gone.collect::<Vec<_>>()});
+    messages.as_array_mut().expect("messages").push(later);
     let create = json!({"id": "imported", "agentId": "a1", "messages": messages});
     assert_eq!(test.call("POST", "/api/threads", Some(create)).await.0, 201);
     let create = json!({"id": "appended", "agentId": "a1"});

@@ -140,6 +140,7 @@ async fn a_bad_body_names_the_field() {
             json!({"kind": "widget", "caps": {"runsPerMinute": 0}}),
             "caps.runsPerMinute must be a positive integer",
         ),
+        (json!({"kind": "widget", "caps": [20]}), "caps must be an object"),
         (json!({"kind": "widget", "tools": []}), "tools does not apply to tokens of this kind"),
         (json!({"kind": "widget", "todoListId": "l"}), "todoListId does not apply to tokens of this kind"),
         (json!({"kind": "mcp", "origins": []}), "origins does not apply to tokens of this kind"),

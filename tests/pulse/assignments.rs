@@ -194,9 +194,13 @@ async fn jobs_of_a_tool_end_when_the_agent_loses_it() {
     let mut of_other = of_colleague.clone();
     of_other["payload"]["agentId"] = "silent".into();
     request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&of_other)).await;
+    // As an older version schedules a turn that names a tool.
+    let older_turn = json!({"payload": {"kind": "agent", "userId": "u2", "companyId": "c1", "agentId": "a1",
+        "toolId": "deleteTodo", "message": "Good evening"}, "delayMs": 3_600_000});
+    request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&older_turn)).await;
     let open =
         async || request_scheduler(&bench.scheduler, "GET", "/jobs?companyId=c1&state=open", None).await;
-    assert_eq!(open_jobs(&open().await).len(), 4);
+    assert_eq!(open_jobs(&open().await).len(), 5);
 
     let sync = async |path| {
         let body = expect_json(ask(&bench.app, OWNER, "GET", path, None).await, 200).await;
@@ -213,7 +217,7 @@ async fn jobs_of_a_tool_end_when_the_agent_loses_it() {
     let kinds: Vec<_> =
         open_jobs(&left).iter().map(|job| (&job["payload"]["agentId"], &job["payload"]["kind"])).collect();
     let (a1, silent, agent, tool) = (&json!("a1"), &json!("silent"), &json!("agent"), &json!("tool"));
-    assert_eq!(kinds, [(silent, tool), (a1, agent)]);
+    assert_eq!(kinds, [(a1, agent), (silent, tool), (a1, agent)]);
 
     put(json!(["createTodo"])).await;
     let second = sync(PATH).await;
@@ -285,6 +289,7 @@ async fn invalid_assignments_are_refused() {
         (with("toolId", json!("deleteTodo")), 400, "INVALID_REQUEST"),
         (with("toolId", json!("none")), 400, "INVALID_REQUEST"),
         (with("schedule", json!({"enabled": true})), 400, "INVALID_REQUEST"),
+        (with("schedule", json!([true, "0 9 * * *"])), 400, "INVALID_REQUEST"),
         (with("schedule", json!({"enabled": true, "cron": "0 0 31 2 *"})), 400, "INVALID_REQUEST"),
         (
             with("schedule", json!({"enabled": true, "cron": "0 9 * * *", "timezone": "Mars/X"})),

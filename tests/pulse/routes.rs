@@ -67,6 +67,7 @@ async fn the_next_occurrences_of_a_schedule_need_no_scheduler() {
     for (body, member) in [
         (json!({}), "schedule"),
         (json!({"schedule": {}}), "cron"),
+        (json!({"schedule": [null, null, "* * * * *"]}), "schedule must be an object"),
         (json!({"schedule": {"cron": "0 0 31 2 *"}}), "cron"),
         (json!({"schedule": {"cron": "* * * * *", "timezone": "Atlantis"}}), "timezone"),
         (json!({"schedule": {"everyMs": 3_600_000}, "count": 0}), "count"),
@@ -223,6 +224,8 @@ async fn a_user_schedules_turns_and_tools_for_themselves() {
     ] {
         expect_problem(post(OWNER, &job).await, status, code).await;
     }
+    let problem = expect_problem(post(OWNER, &with(json!({"message": "Hi"}))).await, 409, "CONFLICT").await;
+    assert_eq!(problem["detail"], "the idempotencyKey belongs to another job");
     let unknown_agent = post(OWNER, &with(json!({"agentId": "z1"}))).await;
     let problem = expect_problem(unknown_agent, 404, "NOT_FOUND").await;
     assert_eq!(problem["detail"], "payload.agentId not found");

@@ -121,14 +121,13 @@ fn n8n_text_then(step: Step) -> Vec<Step> {
     vec![n8n::stream_head(), n8n::text("par"), step, last_chunk()]
 }
 
-/// Returns the webhook authentication schemes, and one whose credential cannot be sent.
-pub(super) fn webhook_auths() -> [Value; 5] {
+/// Returns the webhook authentication schemes.
+pub(super) fn webhook_auths() -> [Value; 4] {
     [
         json!({"type": "basic", "user": "ada", "password": WEBHOOK_SECRET}),
         json!({"type": "header", "name": "X-Api-Key", "value": WEBHOOK_SECRET}),
         json!({"type": "jwt", "secret": WEBHOOK_SECRET}),
         json!({"type": "none"}),
-        json!({"type": "basic", "user": "ada", "password": format!("{WEBHOOK_SECRET}\n")}),
     ]
 }
 

@@ -4,7 +4,7 @@ use agent_platform::usage::BudgetKind;
 use reqwest::Response;
 use serde_json::{Value, json};
 
-use super::{PRICE_OF_ANSWER, UsageApp, put_budget};
+use super::{PRICE_OF_ANSWER, UsageApp, is_whole_millisecond, put_budget};
 use crate::support::server::{Server, session_token};
 use crate::support::vendor::{answer, tool_calls};
 use crate::support::{expect_problem, parse_events, poll_until};
@@ -95,13 +95,14 @@ async fn a_spent_budget_refuses_runs_with_its_state() {
         (&problem["budget"]["amount"], &problem["budget"]["window"]),
         (&json!("0.000092000"), &json!("month"))
     );
-    assert!(problem["budget"]["resetsAt"].is_string(), "{problem}");
+    assert!(is_whole_millisecond(&problem["budget"]["resetsAt"]), "{problem}");
     assert_eq!(test.vendor.received_bodies("m").len(), 0);
     test.put("/api/budgets/user/ada", json!([{"unit": "cost", "amount": "5", "window": "month"}])).await;
     let run = test.chat("ada", "Hello").await;
     assert_eq!(test.booked(&run, 1).await["cost"], PRICE_OF_ANSWER);
     let limit = test.settled("/api/budgets/user/ada").await;
     assert_eq!((&limit["used"], &limit["amount"]), (&json!(PRICE_OF_ANSWER), &json!("5.000000000")));
+    assert!(is_whole_millisecond(&limit["resetsAt"]), "{limit}");
     let (_, limits) = test.get("ada", "/api/limits").await;
     let budget_limit =
         limits["limits"].as_array().expect("limits").iter().find(|limit| limit["policy"] == "budget");

@@ -1,11 +1,15 @@
 //! Checks of JSON text before it is parsed, and the errors of its deserialization.
 
+mod objects;
+
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
+
+pub use objects::objects_only;
 
 /// Returns true if `json` nests deeper than `max_depth`, by counting brackets outside of strings. The result for
 /// invalid JSON is meaningless; the parser rejects it.
@@ -266,6 +270,7 @@ fn json_type_name(expected: &str) -> &str {
         "a map" => "an object",
         "u8" | "u16" | "u32" | "u64" | "usize" => "a non-negative integer",
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "a nonzero u16" => "a whole number from 1 to 65535",
         "a nonzero u32" | "a nonzero u64" => "a positive integer",
         "f32" | "f64" => "a number",
         "unit" => "null",
@@ -307,5 +312,14 @@ mod tests {
         }
         let long = format!(r#"{{"{0}":1,"{0}":2}}"#, "ü".repeat(500));
         assert_eq!(find_duplicate_key(long.as_bytes()).map(|path| path.chars().count()), Some(200));
+    }
+
+    #[test]
+    fn zero_is_described_where_it_is_no_value() {
+        let described = |error: serde_json::Error| redact_serde_message(&error.to_string());
+        let days = serde_json::from_str::<std::num::NonZeroU16>("0").expect_err("no day");
+        assert_eq!(described(days), "must be a whole number from 1 to 65535");
+        let runs = serde_json::from_str::<std::num::NonZeroU32>("0").expect_err("no run");
+        assert_eq!(described(runs), "must be a positive integer");
     }
 }

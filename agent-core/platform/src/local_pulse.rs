@@ -87,7 +87,7 @@ impl LocalPulse {
         match outcome.map_err(unavailable)? {
             Some(InsertOutcome::Existing(job)) => Ok((*job, false)),
             Some(InsertOutcome::KeyConflict(_)) => {
-                Err(PulseError::Conflict("the idempotencyKey was used for another job".to_owned()))
+                Err(PulseError::Conflict(InsertOutcome::KEY_CONFLICT_TEXT.to_owned()))
             }
             Some(InsertOutcome::LimitReached) => Err(PulseError::LimitReached(max_open.unwrap_or_default())),
             Some(InsertOutcome::New) | None => Ok((job, true)),

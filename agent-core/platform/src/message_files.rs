@@ -1,6 +1,6 @@
 //! Files of users in the messages of a turn: references are replaced by the contents before the prompt is assembled.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use agent_core::ids::{CompanyId, ThreadId, UserId};
@@ -97,13 +97,17 @@ impl MessageFiles<'_> {
         Ok(user_files.into_iter().flatten().map(|record| (record.value.id.clone(), record)).collect())
     }
 
-    /// Keeps the files that a prompt of the messages would have as long as `thread`, which has the messages, too.
+    /// Keeps the files of the messages as long as `thread`, which has the messages, too.
     ///
     /// # Errors
     /// Errors of the store.
     pub async fn hold(&self, messages: &[Message], thread: &ThreadId) -> Result<(), StoreError> {
-        for file in self.find(&newest_file_ids(messages.iter())).await?.values() {
-            add_file_thread(self.records, self.company_id, file, thread).await?;
+        let mut seen = HashSet::new();
+        let ids: Vec<&str> = messages.iter().flat_map(file_ids).filter(|id| seen.insert(*id)).collect();
+        for page in ids.chunks(MAX_PROMPT_FILES) {
+            for file in self.find(page).await?.values() {
+                add_file_thread(self.records, self.company_id, file, thread).await?;
+            }
         }
         Ok(())
     }

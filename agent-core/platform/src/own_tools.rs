@@ -34,12 +34,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::ids::CompanyId;
-use agent_core::role::{OwnTool, OwnTools, grouped_name};
+use agent_core::role::{OwnTool, OwnTools, ToolAuth, grouped_name};
 use agent_core::secret::Secret;
 use async_trait::async_trait;
 use serde_json::Value;
 use url::Url;
 
+use credential::Credential;
 use definition::HttpTool;
 use tool_server::ToolServer;
 
@@ -169,6 +170,7 @@ impl<F: Fn(&str) -> bool> FaultCheck<F> {
             Ok(parsed) => {
                 self.bytes += parsed.definition_bytes();
                 self.name(format!("{at}.name"), &parsed.spec.name);
+                self.secret(at, tool.auth.as_ref());
             }
             Err(fault) => self.add(at, fault),
         }
@@ -185,6 +187,7 @@ impl<F: Fn(&str) -> bool> FaultCheck<F> {
                     self.bytes += tool.definition_bytes();
                     self.name(format!("{at}.operations"), &tool.spec.name);
                 }
+                self.secret(at, entry.auth.as_ref());
             }
             Err(fault) => self.add(at, fault),
         }
@@ -192,13 +195,21 @@ impl<F: Fn(&str) -> bool> FaultCheck<F> {
 
     fn tool_server(&mut self, at: &str, server: &OwnTool) {
         match ToolServer::parse(server) {
-            Ok(server) => {
-                self.id(at, &server.id);
-                for (i, tool) in server.tools.iter().enumerate() {
-                    self.name(format!("{at}.tools[{i}]"), &grouped_name(&server.id, tool));
+            Ok(parsed) => {
+                self.id(at, &parsed.id);
+                for (i, tool) in parsed.tools.iter().enumerate() {
+                    self.name(format!("{at}.tools[{i}]"), &grouped_name(&parsed.id, tool));
                 }
+                self.secret(at, server.auth.as_ref());
             }
             Err(fault) => self.add(at, fault),
+        }
+    }
+
+    /// Checks the secret of a tool, or of a group of tools, whose other settings have no fault.
+    fn secret(&mut self, at: &str, auth: Option<&ToolAuth>) {
+        if let Err(fault) = Credential::parse(auth).and_then(|credential| credential.check_secret()) {
+            self.add(at, fault);
         }
     }
 

@@ -7,6 +7,7 @@ use agent_core::clock::SystemClock;
 use agent_core::ids::CompanyId;
 use agent_platform::records::Precondition;
 use agent_platform::usage::{Budget, BudgetKind, BudgetOptions, BudgetTimeZone, Budgets, LimitStatus};
+use agent_platform::workspace::utc_time;
 use serde_json::{Map, Value};
 
 use crate::cli::{BudgetArgs, BudgetCommand};
@@ -117,7 +118,7 @@ async fn show(
             number => number.to_string(),
         });
         let window = limit.window.map_or("-", agent_platform::usage::BudgetWindow::as_str);
-        let resets = resets_at.map_or("-".to_owned(), |end| end.to_string());
+        let resets = resets_at.map_or("-".to_owned(), utc_time);
         writeln!(out, "{}\t{window}\t{}\t{resets}", limit.unit.as_str(), amounts.join("\t"))?;
     }
     Ok(())

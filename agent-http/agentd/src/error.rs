@@ -51,7 +51,7 @@ pub enum StartError {
     #[error("the database in DATABASE_URL cannot be used: {}", with_source(.0))]
     Postgres(#[from] agent_store::postgres::PostgresOpenError),
     /// A store operation failed.
-    #[error("the store failed: {}", with_source(.0))]
+    #[error("{}", store_message(.0))]
     Store(#[from] StoreError),
     /// The outbound HTTP client cannot be created.
     #[error(transparent)]
@@ -93,6 +93,14 @@ pub(crate) fn with_source(error: &dyn std::error::Error) -> String {
     match source.strip_prefix(&text) {
         Some(rest) if rest.is_empty() || rest.starts_with(": ") => source,
         _ => format!("{text}: {source}"),
+    }
+}
+
+/// Returns the text for an error of the store. A setting that is missing is no failure of the store.
+pub(crate) fn store_message(error: &StoreError) -> String {
+    match error {
+        StoreError::NotConfigured(_) => error.to_string(),
+        _ => format!("the store failed: {}", with_source(error)),
     }
 }
 

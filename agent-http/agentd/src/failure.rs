@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
-use crate::{StartError, with_source};
+use crate::{StartError, store_message, with_source};
 use agent_core::turn::TurnError;
 use agent_http::auth::MintError;
 use agent_platform::records::StoreError;
@@ -72,7 +72,7 @@ pub(crate) enum CommandError {
     #[error("token not found; `agentd token list` shows the ids")]
     NoToken,
     /// A store operation failed.
-    #[error("the store failed: {}", with_source(.0))]
+    #[error("{}", store_message(.0))]
     Store(#[from] StoreError),
     /// The contents of the store cannot be exported.
     #[error("{}", with_source(.0))]

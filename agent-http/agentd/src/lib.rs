@@ -48,4 +48,4 @@ mod weights;
 pub use command::run_command_line;
 pub use embedder::embedder;
 pub use error::StartError;
-pub(crate) use error::with_source;
+pub(crate) use error::{store_message, with_source};

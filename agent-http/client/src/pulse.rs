@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent_core::error::AgentError;
 use agent_core::ids::JobId;
 use agent_core::secret::Secret;
-use agent_jobs::job::{JobFilter, JobOrder, JobScope, JobState, JobView, StepError};
+use agent_jobs::job::{InsertOutcome, JobFilter, JobOrder, JobScope, JobState, JobView, StepError};
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::ids::check_id;
 use agent_platform::pulse::{
@@ -33,8 +33,8 @@ const MAX_RESPONSE_BYTES: usize = 24 << 20;
 /// The scheduler at `PULSE_URL`. The URL is set by the operator, so no address is denied. The secret is sent to that
 /// URL only.
 ///
-/// Of the texts of error responses, only those of a [`StepError`] are repeated: a different server at that URL could echo
-/// what it was sent.
+/// Of the texts of error responses, only those of a [`StepError`] and of a conflict of keys are repeated: a different server at
+/// that URL could echo what it was sent.
 #[derive(Debug, Clone)]
 pub struct PulseClient {
     outbound: OutboundClient,
@@ -115,13 +115,14 @@ fn status_error(status: StatusCode, answer: &[u8]) -> PulseError {
     }
 }
 
-/// Returns the text for a conflict: that of the [`StepError`] which the response quotes, or else a general one. Other texts
-/// are not repeated.
+/// Returns the text for a conflict: that of the [`StepError`] or of the conflict of keys which the response quotes, or else a
+/// general one. Other texts are not repeated.
 fn conflict_text(answer: &[u8]) -> String {
     let finals = [JobState::Completed, JobState::Discarded, JobState::Cancelled].map(StepError::Final);
     let refusals = [StepError::Busy, StepError::NothingDiscarded];
     let detail = ProblemDetails::parse(answer).and_then(|problem| problem.detail);
-    let mut texts = finals.into_iter().chain(refusals).map(|error| error.to_string());
+    let refusals = finals.into_iter().chain(refusals).map(|error| error.to_string());
+    let mut texts = refusals.chain([InsertOutcome::KEY_CONFLICT_TEXT.to_owned()]);
     let known = texts.find(|text| Some(text) == detail.as_ref());
     known.unwrap_or_else(|| "the job is final, or its idempotency key belongs to another job".to_owned())
 }
@@ -244,7 +245,6 @@ mod tests {
         }
     }
 
-    /// The other conflict is that of an idempotency key, of which the application says no more than before.
     #[test]
     fn a_conflict_has_the_schedulers_reason_and_no_other_text() {
         let text = |detail: &str| {
@@ -257,6 +257,7 @@ mod tests {
             "the job is cancelled",
             "the job has no discarded occurrence to redrive",
             "the job is being delivered or waits for a retry",
+            "the idempotencyKey belongs to another job",
         ] {
             assert_eq!(text(reason), reason);
         }

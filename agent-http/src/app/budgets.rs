@@ -9,6 +9,7 @@ use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use agent_platform::records::{ListQuery, Precondition, StoreError};
 use agent_platform::usage::{Budget, BudgetKind, BudgetStatus, BudgetUnit, Budgets, LimitStatus, MAX_LIMITS};
+use agent_platform::workspace::utc_time;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
@@ -170,7 +171,7 @@ fn limit_json(kind: BudgetKind, status: &LimitStatus) -> Value {
         view["reserved"] = limit.unit.amount_json(*reserved);
     }
     if let Some(end) = resets_at {
-        view["resetsAt"] = end.to_string().into();
+        view["resetsAt"] = utc_time(*end).into();
     }
     view
 }

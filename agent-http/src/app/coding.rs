@@ -12,8 +12,8 @@ use agent_platform::coding::{
     SubscriptionState, SubscriptionStatus,
 };
 use agent_platform::records::StoreError;
+use agent_platform::workspace::utc_time;
 use http::StatusCode;
-use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -99,12 +99,10 @@ struct SubscriptionView {
     account: Option<String>,
     /// Expiry of the access token, RFC 3339 in UTC. It is renewed before.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    expires_at: Option<Timestamp>,
+    expires_at: Option<String>,
     /// Time of the latest renewal or sign-in, RFC 3339 in UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    refreshed_at: Option<Timestamp>,
+    refreshed_at: Option<String>,
     /// The vendor's limits, as of its latest answer through this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     limits: Option<SubscriptionLimits>,
@@ -117,8 +115,8 @@ impl From<SubscriptionStatus> for SubscriptionView {
             state: status.state,
             plan: status.plan,
             account: status.account_end.map(|end| format!("…{end}")),
-            expires_at: status.expires_at,
-            refreshed_at: status.refreshed_at,
+            expires_at: status.expires_at.map(utc_time),
+            refreshed_at: status.refreshed_at.map(utc_time),
             limits: status.limits,
         }
     }

@@ -8,10 +8,9 @@ use std::time::Duration;
 use agent_core::ids::{CompanyId, UserId};
 use agent_core::request::Principal;
 use agent_platform::console::{ConsoleError, NewConsoleCode};
-use agent_platform::workspace::{CompanyRole, get_company_role};
+use agent_platform::workspace::{CompanyRole, get_company_role, utc_time};
 use http::header::{CACHE_CONTROL, HeaderValue, SET_COOKIE};
 use http::{HeaderMap, Response, StatusCode, request};
-use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -91,8 +90,7 @@ struct LinkView {
     /// Address with the code in its fragment.
     url: String,
     /// Expiry, RFC 3339 in UTC.
-    #[schemars(with = "String")]
-    expires_at: Timestamp,
+    expires_at: String,
 }
 
 /// Handles `POST /api/console/links`.
@@ -105,7 +103,7 @@ pub(super) async fn post_link(context: RequestContext<App>, (): ()) -> HandlerRe
     new.session_idle = input.session_ms.map_or(new.session_idle, Duration::from_millis);
     let code = console.auth.sessions.create_code(new).await.map_err(code_error)?;
     let url = console_link(&console.public_url, code.text.expose());
-    answer::json(StatusCode::CREATED, &LinkView { url, expires_at: code.expires_at })
+    answer::json(StatusCode::CREATED, &LinkView { url, expires_at: utc_time(code.expires_at) })
 }
 
 fn code_error(error: ConsoleError) -> HttpError {
@@ -152,8 +150,7 @@ struct SessionView {
     roles: [CompanyRole; 1],
     /// End of the console's session, unless a request extends it; RFC 3339 in UTC. Absent for other sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    expires_at: Option<Timestamp>,
+    expires_at: Option<String>,
     /// Version of the application.
     version: &'static str,
     /// Features that this application has.
@@ -169,10 +166,11 @@ pub(super) async fn get_session(
     let app = &context.state;
     let Principal { user_id, company_id, .. } = principal;
     let role = get_company_role(&*app.records, &company_id, &user_id).await?;
-    let expires_at = match own_session(app, &context.head.headers)? {
-        Some(text) => console(app)?.auth.sessions.find(text).await.ok().map(|session| session.expires_at),
+    let session = match own_session(app, &context.head.headers)? {
+        Some(text) => console(app)?.auth.sessions.find(text).await.ok(),
         None => None,
     };
+    let expires_at = session.map(|session| utc_time(session.expires_at));
     let (version, features) = (env!("CARGO_PKG_VERSION"), features(app, routes));
     answer::json(
         StatusCode::OK,

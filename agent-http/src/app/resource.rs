@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use agent_core::request::Principal;
-use agent_platform::json::redact_serde_message;
+use agent_platform::json::{objects_only, redact_serde_message};
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, Precondition, Record, StoreError};
 use agent_platform::workspace::{WorkspaceFile, WorkspaceFileError};
 use async_trait::async_trait;
 use headers::{ETag, HeaderMapExt, IfMatch, IfNoneMatch};
 use http::header::{CACHE_CONTROL, HeaderValue, LOCATION};
 use http::{HeaderMap, Response, StatusCode, Uri};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{App, answer};
@@ -239,7 +239,8 @@ pub(super) fn validate_as_import(
     let text = json!({ list: [item] }).to_string();
     WorkspaceFile::parse_with_tools(&text, own_tools).map_err(|mut error| {
         // Messages of the deserializer may quote the input, so values are removed from them.
-        if serde_json::from_str::<WorkspaceFile>(&text).is_err() {
+        let mut reader = serde_json::Deserializer::from_str(&text);
+        if WorkspaceFile::deserialize(objects_only(&mut reader)).is_err() {
             for fault in &mut error.faults {
                 fault.message = redact_serde_message(&fault.message);
             }

@@ -71,17 +71,16 @@ impl OwnConversations {
         Ok(run.map(|run| run.at(self.app.conversations.now()).approvals).unwrap_or_default())
     }
 
-    /// Keeps the files of messages as long as their thread. After an error, the next turn of the thread does.
+    /// Keeps the files of messages as long as their thread. After an error, the next turn of the thread keeps those of its
+    /// prompt.
     pub(super) async fn hold_files(&self, principal: &Principal, messages: &[Message], thread: &ThreadId) {
-        for page in messages.chunks(MAX_PAGE_NODES) {
-            if let Err(error) = self.app.hold_files(principal, page, thread).await {
-                tracing::warn!(thread_id = %thread, %error, "failed to keep the files of a thread");
-                return;
-            }
+        if let Err(error) = self.app.hold_files(principal, messages, thread).await {
+            tracing::warn!(thread_id = %thread, %error, "failed to keep the files of a thread");
         }
     }
 
-    /// Keeps the files of a copied thread as long as the copy. After an error, the next turn of the copy does.
+    /// Keeps the files of a copied thread as long as the copy. After an error, the next turn of the copy keeps those of its
+    /// prompt.
     async fn hold_copied_files(&self, principal: &Principal, copy: &Thread) {
         if let Err(error) = self.try_hold_copied_files(principal, copy).await {
             tracing::warn!(thread_id = %copy.id, %error, "failed to keep the files of a copied thread");

@@ -8,6 +8,7 @@ use agent_platform::usage::{
     DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, RunEntries, RunOwner, UsageCursor, UsageEntry,
     UsageFilter, UsageQuery, UsageSums, sums_of,
 };
+use agent_platform::workspace::utc_time;
 use http::StatusCode;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -50,7 +51,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
             members.into()
         })
         .collect();
-    let mut body = json!({"currency": CURRENCY, "asOf": now.to_string(), "rows": rows});
+    let mut body = json!({"currency": CURRENCY, "asOf": utc_time(now), "rows": rows});
     if let Some(cursor) = page.next_cursor {
         body["nextCursor"] = cursor.into();
     }
@@ -86,7 +87,7 @@ pub(super) async fn get_limits(context: RequestContext<App>, principal: Principa
     let mut limits: Vec<Value> = limits
         .into_iter()
         .map(|(unit, state)| {
-            let resets_at = state.resets_at(now).to_string();
+            let resets_at = utc_time(state.resets_at(now));
             json!({
                 "policy": "minute",
                 "kind": "user",
@@ -100,7 +101,7 @@ pub(super) async fn get_limits(context: RequestContext<App>, principal: Principa
         })
         .collect();
     limits.extend(own_limits(&app, &principal).await?);
-    answer::json(StatusCode::OK, &json!({"asOf": now.to_string(), "limits": limits}))
+    answer::json(StatusCode::OK, &json!({"asOf": utc_time(now), "limits": limits}))
 }
 
 fn limit(query: &Query<'_>) -> Result<usize, HttpError> {
@@ -224,7 +225,7 @@ fn call_json(entry: &UsageEntry) -> Value {
     call["cost"] = entry.cost.map(|cost| cost.to_string()).into();
     call["estimated"] = entry.estimated.into();
     call["outcome"] = entry.outcome.as_str().into();
-    call["endedAt"] = entry.ended_at.to_string().into();
+    call["endedAt"] = utc_time(entry.ended_at).into();
     if let Some(as_of) = &entry.price_as_of {
         call["priceAsOf"] = as_of.as_str().into();
     }

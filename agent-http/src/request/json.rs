@@ -1,8 +1,9 @@
 //! JSON parsing with bounded depth and errors that name the field but never repeat submitted values.
 
-use agent_platform::json::{find_duplicate_key, is_deeper_than, is_syntax_error, redact_serde_message};
+use agent_platform::json::{
+    find_duplicate_key, is_deeper_than, is_syntax_error, objects_only, redact_serde_message,
+};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::error::Category;
 
 use crate::error::HttpError;
@@ -13,7 +14,7 @@ pub const MAX_JSON_DEPTH: usize = 64;
 /// Maximum length of a field path in an error, in characters. Map keys come from the client and may be of any length.
 const MAX_SHOWN_PATH_CHARS: usize = 200;
 
-/// Parses `json` as one JSON object of at most `max_depth` levels.
+/// Parses `json` as one JSON text of at most `max_depth` levels. A struct is read from an object only.
 ///
 /// # Errors
 ///
@@ -30,19 +31,11 @@ pub(crate) fn parse_json<'de, T: Deserialize<'de>>(
     if let Some(path) = find_duplicate_key(json) {
         return Err(HttpError::invalid(&path, "is given twice"));
     }
-    if is_array(json) {
-        return Err(HttpError::invalid("the body", "must be an object"));
-    }
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let value =
-        serde_path_to_error::deserialize(&mut deserializer).map_err(|error| field_error(json, &error))?;
+    let value = serde_path_to_error::deserialize(objects_only(&mut deserializer))
+        .map_err(|error| field_error(json, &error))?;
     deserializer.end().map_err(|error| syntax_error(&error))?;
     Ok(value)
-}
-
-/// Returns true if `json` is a well-formed array, which serde would read as the fields of an object in their order.
-fn is_array(json: &[u8]) -> bool {
-    json.trim_ascii_start().first() == Some(&b'[') && serde_json::from_slice::<IgnoredAny>(json).is_ok()
 }
 
 fn field_error(json: &[u8], error: &serde_path_to_error::Error<serde_json::Error>) -> HttpError {
@@ -136,13 +129,13 @@ mod tests {
         for other in ["\"sk-1\"", "[]", " [\"sk-1\"]", "[[],1,{}]", "null", "5"] {
             check(other, expect!["the body must be an object"]);
         }
-        check("[sk-1", expect!["the body is not valid JSON at line 1 column 2"]);
         check("{}", expect!["the body is missing the field `messages`"]);
         check(r#"{"messages":"sk-1"}"#, expect!["messages must be an array"]);
         check(
             &format!(r#"{{"messages":[{message},{message},{{"role":"sk-1"}}]}}"#),
             expect!["messages[2].role must be `user` or `tool`"],
         );
+        check(r#"{"messages":[["user","sk-1"]]}"#, expect!["messages[0] must be an object"]);
         check(r#"{"messages":[{"role":"user"}]}"#, expect!["messages[0] is missing the field `content`"]);
         check(
             r#"{"messages":[{"colour":1}]}"#,

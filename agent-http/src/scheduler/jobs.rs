@@ -45,9 +45,7 @@ pub(super) async fn post(context: RequestContext<Scheduler>, (): ()) -> HandlerR
             Ok(response)
         }
         InsertOutcome::Existing(job) => json(StatusCode::OK, &ScheduledJob::from_job(&job)),
-        InsertOutcome::KeyConflict(_) => {
-            Err(HttpError::conflict("the idempotencyKey belongs to another job of the company"))
-        }
+        InsertOutcome::KeyConflict(_) => Err(HttpError::conflict(InsertOutcome::KEY_CONFLICT_TEXT)),
         InsertOutcome::LimitReached => {
             Err(HttpError::conflict("the user has reached the limit of open jobs")
                 .with_member("limit", max_open.into()))

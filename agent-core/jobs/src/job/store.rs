@@ -136,6 +136,9 @@ pub enum InsertOutcome {
 }
 
 impl InsertOutcome {
+    /// Text of the error that a [`KeyConflict`](Self::KeyConflict) is for the client.
+    pub const KEY_CONFLICT_TEXT: &str = "the idempotencyKey belongs to another job";
+
     /// Returns the outcome of inserting `new` when `existing` has the same idempotency key.
     pub fn from_existing(existing: Job, new: &Job) -> Self {
         let is_same_request = existing.idempotency == new.idempotency;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use agent_core::ids::UserId;
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::subscriber::Subscriber;
@@ -44,9 +44,13 @@ pub struct LimitWindow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_minutes: Option<u64>,
     /// End of the window: RFC 3339 in UTC.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_time")]
     #[schemars(with = "Option<String>")]
     pub resets_at: Option<Timestamp>,
+}
+
+fn serialize_time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| format!("{time:.3}")).serialize(serializer)
 }
 
 /// Credits of a subscription.

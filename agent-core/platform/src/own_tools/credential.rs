@@ -98,6 +98,27 @@ impl Credential {
         Ok(Self { kind, secret: secret.clone() })
     }
 
+    /// Checks that the secret, if it is given, can be sent by the credential. The fault does not repeat it.
+    pub(super) fn check_secret(&self) -> Result<(), ToolSettingsError> {
+        let Some(secret) = self.secret.as_ref().filter(|secret| !secret.is_mask()) else { return Ok(()) };
+        let text = secret.expose();
+        let (is_valid, message) = match &self.kind {
+            // A query is escaped, and a key that only signs is not sent.
+            CredentialKind::None | CredentialKind::Query { .. } => return Ok(()),
+            CredentialKind::Bearer | CredentialKind::Header { .. } => {
+                let is_printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+                (is_printable, "must have printable ASCII characters only")
+            }
+            CredentialKind::Basic { .. } => {
+                (!text.chars().any(char::is_control), "must not have a control character")
+            }
+            CredentialKind::Cookie { .. } => {
+                (is_cookie_value(text), "has characters that are not allowed in a cookie")
+            }
+        };
+        if is_valid { Ok(()) } else { Err(ToolSettingsError::new("auth.secret", message)) }
+    }
+
     /// Returns the header of the credential, and adds its secrets to `redactor`.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::json::objects_only;
 use crate::roles::{RoleFinding, unknown_fields, unknown_names, warnings};
 
 mod check;
@@ -65,14 +66,13 @@ impl WorkspaceFile {
                 text.len()
             )));
         }
-        // serde accepts a list in place of an object, with the fields in order.
         if text.trim_start().starts_with('[') {
             return Err(WorkspaceFileError::for_whole_file(
                 "the file is a JSON array; an object is expected".to_owned(),
             ));
         }
         let reader = &mut serde_json::Deserializer::from_str(text);
-        let file: Self = serde_path_to_error::deserialize(&mut *reader)
+        let file: Self = serde_path_to_error::deserialize(objects_only(&mut *reader))
             .map_err(|error| WorkspaceFileError { faults: vec![locate::fault_of(text, &error)] })?;
         reader.end().map_err(|error| WorkspaceFileError { faults: vec![locate::syntax_fault(&error)] })?;
         let faults = check::find_faults(&file);

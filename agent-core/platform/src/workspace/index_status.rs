@@ -3,7 +3,9 @@
 use agent_retrieval::doc_index::{DocIndex, Vectors};
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::time::utc_time;
 
 /// Account of a document's index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -33,9 +35,13 @@ pub struct EmbeddingFailure {
     pub failures: u32,
     /// Earliest time of the next attempt, RFC 3339 in UTC; absent if the document is not tried again until it changes, until it
     /// is embedded again on demand, or until the process starts anew.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "serialize_time")]
     #[schemars(with = "Option<String>")]
     pub retry_at: Option<Timestamp>,
+}
+
+fn serialize_time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(utc_time).serialize(serializer)
 }
 
 /// Cause of a failure to embed chunks of a document.

@@ -121,6 +121,7 @@ async fn what_is_wrong_is_named_and_nothing_is_saved() {
     keyless.env.remove("DATA_SECRET");
     let refused = keyless.import().await.expect_err("a secret and no key");
     assert!(refused.contains("DATA_SECRET is not set") && !refused.contains("canary"), "{refused}");
+    assert!(!refused.contains("the store failed"), "{refused}");
     assert!(!keyless.export().await.expect("exported").contains("guide"), "nothing is half imported");
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent_core::ids::{AgentId, CompanyId};
 use agent_core::role::RoleBlock;
 use agent_core::tool::Caller;
-use agent_jobs::job::{JobFilter, JobOrder, JobScope};
+use agent_jobs::job::{JobFilter, JobKind, JobOrder, JobScope};
 use agent_platform::assignment::{self, SyncError, SyncTarget};
 use agent_platform::pulse::{Pulse, PulseError};
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, Record, RecordsExt, StoreError};
@@ -135,19 +135,24 @@ async fn cancel_withdrawn(
     let agent_filter = JobFilter { scope, agent: Some(agent.clone()), open: true, ..JobFilter::default() };
     let Some(role) = role else { return pulse.cancel_jobs(&agent_filter).await.map(drop) };
     let allowed = allowed_tools_in_run(role, Caller::Proactive);
-    let (mut withdrawn, mut cursor) = (BTreeSet::new(), None::<String>);
+    let (mut withdrawn, mut named_by_turns, mut cursor) = (BTreeSet::new(), BTreeSet::new(), None::<String>);
     loop {
         let order = JobOrder::NewestFirst;
         let page = pulse.list_jobs(&agent_filter, order, cursor.as_deref(), MAX_PAGE_RECORDS).await?;
-        let tools = page.jobs.iter().filter_map(|job| job.payload.tool_id.clone());
-        withdrawn.extend(tools.filter(|tool| !allowed.contains(tool)));
+        for job in &page.jobs {
+            let is_call = job.payload.kind == JobKind::Tool;
+            let tools = if is_call { &mut withdrawn } else { &mut named_by_turns };
+            tools.extend(job.payload.tool_id.clone().filter(|tool| !allowed.contains(tool)));
+        }
         cursor = page.next_cursor;
         if cursor.is_none() {
             break;
         }
     }
-    for tool in withdrawn {
-        pulse.cancel_jobs(&JobFilter { tool: Some(tool), ..agent_filter.clone() }).await?;
+    // The jobs of older versions name a tool for a turn, too, which needs none. Where one does, the jobs that call the tool end
+    // when they are due.
+    for tool in withdrawn.difference(&named_by_turns) {
+        pulse.cancel_jobs(&JobFilter { tool: Some(tool.clone()), ..agent_filter.clone() }).await?;
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ fn limits_are_read_from_headers_and_events() {
     .into();
     let limits = SubscriptionLimits::from_headers(|name| headers.get(name).copied());
     let expected = json!({
-        "primary": {"usedPercent": 12.5, "windowMinutes": 300, "resetsAt": "2026-05-21T21:26:25Z"},
+        "primary": {"usedPercent": 12.5, "windowMinutes": 300, "resetsAt": "2026-05-21T21:26:25.000Z"},
         "credits": {"hasCredits": true, "unlimited": false, "balance": "9.99"}
     });
     assert_eq!(serde_json::to_value(&limits).expect("JSON"), expected);

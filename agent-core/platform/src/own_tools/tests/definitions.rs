@@ -195,6 +195,20 @@ fn faults_of_definitions_have_their_path() {
         let expected: Vec<_> = path.into_iter().map(|path| format!("httpTools[0].{path}")).collect();
         assert_eq!(with("auth", auth.clone()), expected, "{auth}");
     }
+    for (auth, is_valid) in [
+        (json!({"type": "bearer", "secret": "sk-1"}), true),
+        (json!({"type": "bearer", "secret": "***"}), true),
+        (json!({"type": "bearer", "secret": ""}), true),
+        (json!({"type": "bearer", "secret": "sk-1\n"}), false),
+        (json!({"type": "header", "name": "X-Key", "secret": "sk-\u{fc}"}), false),
+        (json!({"type": "basic", "user": "ada", "secret": "sk-\u{fc}"}), true),
+        (json!({"type": "basic", "user": "ada", "secret": "sk-1\r"}), false),
+        (json!({"type": "query", "name": "key", "secret": "sk-1\n"}), true),
+        (json!({"type": "cookie", "name": "sid", "secret": "sk-1;"}), false),
+    ] {
+        let expected: &[&str] = if is_valid { &[] } else { &["httpTools[0].auth.secret"] };
+        assert_eq!(with("auth", auth.clone()), expected, "{auth}");
+    }
     for (field, value, expected) in [
         ("timeoutMs", json!("sk-1"), "httpTools[0].timeoutMs must be a non-negative integer"),
         ("identity", json!("sk-1"), "httpTools[0].identity must be `none` or `signed`"),

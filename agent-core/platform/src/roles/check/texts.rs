@@ -1,35 +1,71 @@
-//! Checks of texts that become parts of keys of records or values of headers.
+//! Checks of texts that become parts of keys of records, values of headers or parts of an address.
 
-use agent_core::role::{AgentServer, Container, EmbeddedAi, RoleBlock};
+use agent_core::role::{AgentServer, Container, EmbeddedAi, RoleBlock, WebhookAuth};
 use agent_core::secret::Secret;
 
 use super::finding::RoleFinding;
-use crate::records::MAX_ID_BYTES;
+use crate::messenger::is_bot_token;
+use crate::records::MAX_KEY_ID_BYTES;
 
-/// Checks the name of the memory's folder, which is in the keys of its entries, and the API keys, which are sent in headers.
-/// With others, no turn of the agent succeeds.
+/// Checks the name of the memory's folder, which is in the keys of its entries, the API keys and the credentials of webhooks,
+/// which are sent in headers, and the token of the bot, which is sent in an address. With others, no turn or no call succeeds.
 pub(super) fn check_texts(findings: &mut Vec<RoleFinding>, role: &RoleBlock) {
     check_memory_folder(findings, role.content.memory_folder.as_deref().unwrap_or_default().trim());
+    check_bot_token(findings, role.content.messenger_token.as_ref());
     check_server_keys(findings, "content", &role.content.agent_server);
     for (i, child) in role.children.iter().enumerate() {
         let at = format!("children[{i}].content");
         match child {
             Container::AgentServer(server) => check_server_keys(findings, &at, server),
             Container::EmbeddedAi(embedded) => check_model_keys(findings, &at, embedded),
+            Container::WorkflowConnector(workflow) => {
+                check_webhook(findings, &format!("{at}.auth"), workflow.auth.as_ref());
+            }
             _ => {}
         }
     }
 }
 
 fn check_memory_folder(findings: &mut Vec<RoleFinding>, folder: &str) {
-    let fault = if folder.len() > MAX_ID_BYTES {
-        format!("has {} bytes; the limit is {MAX_ID_BYTES}", folder.len())
+    let fault = if folder.len() > MAX_KEY_ID_BYTES {
+        format!("has {} bytes; the limit is {MAX_KEY_ID_BYTES}", folder.len())
     } else if folder.chars().any(char::is_control) {
         "has a control character".to_owned()
     } else {
         return;
     };
     findings.push(RoleFinding::new("content.memoryFolder", fault));
+}
+
+/// Checks the token of the messenger's bot. The message does not repeat it.
+fn check_bot_token(findings: &mut Vec<RoleFinding>, token: Option<&Secret>) {
+    let is_valid =
+        |token: &Secret| token.expose().is_empty() || token.is_mask() || is_bot_token(token.expose());
+    if !token.is_none_or(is_valid) {
+        let message = "is not the token of a bot, such as 123456:AbC-dEf_0";
+        findings.push(RoleFinding::new("content.messengerToken", message));
+    }
+}
+
+/// Checks the credential of a webhook. A secret that signs tokens may have any characters.
+fn check_webhook(findings: &mut Vec<RoleFinding>, at: &str, auth: Option<&WebhookAuth>) {
+    match auth {
+        Some(WebhookAuth::Basic { user, password }) => {
+            let has_control = |text: &str| text.chars().any(char::is_control);
+            if user.contains(':') || has_control(user) {
+                let message = "must not have a colon or a control character";
+                findings.push(RoleFinding::new(format!("{at}.user"), message));
+            }
+            if password.as_ref().is_some_and(|password| has_control(password.expose())) {
+                let message = "must not have a control character";
+                findings.push(RoleFinding::new(format!("{at}.password"), message));
+            }
+        }
+        Some(WebhookAuth::Header { value, .. }) => {
+            check_key(findings, format!("{at}.value"), value.as_ref());
+        }
+        None | Some(WebhookAuth::None | WebhookAuth::Jwt { .. }) => {}
+    }
 }
 
 fn check_model_keys(findings: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
@@ -47,7 +83,7 @@ fn check_server_keys(findings: &mut Vec<RoleFinding>, at: &str, server: &AgentSe
     }
 }
 
-/// Checks one API key. The message does not repeat it.
+/// Checks one value of a header. The message does not repeat it.
 fn check_key(findings: &mut Vec<RoleFinding>, path: String, key: Option<&Secret>) {
     let is_printable = |key: &Secret| key.expose().bytes().all(|byte| (b' '..=b'~').contains(&byte));
     if !key.is_none_or(is_printable) {
@@ -70,12 +106,12 @@ mod tests {
 
     #[test]
     fn folders_that_no_key_can_have_are_refused() {
-        for folder in ["", " ", "notes", "a/b", "Grüße", &"x".repeat(128)] {
+        for folder in ["", " ", "notes", "a/b", "Grüße", &"x".repeat(256)] {
             assert!(findings(json!({"memoryFolder": folder}), json!([])).is_empty(), "{folder}");
         }
         for (folder, fault) in [
             ("a\u{0}b".to_owned(), "has a control character"),
-            ("x".repeat(129), "has 129 bytes; the limit is 128"),
+            ("x".repeat(257), "has 257 bytes; the limit is 256"),
         ] {
             let expected = ("content.memoryFolder".to_owned(), fault.to_owned());
             assert_eq!(findings(json!({"memoryFolder": folder}), json!([])), [expected]);
@@ -100,5 +136,34 @@ mod tests {
             ]
         );
         assert!(found.iter().all(|(_, message)| !message.contains("canary")), "{found:?}");
+    }
+
+    #[test]
+    fn credentials_that_cannot_be_sent_are_refused_without_being_repeated() {
+        for (token, is_valid) in
+            [("1:a", true), ("", true), ("***", true), ("1:canary\n", false), ("1:canary/x", false)]
+        {
+            let found = findings(json!({"messengerToken": token}), json!([]));
+            assert_eq!(found.is_empty(), is_valid, "{token:?}: {found:?}");
+            assert!(found.iter().all(|(path, _)| path == "content.messengerToken"), "{found:?}");
+            assert!(found.iter().all(|(_, message)| !message.contains("canary")), "{found:?}");
+        }
+        for (auth, path) in [
+            (json!({"type": "none"}), None),
+            (json!({"type": "basic", "user": "ädä", "password": "größe"}), None),
+            (json!({"type": "basic", "user": "ada", "password": "canary\n"}), Some("password")),
+            (json!({"type": "basic", "user": "a:da", "password": "canary"}), Some("user")),
+            (json!({"type": "header", "name": "X-Key", "value": "canary"}), None),
+            (json!({"type": "header", "name": "X-Key", "value": "canary\r\nx: y"}), Some("value")),
+            (json!({"type": "jwt", "secret": "canary\n"}), None),
+        ] {
+            let webhook = json!({"name": "WorkflowConnector",
+                "content": {"webhookUrl": "https://n8n.example/webhook", "auth": auth}});
+            let found = findings(json!({}), json!([webhook]));
+            let paths: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
+            let expected = path.map(|path| format!("children[0].content.auth.{path}"));
+            assert_eq!(paths, expected.iter().map(String::as_str).collect::<Vec<_>>(), "{auth}");
+            assert!(found.iter().all(|(_, message)| !message.contains("canary")), "{found:?}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::NanoUsd;
 use super::{BudgetTimeZone, BudgetWindow};
-use crate::json::redact_serde_message;
+use crate::json::{objects_only, redact_serde_message};
 
 /// Maximum number of limits in a budget.
 pub const MAX_LIMITS: usize = 16;
@@ -218,7 +218,7 @@ impl InvalidBudgetError {
 
 /// Reads one limit, whose path is `at`. The error does not repeat given values.
 fn read_limit(limit: &Value, at: &str) -> Result<BudgetLimit, InvalidBudgetError> {
-    let limit: LimitJson = serde_path_to_error::deserialize(limit).map_err(|error| {
+    let limit: LimitJson = serde_path_to_error::deserialize(objects_only(limit)).map_err(|error| {
         let member = error.path().to_string();
         let path = if member == "." { at.to_owned() } else { format!("{at}.{member}") };
         InvalidBudgetError::new(path, redact_serde_message(&error.inner().to_string()))
@@ -394,6 +394,7 @@ mod tests {
             ),
             (json!({"unit": 7, "amount": 5}), "must be a string"),
             (json!("sk-1"), "must be an object"),
+            (json!(["tokens", 5, "day"]), "must be an object"),
         ] {
             assert_eq!(read(BudgetKind::User, &json!([limit])).expect_err("a fault").message, message);
         }

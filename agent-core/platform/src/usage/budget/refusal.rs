@@ -104,7 +104,7 @@ impl BudgetExceededError {
             budget["window"] = window.as_str().into();
         }
         if let Some(end) = self.resets_at {
-            budget["resetsAt"] = end.to_string().into();
+            budget["resetsAt"] = format!("{end:.3}").into();
         }
         budget
     }

@@ -401,6 +401,10 @@ fn a_fault_is_told_with_its_place() {
             "{\"users\": [\n  {\"id\": \"a\", \"companyId\": \"c\", \"role\": 5}]}",
             "line 2, column 41: users[0].role: invalid type, expected a string",
         ),
+        (
+            "{\"todoLists\": [[\"l\", \"ada\", \"c\"]]}",
+            "line 1, column 16: todoLists[0]: invalid type: sequence, expected struct TodoList",
+        ),
         ("{\"documents\": [{\"id\": \"d\"}]}", "line 1, column 16: documents[0]: missing field `companyId`"),
         (
             "{\"agents\": [{\"id\": \"a\", \"companyId\": \"c\",\n\"content\": {\"rules\": [\"r\", {}]}}]}",
