@@ -160,7 +160,8 @@ fn one_line(text: &str) -> String {
 fn grid(rows: Vec<Vec<Cell>>) -> Vec<Vec<String>> {
     // The number of further rows over which the cells of the columns are merged, and the values of these rows.
     let mut spans: Vec<(usize, String)> = Vec::new();
-    let mut budget = MAX_REPEATED_BYTES_OF_TABLE;
+    // Bytes of the table's own and bytes that are repeated or left empty.
+    let (mut own_bytes, mut added_bytes) = (0, 0);
     let mut grid = Vec::with_capacity(rows.len());
     for row in rows {
         let mut texts: Vec<String> = Vec::new();
@@ -168,7 +169,7 @@ fn grid(rows: Vec<Vec<Cell>>) -> Vec<Vec<String>> {
         loop {
             if let Some((rows, value)) = spans.get_mut(texts.len()).filter(|(rows, _)| *rows > 0) {
                 *rows -= 1;
-                budget = budget.saturating_sub(value.len() + EMPTY_CELL_BYTES);
+                added_bytes += value.len() + EMPTY_CELL_BYTES;
                 texts.push(value.clone());
                 continue;
             }
@@ -176,19 +177,21 @@ fn grid(rows: Vec<Vec<Cell>>) -> Vec<Vec<String>> {
                 if texts.len() >= spans.len() {
                     break;
                 }
-                budget = budget.saturating_sub(EMPTY_CELL_BYTES);
+                added_bytes += EMPTY_CELL_BYTES;
                 texts.push(String::new());
                 continue;
             };
-            budget = budget.saturating_add(cell.text.len());
-            match budget.checked_sub((cell.columns - 1) * EMPTY_CELL_BYTES) {
-                Some(left) => budget = left,
-                None => cell.columns = 1,
+            own_bytes += cell.text.len();
+            let merged_bytes = (cell.columns - 1) * EMPTY_CELL_BYTES;
+            if added_bytes + merged_bytes > own_bytes + MAX_REPEATED_BYTES_OF_TABLE {
+                cell.columns = 1;
+            } else {
+                added_bytes += merged_bytes;
             }
             place(cell, &mut texts, &mut spans);
         }
         while spans.pop_if(|(rows, _)| *rows == 0).is_some() {}
-        if budget == 0 {
+        if added_bytes > own_bytes + MAX_REPEATED_BYTES_OF_TABLE {
             spans.clear();
         }
         if texts.iter().any(|text| !text.is_empty()) {

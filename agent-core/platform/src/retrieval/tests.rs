@@ -247,7 +247,7 @@ async fn a_search_finds_the_texts_that_a_failover_has_left() {
     let records = Arc::new(FailoverRecords::default());
     for server in [&records.primary, &records.standby] {
         save(server, "d", "The printer is broken.").await;
-        save(server, "e", "The printer is broken.").await;
+        save(server, "e", "Lunch begins at noon.").await;
     }
     for _ in 0..20 {
         save(&records.primary, "d", "The scanner is broken.").await;

@@ -33,6 +33,7 @@ const NOW: Duration = Duration::from_secs(1_795_271_400);
 /// Test fixture: the tools over an in-memory workspace.
 struct ToolFixture {
     records: Arc<MemoryRecords>,
+    roles: Arc<RecordRoleStore>,
     messenger: Arc<FakeMessenger>,
     tools: LocalToolRegistry,
     pulse: Arc<MemoryPulse>,
@@ -53,7 +54,7 @@ impl ToolFixture {
             pulse: Some(pulse.clone()),
             ..ToolServices::default()
         };
-        let tools = build_tools(Stores::new(records.clone(), roles, reach).with_clock(clock));
+        let tools = build_tools(Stores::new(records.clone(), roles.clone(), reach).with_clock(clock));
         let validator = |schema: &str| {
             jsonschema::validator_for(&serde_json::from_str(schema).expect("JSON")).expect("a schema")
         };
@@ -62,7 +63,7 @@ impl ToolFixture {
             let output = spec.output_schema.as_ref().expect("an output schema");
             (spec.name.clone(), (validator(spec.input_schema.get()), validator(output.get())))
         });
-        Self { schemas: schemas.collect(), records, messenger, tools, pulse }
+        Self { schemas: schemas.collect(), records, roles, messenger, tools, pulse }
     }
 
     /// Calls a tool and returns its structured result, or the error text for the model.

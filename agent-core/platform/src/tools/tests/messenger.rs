@@ -7,6 +7,7 @@ use expect_test::expect;
 
 use super::*;
 use crate::messenger::{Messenger, MessengerError};
+use crate::roles::RoleStore as _;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
 
@@ -53,11 +54,14 @@ impl Messenger for FakeMessenger {
 const TOKEN: &str = "123:token-canary";
 
 fn world(token: Option<&str>) -> ToolFixture {
-    let mut content = json!({"tools": ["sendMessengerMessage"]});
-    if let Some(token) = token {
-        content["messengerToken"] = token.into();
-    }
-    ToolFixture::new(&json!({"agents": [{"id": "a", "companyId": "c", "content": content}]}))
+    let content = json!({"tools": ["sendMessengerMessage"]});
+    let world = ToolFixture::new(&json!({"agents": [{"id": "a", "companyId": "c", "content": content}]}));
+    let role = ready(world.roles.masked_role(&"c".into(), &"a".into())).expect("the store answers");
+    let mut role = role.expect("the role").value;
+    // Without the checks of a file: roles that are stored already may have any token.
+    role.content.messenger_token = token.map(Secret::new);
+    ready(world.roles.put_role(role, Precondition::Any)).expect("the store in memory takes it");
+    world
 }
 
 fn send(world: &ToolFixture, arguments: Value) -> Result<Value, String> {
