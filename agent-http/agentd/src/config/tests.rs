@@ -543,12 +543,12 @@ fn printing_masks_secrets_and_what_is_wrong() {
         ("SESSION_SECRET", "sk-1-and-more-bytes"),
         ("RUNTIME_URL", "http://user:sk-1@h/"),
         ("PORT", "4000"),
-        ("LOG", "info,\"x\"=debug"),
+        ("ANTHROPIC_MODEL", "the \"best\" one"),
     ]
     .into();
     let printed = ResolvedSettings::new(Service::App, &Flags::default(), &env).unwrap().print();
     assert!(!printed.contains("sk-1"), "{printed}");
-    let shown = ["HOST =", "PORT", "RUNTIME_URL", "SESSION_SECRET", "INTERNAL_SECRET", "LOG ="];
+    let shown = ["HOST =", "PORT", "RUNTIME_URL", "SESSION_SECRET", "INTERNAL_SECRET", "ANTHROPIC_MODEL ="];
     let lines: Vec<&str> =
         printed.lines().filter(|line| shown.iter().any(|name| line.contains(name))).collect();
     expect![[r##"
@@ -557,7 +557,7 @@ fn printing_masks_secrets_and_what_is_wrong() {
         # RUNTIME_URL (environment) must not contain a user name or password
         SESSION_SECRET = "***" # environment
         # INTERNAL_SECRET is not set
-        LOG = 'info,"x"=debug' # environment"##]]
+        ANTHROPIC_MODEL = 'the "best" one' # environment"##]]
     .assert_eq(&lines.join("\n"));
     let file = TempFile::new("prot = 1");
     let flags = Flags { config: Some(file.0.clone()), ..Flags::default() };
