@@ -156,7 +156,7 @@ async fn a_waiting_run_whose_agent_is_gone_can_be_withdrawn() {
     let resume = json!({"agentId": "a1", "threadId": "t", "messages": [],
         "resume": resume_entry(&interrupt, json!(true))});
     let message = json!({"agentId": "a1", "threadId": "t", "message": "Hello?", "onBusy": "interrupt"});
-    expect_problem(test.app.chat(&resume).await, 400, "INVALID_REQUEST").await;
+    expect_problem(test.app.chat(&resume).await, 404, "NOT_FOUND").await;
     expect_problem(test.app.chat(&message).await, 404, "NOT_FOUND").await;
     let list = test.get("/api/approvals?state=open").await;
     assert_eq!(list["approvals"][0]["id"], interrupt["id"]);
