@@ -44,7 +44,8 @@
 //!   at once to a read that misses the cache. The other process must write through this store, which counts
 //!   every change; after an edit of the file by other means, all processes must be restarted;
 //! - collections of the platform itself, such as tokens and the index of agents, are never cached, so that a
-//!   revocation takes effect in every process at its commit; nor are used run ids.
+//!   revocation takes effect in every process at its commit; nor are used run ids, and pages of the
+//!   collections that quotas sum up.
 //!
 //! # Closing
 //!

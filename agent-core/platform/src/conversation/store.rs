@@ -258,7 +258,7 @@ pub trait Conversations: Send + Sync {
         until: Timestamp,
     ) -> Result<Option<Run>, ConversationError>;
 
-    /// Returns the signals for the runs of a process. Those that ask for an act are returned once, and again if the store could not
+    /// Returns the signals for the runs of a process. Those that require an action are returned once, and again if the store could not
     /// delete them: none is lost.
     async fn take_signals(
         &self,

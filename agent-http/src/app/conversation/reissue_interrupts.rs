@@ -82,7 +82,7 @@ impl StoredTurn {
         let pending_tool_call_ids = waiting.pending_calls().to_vec();
         let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids };
         let clock = app.conversations.clock();
-        let ask = ReissueInterrupts {
+        let reissue = ReissueInterrupts {
             run_id: ids.run_id.clone(),
             trigger: self.trigger.clone().unwrap_or_else(|| RunTriggerKind::Resume.into()),
             process: app.conversations.process.clone(),
@@ -91,7 +91,7 @@ impl StoredTurn {
         };
         let owner = ThreadOwner::new(principal.company_id.clone(), principal.user_id.clone());
         let run = RunKey { owner, id: waiting.id.clone() };
-        let change = RunChange::ReissueInterrupts(Box::new(ask));
+        let change = RunChange::ReissueInterrupts(Box::new(reissue));
         self.store.change_run(ChangeRun { run, change, now: clock.now }).await?;
         let end = RunEnd::Finished { result: None, outcome: Some(outcome), usage: Vec::new() };
         let events = EventStream::new(ids, stream::iter([Ok(SourceEvent::End(end))]));

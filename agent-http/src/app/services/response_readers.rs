@@ -75,7 +75,7 @@ impl ResponseReaders {
     pub(in crate::app) fn admit_download(&self, company_id: &CompanyId) -> Result<CompanyPermit, HttpError> {
         self.readers.try_acquire(company_id).ok_or_else(|| {
             let error = HttpError::rate_limited(Some(RETRY_AFTER));
-            error.with_detail("too many downloads and logs of runs are being read, of the company or in all")
+            error.with_detail("too many downloads and run logs are being read, by the company or in total")
         })
     }
 }

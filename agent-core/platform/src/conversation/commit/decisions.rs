@@ -83,7 +83,7 @@ pub struct ChangeRows {
 /// Returns the run that a change adds; `None` for a change that adds none.
 pub fn added_run(change: &ChangeRun) -> Option<&ReissueInterrupts> {
     match &change.change {
-        RunChange::ReissueInterrupts(ask) => Some(&**ask),
+        RunChange::ReissueInterrupts(reissue) => Some(&**reissue),
         _ => None,
     }
 }
@@ -153,8 +153,8 @@ pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, 
         }
         RunChange::Expire if !run.has_expired(now) => {}
         RunChange::Expire => (thread, run, nodes) = expire(thread, run, known, now)?,
-        RunChange::ReissueInterrupts(ask) => {
-            added = Some(reissue_interrupts(change, &run, ask, used_run, now)?);
+        RunChange::ReissueInterrupts(reissue) => {
+            added = Some(reissue_interrupts(change, &run, reissue, used_run, now)?);
         }
     }
     let is_changed = run != before;
@@ -165,28 +165,28 @@ pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, 
 fn reissue_interrupts(
     change: &ChangeRun,
     run: &Run,
-    ask: &ReissueInterrupts,
+    reissue: &ReissueInterrupts,
     used: Option<Run>,
     now: Timestamp,
 ) -> Result<StoredRun, ConversationError> {
-    check_conversation_id("runId", &ask.run_id)?;
+    check_conversation_id("runId", &reissue.run_id)?;
     if let Some(used) = used {
         return Err(ConversationError::RunIdUsed { run: Box::new(used) });
     }
     let key = change.run.owner.thread(run.thread_id.clone());
-    let asking = Run {
+    let reissued = Run {
         turn_id: run.turn_id.clone(),
         state: RunState::Completed,
-        trigger: ask.trigger.clone(),
+        trigger: reissue.trigger.clone(),
         parent_id: run.node_ids.last().cloned(),
         continues: Some(run.id.clone()),
-        events: ask.log.run_events(),
-        outcome: Some(ask.outcome.clone()),
+        events: reissue.log.run_events(),
+        outcome: Some(reissue.outcome.clone()),
         started_at: Some(now),
         ended_at: Some(now),
-        ..Run::queued(&key, &run.agent_id, &ask.run_id, now)
+        ..Run::queued(&key, &run.agent_id, &reissue.run_id, now)
     };
-    Ok(StoredRun { run: asking, process: ask.process.clone() })
+    Ok(StoredRun { run: reissued, process: reissue.process.clone() })
 }
 
 /// Adds results of the client's calls to a run that waits for decisions. The first result of a call counts.

@@ -128,7 +128,7 @@ impl StoredSignal {
         Some((self.key.clone()?, signal))
     }
 
-    /// Returns true if the signal is deleted when it is taken: it asks for an act, or has expired.
+    /// Returns true if the signal is deleted when it is taken: it requires an action, or has expired.
     pub(super) fn is_taken_once(&self, now: Timestamp) -> bool {
         self.has_expired(now) || self.kind != RunSignal::Watch.as_str()
     }
