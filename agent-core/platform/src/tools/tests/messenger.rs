@@ -7,7 +7,6 @@ use expect_test::expect;
 
 use super::*;
 use crate::messenger::{Messenger, MessengerError};
-use crate::roles::RoleStore as _;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
 
