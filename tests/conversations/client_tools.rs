@@ -304,6 +304,36 @@ async fn results_whose_answer_was_not_completed_are_answered_anew() {
 }
 
 #[tokio::test]
+async fn a_generated_id_names_the_events_of_a_run_that_was_not_completed() {
+    let test = ConversationApp::start().await;
+    let partly = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
+    test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), partly, answer(&["It is red."])]);
+    let results = json!([{"role": "tool", "toolCallId": "call-1", "content": "painted"}]);
+    let body = |run: Option<&str>, messages: &Value| {
+        json!({"agentId": "a1", "threadId": "t", "runId": run, "messages": messages,
+            "tools": client_tools()})
+    };
+    let generated_id = async || {
+        let runs = test.get("/api/runs?threadId=t").await;
+        runs["runs"][0]["id"].as_str().expect("an id").to_owned()
+    };
+    test.chat(body(None, &json!([user("m1", "Paint")]))).await;
+    let calling = generated_id().await;
+    let mut running = test.app.chat(&body(None, &results)).await;
+    read_until(&mut running, "Partly").await;
+    let first = generated_id().await;
+    drop(running);
+    assert_eq!(test.ended_run(&first).await["state"], "cancelled");
+    let answered = test.app.chat(&body(None, &results)).await.text().await.expect("a whole body");
+    assert!(answered.contains("It is red."), "{answered}");
+    let again =
+        test.app.chat(&body(Some(first.as_str()), &results)).await.text().await.expect("a whole body");
+    assert!(again.contains("Partly") && again.contains("cancelled"), "{again}");
+    expect_problem(test.app.chat(&body(Some(calling.as_str()), &results)).await, 409, "CONFLICT").await;
+    assert_eq!(test.vendor.received_bodies("m").len(), 3);
+}
+
+#[tokio::test]
 async fn results_that_are_sent_again_many_times_at_once_are_answered_anew_once() {
     let test = ConversationApp::start().await;
     let partly = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];

@@ -84,7 +84,12 @@ impl StoredTurn {
         match self.earlier_results(app, &key, &results).await {
             Ok(None) => error,
             Ok(Some(EarlierResults::Same(same))) => {
-                match self.answering_run(app, &key.thread_owner(), *same, &error).await {
+                let owner = key.thread_owner();
+                let error = match self.or_used_id(&owner, turn, error).await {
+                    Ok(error) => error,
+                    Err(error) => return error.into(),
+                };
+                match self.answering_run(app, &owner, *same, &error).await {
                     Ok(Some(answer)) => answer,
                     Ok(None) => error,
                     Err(error) => error.into(),
@@ -98,6 +103,18 @@ impl StoredTurn {
             },
             Err(error) => error.into(),
         }
+    }
+
+    /// Returns the error of a request whose `runId` a stored run has; `error` if none has it. The request's claim refuses only ids
+    /// that clients have chosen, and not those that the service has generated.
+    async fn or_used_id(
+        &self,
+        owner: &ThreadOwner,
+        turn: &TurnRequest,
+        error: BeginError,
+    ) -> Result<BeginError, ConversationError> {
+        let used = self.store.run(owner, &turn.run_id).await?;
+        Ok(used.map_or(error, |run| ConversationError::RunIdUsed { run: Box::new(run) }.into()))
     }
 
     /// Returns the request for another answer below a node, whose results the request brings again. Its messages before results
