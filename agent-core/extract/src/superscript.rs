@@ -1,9 +1,15 @@
 //! Superscripts as characters: `10⁶` is another number than `106`.
 
-/// Returns a text of digits and signs as superscripts; `None` for one with other characters, and for an empty one.
+/// Returns a text of digits and signs as superscripts, with the white space around it; `None` for one with other characters, and
+/// for a blank one.
 pub(crate) fn raised(text: &str) -> Option<String> {
-    let raised: Option<String> = text.trim().chars().map(superscript).collect();
-    raised.filter(|raised| !raised.is_empty())
+    let (indent, rest) = text.split_at(text.len() - text.trim_start().len());
+    let (characters, end) = rest.split_at(rest.trim_end().len());
+    if characters.is_empty() {
+        return None;
+    }
+    let raised = characters.chars().map(superscript).collect::<Option<String>>()?;
+    Some(format!("{indent}{raised}{end}"))
 }
 
 /// Returns the superscript of a digit or sign; `None` for another character.
@@ -33,6 +39,8 @@ mod tests {
             ("0123456789", Some("⁰¹²³⁴⁵⁶⁷⁸⁹")),
             ("-2", Some("⁻²")),
             ("(n+1)", Some("⁽ⁿ⁺¹⁾")),
+            ("2 ", Some("² ")),
+            (" -2\n", Some(" ⁻²\n")),
             ("st", None),
             (" ", None),
         ] {

@@ -273,6 +273,7 @@ fn merged_and_long_cells_do_not_multiply_the_text() {
 fn superscripts_and_formulas_keep_their_meaning() {
     for (html, expected) in [
         ("<p>10<sup>6</sup> m<sup>-2</sup>, 1<sup>st</sup>, H<sub>2</sub>O", "10⁶ m⁻², 1st, H2O"),
+        ("<p>5 m<sup>2 </sup>of floor", "5 m² of floor"),
         (
             "<math><mi>x</mi><mo>=</mo><mfrac><mn>1</mn><mrow><mi>a</mi><mo>+</mo><mn>2</mn></mrow></mfrac></math>",
             "x=1/(a+2)",

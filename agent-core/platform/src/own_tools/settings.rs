@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::json::redact_serde_message;
+use crate::json::{objects_only, redact_serde_message};
 
 /// Maximum number of names that a message lists, and the length of one in bytes.
 const MAX_LISTED_NAMES: usize = 16;
@@ -41,7 +41,8 @@ pub(super) fn list_names(names: impl IntoIterator<Item = impl AsRef<str>>) -> St
 pub(super) fn read<T: serde::de::DeserializeOwned>(
     settings: &Map<String, Value>,
 ) -> Result<T, ToolSettingsError> {
-    serde_path_to_error::deserialize(Value::Object(settings.clone())).map_err(|error| {
+    let settings = objects_only(Value::Object(settings.clone()));
+    serde_path_to_error::deserialize(settings).map_err(|error| {
         let path = error.path().to_string();
         let path = if path == "." { String::new() } else { path };
         ToolSettingsError::new(path, redact_serde_message(&error.inner().to_string()))

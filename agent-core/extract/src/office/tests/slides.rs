@@ -210,8 +210,8 @@ fn superscripts_are_no_digits_of_numbers() {
     let run = |properties: &str, text: &str| format!("<a:r><a:rPr{properties}/><a:t>{text}</a:t></a:r>");
     let runs = [
         run("", "10"),
-        run(" baseline=\"30000\"", "6"),
-        run("", " and 1"),
+        run(" baseline=\"30000\"", "6 "),
+        run("", "and 1"),
         run(" baseline=\"30%\"", "st"),
         run("", " H"),
         run(" baseline=\"-25000\"", "2"),

@@ -215,6 +215,11 @@ fn faults_of_definitions_have_their_path() {
         ("identity", json!(7), "httpTools[0].identity must be a string"),
         ("request", json!("sk-1"), "httpTools[0].request must be an object"),
         (
+            "request",
+            json!(["GET", "https://api.acme.example/{orderId}", {}]),
+            "httpTools[0].request must be an object",
+        ),
+        (
             "inputSchema",
             json!({"type": "object", "properties": {"a": {"type": "object", "required": "sk-1"}}}),
             "httpTools[0].inputSchema is not a valid JSON Schema at /properties/a/required: value is not of type \"array\"",
