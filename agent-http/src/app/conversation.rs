@@ -25,6 +25,8 @@ mod stop;
 mod stored_run_recorder;
 mod stored_turn;
 mod summaries;
+#[cfg(test)]
+mod test_runs;
 mod turn;
 mod upkeep;
 

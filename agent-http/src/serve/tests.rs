@@ -125,6 +125,23 @@ fn drop_flag() -> (impl Fn() -> DropFlag + Clone + Send + Sync, mpsc::UnboundedR
     (move || DropFlag(sender.clone()), receiver)
 }
 
+/// Starts a server whose bodies begin with `first` and do not end, and returns the flag of the dropped ones.
+async fn with_endless_bodies(limits: ServeLimits) -> (TestServer, mpsc::UnboundedReceiver<()>) {
+    let (flag, dropped) = drop_flag();
+    let server = TestServer::start(limits, move |_| {
+        let flag = flag();
+        async move {
+            let first = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"first"))]);
+            let body = first.chain(stream::pending()).inspect(move |_| {
+                let _ = &flag;
+            });
+            Ok(Response::new(streaming(body)))
+        }
+    })
+    .await;
+    (server, dropped)
+}
+
 async fn is_dropped(flag: &mut mpsc::UnboundedReceiver<()>) {
     timeout(TEST_TIMEOUT, flag.recv()).await.expect("it is dropped").expect("a flag");
 }

@@ -501,19 +501,18 @@ fn usage_of(terminal: &Event) -> Vec<agent_core::message::Usage> {
 #[cfg(test)]
 mod tests {
     use agent_core::event::{AssistantRole, Interrupt, RunResult};
-    use agent_core::message::{FinishReason, Message};
+    use agent_core::message::FinishReason;
     use agent_core::store_error::StoreError;
     use agent_core::testing::{FakeTools, ManualClock};
     use agent_core::tool::{ExecutionContext, NoProgress, ToolError, ToolRegistry};
-    use agent_platform::conversation::{
-        MemoryConversations, NewNode, NewThread, RunTrigger, ThreadKey, ThreadOwner,
-    };
+    use agent_platform::conversation::{MemoryConversations, RunTrigger, ThreadKey, ThreadOwner};
     use serde_json::json;
     use tokio::sync::watch;
     use tokio::time::advance;
 
     use super::*;
     use crate::app::conversation::LogReader;
+    use crate::app::conversation::test_runs::begin_in_new_thread;
     use crate::app::services::LeasedTools;
     use crate::error::Code;
     use crate::shutdown::Shutdown;
@@ -551,28 +550,7 @@ mod tests {
         run: &str,
         grace_ms: Option<u32>,
     ) -> StoredRunRecorder {
-        let question = NewNode::user(None, Message::user("Hello"));
-        let begin = BeginRun {
-            key: ThreadKey::new("c", "u", "t"),
-            agent_id: "a".into(),
-            run_id: run.into(),
-            continues: None,
-            decisions: Vec::new(),
-            context: Default::default(),
-            trigger: RunTrigger::default(),
-            parent_id: Some(question.id.clone()),
-            nodes: vec![question],
-            new_thread: NewThread::default(),
-            retention: None,
-            order: Default::default(),
-            expected_version: None,
-            on_disconnect: OnDisconnect::Cancel,
-            grace_ms,
-            backend: None,
-            request_sha256: None,
-            lease: service.lease(),
-            now: service.now(),
-        };
+        let begin = BeginRun { grace_ms, ..begin_in_new_thread(service, run) };
         StoredRunRecorder::begin(
             service,
             store.clone(),

@@ -225,15 +225,13 @@ impl ConversationService {
 mod tests {
     use std::sync::Arc;
 
-    use agent_core::message::Message;
     use agent_core::testing::ManualClock;
-    use agent_platform::conversation::{
-        BeginRun, MemoryConversations, NewNode, NewThread, OnDisconnect, RunTrigger, ThreadKey,
-    };
+    use agent_platform::conversation::MemoryConversations;
     use futures_util::FutureExt;
     use futures_util::future::BoxFuture;
 
     use super::*;
+    use crate::app::conversation::test_runs::begin_in_new_thread;
     use crate::app::services::live::LiveRun;
     use crate::shutdown::Shutdown;
     use crate::timestamps::add_saturating;
@@ -245,28 +243,7 @@ mod tests {
         let conversations: Arc<dyn Conversations> = store.clone();
         let clock = Arc::new(ManualClock::new());
         let service = ConversationService::new(Some(conversations), clock, spawner, Shutdown::default());
-        let question = NewNode::user(None, Message::user("Hello"));
-        let begin = BeginRun {
-            key: ThreadKey::new("c", "u", "t"),
-            agent_id: "a".into(),
-            run_id: "r".into(),
-            continues: None,
-            decisions: Vec::new(),
-            context: Default::default(),
-            trigger: RunTrigger::default(),
-            parent_id: Some(question.id.clone()),
-            nodes: vec![question],
-            new_thread: NewThread::default(),
-            retention: None,
-            order: Default::default(),
-            expected_version: None,
-            on_disconnect: OnDisconnect::Continue,
-            grace_ms: None,
-            backend: None,
-            request_sha256: None,
-            lease: service.lease(),
-            now: service.now(),
-        };
+        let begin = begin_in_new_thread(&service, "r");
         let key = RunKey { owner: begin.key.thread_owner(), id: "r".into() };
         store.begin_run(begin).await.expect("it begins");
         let cancel = RunSignal::Cancel(CancelReason::Requested);

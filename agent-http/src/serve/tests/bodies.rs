@@ -37,18 +37,7 @@ async fn a_client_that_goes_drops_the_handler() {
 #[tokio::test]
 async fn a_client_that_goes_drops_the_response_body() {
     for pipelined in [false, true] {
-        let (flag, mut dropped) = drop_flag();
-        let server = TestServer::start(ServeLimits::default(), move |_| {
-            let flag = flag();
-            async move {
-                let first = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"first"))]);
-                let body = first.chain(stream::pending()).inspect(move |_| {
-                    let _ = &flag;
-                });
-                Ok(Response::new(streaming(body)))
-            }
-        })
-        .await;
+        let (server, mut dropped) = with_endless_bodies(ServeLimits::default()).await;
         let mut client = server.connect().await;
         client.write_all(get("/").repeat(1 + usize::from(pipelined)).as_bytes()).await.expect("sent");
         read_until(&mut client, "first\r\n").await;

@@ -87,18 +87,7 @@ async fn a_second_signal_ends_the_drain() {
 #[tokio::test]
 async fn a_body_that_does_not_end_is_cut_after_the_drain() {
     let limits = ServeLimits { drain: Duration::ZERO, ..ServeLimits::default() };
-    let (flag, mut dropped) = drop_flag();
-    let server = TestServer::start(limits, move |_| {
-        let flag = flag();
-        async move {
-            let first = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"first"))]);
-            let body = first.chain(stream::pending()).inspect(move |_| {
-                let _ = &flag;
-            });
-            Ok(Response::new(streaming(body)))
-        }
-    })
-    .await;
+    let (server, mut dropped) = with_endless_bodies(limits).await;
     let mut client = server.connect().await;
     client.write_all(get("/").as_bytes()).await.expect("sent");
     read_until(&mut client, "first\r\n").await;
