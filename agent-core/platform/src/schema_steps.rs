@@ -31,7 +31,7 @@ pub(crate) fn local_pointer(reference: &str) -> Option<String> {
 ///
 /// The validator keeps no results of most references. With two references to the next definition in each of thirty definitions,
 /// or with two ways from a definition back to itself, its work would double with each level, and no other task could end it.
-/// What is behind a guard that rejects the value is not counted, since the validator does not apply it.
+/// Schemas behind a guard that rejects the value are not counted, since the validator does not apply them.
 struct StepCounter<'s> {
     root: &'s Value,
     remaining_steps: usize,

@@ -44,7 +44,7 @@ impl UploadUsage {
 
     /// Reads the sizes without that of a document's present original.
     ///
-    /// What is being stored is read first. An original that is attached meanwhile is then known by its generation when it
+    /// Uploads that are being stored are read first. An original that is attached meanwhile is then known by its generation when it
     /// is found again; in the other order it could be found in neither place.
     async fn load_without(
         records: &dyn Records,
