@@ -60,6 +60,7 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     approvals::waiting_runs_are_read_in_pages(&*make().await).await;
     approvals::erased_messages_leave_no_arguments(&*make().await).await;
     approvals::erased_calls_are_not_made(&*make().await).await;
+    approvals::erased_calls_of_the_client_are_not_waited_for(&*make().await).await;
     decision_races::of_many_decisions_at_once_one_counts(make().await).await;
     decision_races::a_decision_and_the_expiry_exclude_each_other(make().await).await;
     decision_races::a_clock_that_goes_back_opens_no_question_again(&*make().await).await;

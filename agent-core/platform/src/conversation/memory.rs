@@ -7,7 +7,7 @@ use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use super::commit::{self, BeginRows, QueueRows};
+use super::commit::{self, BeginRows, Erasure, QueueRows};
 use super::page::{path_to_fork, select_nodes};
 use super::{
     AgentFeedback, AppendedEvents, AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun,
@@ -170,21 +170,26 @@ impl Conversations for MemoryConversations {
 
     async fn erase_node(&self, key: &ThreadKey, node: &NodeId) -> Result<Thread, ConversationError> {
         let mut state = self.lock();
+        let run = state.find(key).and_then(|found| {
+            let node = found.nodes.iter().find(|found| found.link.id == *node)?;
+            let run = state.find_run(&key.thread_owner(), node.run_id.as_ref()?)?;
+            Some(run.stored.run.clone())
+        });
         let found = state.find_mut(key)?;
         let at = found.nodes.iter().position(|found| found.link.id == *node);
         let at = at.ok_or_else(|| ConversationError::NodeNotFound(node.to_string()))?;
         let others = found.nodes.iter().enumerate().filter(|(other, _)| *other != at);
         let users =
             others.filter(|(_, node)| node.link.role == NodeRole::User).map(|(_, node)| &node.message);
-        if let Some((thread, node)) = commit::erase_node(found.thread.clone(), found.nodes[at].clone(), users)
-        {
+        let erased = commit::erase_node(found.thread.clone(), found.nodes[at].clone(), users, run);
+        if let Some(Erasure { thread, node, run }) = erased {
             found.thread = thread;
-            let (id, run) = (node.link.id.clone(), node.run_id.clone());
+            let id = node.link.id.clone();
             found.nodes[at] = node;
             state.erase_contexts(key, &id);
             state.remove_inputs(key);
             if let Some(run) = run {
-                state.erase_run(&key.thread_owner(), &run);
+                state.erase_run(&key.thread_owner(), run);
             }
         }
         state.find(key).map(|found| found.thread.clone()).ok_or(ConversationError::ThreadNotFound)

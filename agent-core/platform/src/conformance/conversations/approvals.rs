@@ -383,3 +383,30 @@ pub(super) async fn erased_calls_are_not_made(store: &dyn Conversations) {
     let begun = store.change_run(begin_call("r1", CALLS[0], "r2", "p1")).await;
     assert!(matches!(begun, Err(ConversationError::CallRefused)), "{begun:?}");
 }
+
+pub(super) async fn erased_calls_of_the_client_are_not_waited_for(store: &dyn Conversations) {
+    let begun = done("a beginning", store.begin_run(begin(key("t"), "r1", None, "Show both", 0)).await);
+    let mut parent = begun.nodes.last().map(|node| node.id.clone());
+    let answers = CALLS.map(|call| {
+        let message = Message::with_tool_calls("", vec![ToolCall::new(call, "show", "{}")]);
+        let node = NewNode { origin: NodeOrigin::Run, ..NewNode::user(parent.take(), message) };
+        parent = Some(node.id.clone());
+        node
+    });
+    let ids = answers.each_ref().map(|node| node.id.clone());
+    let outcome = RunOutcome::Success { pending_tool_call_ids: CALLS.map(Into::into).to_vec() };
+    let ending = RunEnding { kind: RunEndKind::Suspended(outcome), ..RunEnding::default() };
+    done("an end", store.end_run(EndRun { ending, ..end(ada(), "r1", answers.to_vec(), 5) }).await);
+    assert_eq!(thread(store, &key("t")).await.status, ThreadStatus::AwaitingTools);
+    for (erased, pending, status) in
+        [(&ids[0], &CALLS[1..], ThreadStatus::AwaitingTools), (&ids[1], &CALLS[2..], ThreadStatus::Idle)]
+    {
+        let changed = done("an erasure", store.erase_node(&key("t"), erased).await);
+        assert_eq!(changed.status, status);
+        assert_eq!(changed.open_run_id.is_some(), status == ThreadStatus::AwaitingTools);
+        assert_eq!(thread(store, &key("t")).await, changed);
+        let run = done("a read", store.run(&ada(), &"r1".into()).await).expect("the run");
+        let left: Vec<&str> = run.pending_calls().iter().map(|call| &**call).collect();
+        assert_eq!((run.state, left), (RunState::Completed, pending.to_vec()));
+    }
+}

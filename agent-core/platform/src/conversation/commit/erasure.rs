@@ -1,11 +1,26 @@
 //! Erasure of messages and deletion of threads: what is left of a node, its thread and its run.
 
+use agent_core::event::RunOutcome;
+use agent_core::message::ToolCall;
+
 use super::super::{
-    Approval, ContentHash, NodeMessage, NodeStatus, Run, RunEvents, StoredNode, Thread, TitleSource, title,
+    Approval, ContentHash, NodeMessage, NodeStatus, Run, RunEvents, StoredNode, Thread, ThreadStatus,
+    TitleSource, title,
 };
+use super::queue::set_idle;
+
+/// A thread of which a node was erased.
+pub struct Erasure {
+    /// The thread.
+    pub thread: Thread,
+    /// The node without its content.
+    pub node: StoredNode,
+    /// The node's run without its log, if it has ended.
+    pub run: Option<Run>,
+}
 
 /// Returns a run without its log, and without data of its messages.
-pub fn erase_run(mut run: Run) -> Run {
+fn erase_run(mut run: Run) -> Run {
     run.events = RunEvents::default();
     // It has hashes of short texts.
     run.prompt = None;
@@ -13,15 +28,37 @@ pub fn erase_run(mut run: Run) -> Run {
     run
 }
 
+/// Removes calls from those that the client has to execute.
+fn drop_pending_calls(run: &mut Run, calls: &[ToolCall]) {
+    if let Some(
+        RunOutcome::Success { pending_tool_call_ids } | RunOutcome::Interrupt { pending_tool_call_ids, .. },
+    ) = &mut run.outcome
+    {
+        pending_tool_call_ids.retain(|id| !calls.iter().any(|call| call.id == **id));
+    }
+}
+
 /// Erases a node's content. `others` are the thread's other user messages in the order in which they were stored, from
-/// which a title is made again. Returns the thread and the node, or `None` if it is erased already.
+/// which a title is made again, and `run` is the node's run. The client is not waited for any more if it has no other calls of
+/// the run to execute. Returns `None` if the node is erased already.
 pub fn erase_node<'m>(
     mut thread: Thread,
     mut node: StoredNode,
     others: impl IntoIterator<Item = &'m NodeMessage>,
-) -> Option<(Thread, StoredNode)> {
+    run: Option<Run>,
+) -> Option<Erasure> {
     if node.link.status == NodeStatus::Deleted {
         return None;
+    }
+    // The log of a live run has nothing of its user's messages, and continues.
+    let mut run = run.filter(|run| !run.state.is_live());
+    if let Some((run, message)) = run.as_mut().zip(node.message.as_message()) {
+        drop_pending_calls(run, &message.tool_calls);
+        let is_open = thread.open_run_id.as_ref() == Some(&run.id);
+        if is_open && thread.status == ThreadStatus::AwaitingTools && run.pending_calls().is_empty() {
+            thread.open_run_id = None;
+            set_idle(&mut thread);
+        }
     }
     node.message = node.message.erased();
     node.link.status = NodeStatus::Deleted;
@@ -32,7 +69,7 @@ pub fn erase_node<'m>(
         thread.title = title(others);
     }
     thread.version += 1;
-    Some((thread, node))
+    Some(Erasure { thread, node, run: run.map(erase_run) })
 }
 
 /// Returns a thread whose nodes or logs are deleted in several commits, after one of them that is not the last.

@@ -308,14 +308,11 @@ impl ConversationState {
         }
     }
 
-    /// Deletes the log of a run that has ended, and what the run has kept of its messages.
-    pub(super) fn erase_run(&mut self, owner: &ThreadOwner, id: &RunId) {
-        if self.find_run(owner, id).is_some_and(MemoryRun::is_live) {
-            return;
-        }
-        self.remove_log(owner, id);
-        if let Some(found) = self.find_run_mut(owner, id) {
-            found.stored.run = commit::erase_run(found.stored.run.clone());
+    /// Deletes the log of a run, and replaces the run by what is left of it.
+    pub(super) fn erase_run(&mut self, owner: &ThreadOwner, erased: Run) {
+        self.remove_log(owner, &erased.id);
+        if let Some(found) = self.find_run_mut(owner, &erased.id) {
+            found.stored.run = erased;
         }
     }
 

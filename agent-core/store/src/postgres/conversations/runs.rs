@@ -2,7 +2,7 @@
 
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::commit::{
-    self, BeginCommit, BeginRows, ChangeRows, EndCommit, EndRows, QueueCommit, QueueRows, StoredRun,
+    self, BeginCommit, BeginRows, ChangeRows, EndCommit, EndRows, Erasure, QueueCommit, QueueRows, StoredRun,
     referenced_ids,
 };
 use agent_platform::conversation::{
@@ -254,10 +254,12 @@ pub(super) async fn erase_node(
     // The title is made of the first user message that has text.
     let seqs: Vec<u32> = tables.user_seqs(n, 100).await?.into_iter().filter(|user| *user != seq).collect();
     let others = tables.nodes(n, &seqs).await?;
-    let run = node.run_id.clone();
-    match commit::erase_node(thread.clone(), node, others.iter().map(|node| &node.message)) {
+    let run = tables.optional_run(&key.thread_owner(), node.run_id.as_ref()).await?;
+    let (number, run) = run.map(|(number, _, stored)| (number, stored.run)).unzip();
+    let others = others.iter().map(|node| &node.message);
+    match commit::erase_node(thread.clone(), node, others, run) {
         None => Ok(thread),
-        Some((thread, node)) => {
+        Some(Erasure { thread, node, run }) => {
             tables.put_thread(Some(n), key, &thread).await?;
             tables.update_node(n, &node).await?;
             // Later runs have sent the message, too.
@@ -269,12 +271,8 @@ pub(super) async fn erase_node(
                 let without_inputs = LogEnd { inputs: Some(Vec::new()), ..LogEnd::default() };
                 tables.insert_log_end(number, &without_inputs).await?;
             }
-            if let Some(run) = run
-                && let Some((number, _, stored)) = tables.run(&key.thread_owner(), &run).await?
-                // The log of a live run has nothing of its user's messages, and continues.
-                && !stored.run.state.is_live()
-            {
-                delete_log(tables, number, commit::erase_run(stored.run)).await?;
+            if let Some((number, run)) = number.zip(run) {
+                delete_log(tables, number, run).await?;
             }
             Ok(thread)
         }

@@ -1,7 +1,9 @@
 //! Writes of runs and their logs, each within one transaction.
 
 use agent_core::ids::{RunId, ThreadId};
-use agent_platform::conversation::commit::{self, BeginRows, ChangeRows, EndRows, QueueRows, StoredRun};
+use agent_platform::conversation::commit::{
+    self, BeginRows, ChangeRows, EndRows, Erasure, QueueRows, StoredRun,
+};
 use agent_platform::conversation::{
     AppendedEvents, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DeleteFilter,
     DeletedThreads, EndRun, EndedRun, NodeId, QueueRun, Run, RunChunk, RunClock, RunEvents, RunKey,
@@ -279,10 +281,12 @@ pub(super) fn erase_node(
     // The title is made of the first user message that has text.
     let seqs: Vec<u32> = tables.user_seqs(n, 100)?.into_iter().filter(|user| *user != seq).collect();
     let others = tables.nodes(n, &seqs)?;
-    let run = node.run_id.clone();
-    match commit::erase_node(thread.clone(), node, others.iter().map(|node| &node.message)) {
+    let run = node.run_id.as_ref().map_or(Ok(None), |id| tables.run(&key.thread_owner(), id))?;
+    let (number, run) = run.map(|(number, _, stored)| (number, stored.run)).unzip();
+    let others = others.iter().map(|node| &node.message);
+    match commit::erase_node(thread.clone(), node, others, run) {
         None => Ok(thread),
-        Some((thread, node)) => {
+        Some(Erasure { thread, node, run }) => {
             tables.put_thread(Some(n), key, &thread)?;
             tables.update_node(n, &node)?;
             // Later runs have sent the message, too.
@@ -293,10 +297,8 @@ pub(super) fn erase_node(
             {
                 tables.insert_inputs(number, &[])?;
             }
-            let run = run.map_or(Ok(None), |id| tables.run(&key.thread_owner(), &id))?;
-            // The log of a live run has nothing of its user's messages, and continues.
-            if let Some((number, _, stored)) = run.filter(|(.., stored)| !stored.run.state.is_live()) {
-                delete_log(tables, number, commit::erase_run(stored.run))?;
+            if let Some((number, run)) = number.zip(run) {
+                delete_log(tables, number, run)?;
             }
             Ok(thread)
         }
