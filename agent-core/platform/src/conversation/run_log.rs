@@ -94,6 +94,14 @@ impl RunSignal {
         }
     }
 
+    /// Returns the reason for which the signal cancels the run, if it does.
+    pub fn cancel_reason(self) -> Option<CancelReason> {
+        match self {
+            Self::Cancel(reason) => Some(reason),
+            Self::Watch | Self::Start => None,
+        }
+    }
+
     /// Returns true if the signal is delivered once; other signals are delivered until they expire.
     pub fn is_delivered_once(self) -> bool {
         matches!(self, Self::Start | Self::Cancel(_))

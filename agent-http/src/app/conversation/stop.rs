@@ -46,18 +46,39 @@ impl ConversationService {
             return store.run(&key.owner, &key.id).await;
         };
         if run.state == RunState::Waiting {
-            let change = RunChange::CancelWaiting(reason);
-            let change = ChangeRun { run: key.clone(), change, now: self.now() };
-            return store.change_run(change).await.map(|changed| Some(changed.run));
+            return self.cancel_waiting(store, key, reason).await.map(Some);
         }
-        match self.runs.get(key) {
-            Some(live) => live.stop(RunStop::Cancelled(reason)),
+        let run = match self.runs.get(key) {
+            Some(live) => {
+                live.stop(RunStop::Cancelled(reason));
+                if !live.has_ended() {
+                    return Ok(Some(run));
+                }
+                store.run(&key.owner, &key.id).await?
+            }
             None => {
                 let until = add_saturating(self.now(), CANCEL_SIGNAL_TTL);
-                store.signal(key, RunSignal::Cancel(reason), until).await?;
+                store.signal(key, RunSignal::Cancel(reason), until).await?
             }
+        };
+        // It may have ended with questions meanwhile.
+        match run {
+            Some(run) if run.state == RunState::Waiting => {
+                self.cancel_waiting(store, key, reason).await.map(Some)
+            }
+            run => Ok(run),
         }
-        Ok(Some(run))
+    }
+
+    async fn cancel_waiting(
+        &self,
+        store: &dyn Conversations,
+        key: &RunKey,
+        reason: CancelReason,
+    ) -> Result<Run, ConversationError> {
+        let change = RunChange::CancelWaiting(reason);
+        let change = ChangeRun { run: key.clone(), change, now: self.now() };
+        store.change_run(change).await.map(|changed| changed.run)
     }
 
     /// Cancels the queued runs of a thread, and then its run, so that none of them begins in between.

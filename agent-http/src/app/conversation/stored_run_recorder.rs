@@ -267,7 +267,6 @@ impl StoredRunRecorder {
                 // Outside of the event path, since inputs can be large.
                 let log = LogEnd { inputs: observer.inputs(), ..end.log };
                 let end = EndRun { log, ..end };
-                ending_service.take_last_signals(&*store, &end).await;
                 let end_result = store_end(&*store, end).await;
                 if let Ok(ended) = &end_result {
                     apply_end(&ending_service, &*store, &run, ended).await;
@@ -414,14 +413,19 @@ async fn apply_end(
     live_run: &LiveRun,
     ended: &EndedRun,
 ) {
-    let EndedRun { thread, run, .. } = ended;
+    let EndedRun { thread, run, cancel, .. } = ended;
     let key = live_run.key().owner.thread(thread.id.clone());
     service.threads.apply_end(&key, ended);
+    if run.state != RunState::Waiting {
+        return;
+    }
+    service.signals_delivered().await;
+    live_run.record_end();
     let reason = match live_run.stop_reason() {
-        Some(RunStop::Cancelled(reason)) if reason != CancelReason::Disconnected => reason,
-        _ => return,
+        Some(RunStop::Cancelled(reason)) if reason != CancelReason::Disconnected => Some(reason),
+        _ => *cancel,
     };
-    if run.state == RunState::Waiting {
+    if let Some(reason) = reason {
         let change = RunChange::CancelWaiting(reason);
         let change = ChangeRun { run: live_run.key().clone(), change, now: service.now() };
         if let Err(error) = store.change_run(change).await {
@@ -743,7 +747,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_that_another_process_stops_before_its_question_is_stored_does_not_wait() {
+    async fn a_run_that_another_process_stops_while_its_question_is_stored_does_not_wait() {
         let store = Arc::new(MemoryConversations::default());
         let (clock, shutdown) = (Arc::new(ManualClock::new()), Shutdown::default());
         let own_service = service_over(&store, clock.clone(), &shutdown);

@@ -3,10 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use agent_core::event::RunOutcome;
 use agent_platform::conversation::{
-    AppendedEvents, CancelReason, ConversationError, Conversations, EndRun, MAX_REAPED_RUNS,
-    MAX_TRIMMED_LOGS, Run, RunChunk, RunEndKind, RunKey, RunSignal,
+    AppendedEvents, CancelReason, ConversationError, Conversations, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, Run,
+    RunChunk, RunKey, RunSignal,
 };
 
 use crate::app::services::live::RunStop;
@@ -130,15 +129,9 @@ impl ConversationService {
         Ok(())
     }
 
-    /// Takes the signals before a run ends with questions: its end deletes those for it, and it must not wait for decisions if
-    /// another process has accepted a request to cancel it.
-    pub(super) async fn take_last_signals(&self, store: &dyn Conversations, end: &EndRun) {
-        if !matches!(end.ending.kind, RunEndKind::Suspended(RunOutcome::Interrupt { .. })) {
-            return;
-        }
-        if let Err(error) = self.take_signals(store).await {
-            tracing::warn!(run_id = %end.run_id, %error, "failed to read requests to cancel a run that ends with questions");
-        }
+    /// Waits until the signals that are being taken have reached their runs.
+    pub(super) async fn signals_delivered(&self) {
+        drop(self.early_signals.lock().await);
     }
 
     /// Takes the signals for the runs of this process, and keeps those of runs that it does not know yet.

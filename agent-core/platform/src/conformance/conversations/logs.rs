@@ -325,9 +325,18 @@ pub(super) async fn signals_reach_the_run_s_process(store: &dyn Conversations) {
     let again = done("take", store.take_signals("p1", at(999)).await);
     assert_eq!(again, [(run_key("r1"), RunSignal::Watch)], "an act is asked for once");
     assert_eq!(done("take", store.take_signals("p1", at(1_000)).await), [], "a signal ends with its time");
-    done("end", store.end_run(end(ada(), "r1", Vec::new(), 1)).await);
-    done("signal", store.signal(&run_key("r1"), cancel, at(9_000)).await);
+    let ended = done("end", store.end_run(end(ada(), "r1", Vec::new(), 1)).await);
+    assert_eq!(ended.cancel, None, "it was taken");
+    let found = done("signal", store.signal(&run_key("r1"), cancel, at(9_000)).await);
+    assert_eq!(found.map(|run| run.state), Some(RunState::Completed));
     assert_eq!(done("take", store.take_signals("p1", at(2)).await), [], "a run that has ended gets none");
+    begin_with(store, "r2", &[started("r2")]).await;
+    for signal in [RunSignal::Watch, cancel] {
+        done("signal", store.signal(&run_key("r2"), signal, at(9_000)).await);
+    }
+    let ended = done("end", store.end_run(end(ada(), "r2", Vec::new(), 3)).await);
+    assert_eq!(ended.cancel, Some(CancelReason::Displaced), "one that nobody has taken");
+    assert_eq!(done("take", store.take_signals("p1", at(4)).await), []);
 }
 
 pub(super) async fn logs_are_deleted_with_their_time_thread_and_messages(store: &dyn Conversations) {

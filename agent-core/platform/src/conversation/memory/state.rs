@@ -9,10 +9,11 @@ use jiff::Timestamp;
 
 use super::super::commit::{self, ChangeRows, EndRows, KnownNodes, NodePosition, StoredRun, referenced_ids};
 use super::super::{
-    ActiveThread, ChangeRun, ChangedRun, ConversationError, DeletedThreads, DueRuns, EndRun, EndedRun,
-    LogChunk, MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, MAX_SCANNED_THREADS, NewNode, NodeId, NodeLink,
-    NodeRole, NodeStatus, Run, RunClock, RunEvents, RunKey, RunLease, RunSignal, RunState, SentContext,
-    StoredNode, Thread, ThreadKey, ThreadOwner, ThreadScan, TurnContext, WaitingRuns, interrupt_run,
+    ActiveThread, CancelReason, ChangeRun, ChangedRun, ConversationError, DeletedThreads, DueRuns, EndRun,
+    EndedRun, LogChunk, MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, MAX_SCANNED_THREADS, NewNode, NodeId,
+    NodeLink, NodeRole, NodeStatus, Run, RunClock, RunEvents, RunKey, RunLease, RunSignal, RunState,
+    SentContext, StoredNode, Thread, ThreadKey, ThreadOwner, ThreadScan, TurnContext, WaitingRuns,
+    interrupt_run,
 };
 
 /// Maximum number of nodes.
@@ -377,7 +378,19 @@ impl ConversationState {
         }
         let links = commit::links(&commit.nodes);
         let nodes = commit::nodes_on_wire(commit.nodes, &known);
-        Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links, context })
+        let cancel = self.take_cancel(&end.process, &end.owner, &end.run_id);
+        Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links, context, cancel })
+    }
+
+    /// Deletes the signals for a run, and returns a request to cancel it.
+    fn take_cancel(&mut self, process: &str, owner: &ThreadOwner, id: &RunId) -> Option<CancelReason> {
+        let is_for_run = |(to, run, _): &(String, RunKey, RunSignal)| {
+            to == process && run.owner == *owner && run.id == *id
+        };
+        let found = self.signals.keys().filter(|key| is_for_run(key));
+        let cancel = found.filter_map(|(_, _, signal)| signal.cancel_reason()).next();
+        self.signals.retain(|key, _| !is_for_run(key));
+        cancel
     }
 
     /// Interrupts a run if its process's lease has expired. Returns true if it was.

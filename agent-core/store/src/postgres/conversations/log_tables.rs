@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use agent_core::ids::RunId;
 use agent_platform::conversation::{
-    LogChunk, LogEnd, LogPage, MAX_LOG_PAGE_BYTES, RunChunk, RunKey, RunSignal, ThreadOwner,
+    CancelReason, LogChunk, LogEnd, LogPage, MAX_LOG_PAGE_BYTES, RunChunk, RunKey, RunSignal, ThreadOwner,
 };
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -81,7 +81,7 @@ const PUT_SIGNAL: &str = "
         WHERE company = $1 AND owner = $2 AND id = $3 AND state IN ('queued', 'running') FOR SHARE
     )
     INSERT INTO signals (process, run, kind, until_ms) SELECT process, n, $4, $5 FROM live
-    ON CONFLICT (process, run, kind) DO UPDATE SET until_ms = excluded.until_ms";
+    ON CONFLICT (process, run, kind) DO UPDATE SET until_ms = excluded.until_ms RETURNING until_ms";
 
 /// Selects the signals to a process, with the keys of their runs.
 const SELECT_SIGNALS: &str = "
@@ -255,22 +255,21 @@ impl ConversationTables {
         Ok(rows.iter().map(run_key).collect())
     }
 
-    /// Leaves a signal for the process of a run if the run is live.
+    /// Leaves a signal for the process of a run if the run is live. Returns true if it was.
     pub(super) async fn put_signal(
         &self,
         run: &RunKey,
         signal: RunSignal,
         until: Timestamp,
-    ) -> Result<(), TableError> {
+    ) -> Result<bool, TableError> {
         let RunKey { owner, id } = run;
         let parts = [owner.company.as_str(), owner.owner.as_str(), id.as_str()];
         if parts.into_iter().any(contains_nul) {
-            return Ok(());
+            return Ok(false);
         }
         let values: [&(dyn Param + Sync); 5] =
             [&parts[0], &parts[1], &parts[2], &signal.as_str(), &until.as_millisecond()];
-        self.select(PUT_SIGNAL, &values).await?;
-        Ok(())
+        Ok(!self.select(PUT_SIGNAL, &values).await?.is_empty())
     }
 
     /// Returns the signals to a process.
@@ -298,10 +297,15 @@ impl ConversationTables {
         Ok(())
     }
 
-    /// Deletes the signals to a run's process.
-    pub(super) async fn delete_signals(&self, process: &str, run: i64) -> Result<(), TableError> {
-        self.select("DELETE FROM signals WHERE process = $1 AND run = $2", &[&process, &run]).await?;
-        Ok(())
+    /// Deletes the signals to a run's process, and returns a request to cancel it.
+    pub(super) async fn delete_signals(
+        &self,
+        process: &str,
+        run: i64,
+    ) -> Result<Option<CancelReason>, TableError> {
+        let delete = "DELETE FROM signals WHERE process = $1 AND run = $2 RETURNING kind";
+        let deleted = self.select(delete, &[&process, &run]).await?;
+        Ok(deleted.iter().find_map(|row| RunSignal::from_name(row.get(0))?.cancel_reason()))
     }
 }
 

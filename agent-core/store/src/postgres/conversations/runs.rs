@@ -124,11 +124,11 @@ pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result
         tables.update_optional_run(continued_number, continued.as_ref()),
     );
     let logs = try_join(tables.insert_log_end(number, &end.log), tables.delete_signals(&end.process, number));
-    let (_, has_context, _) = try_join3(puts, put_context, logs).await?;
+    let (_, has_context, ((), cancel)) = try_join3(puts, put_context, logs).await?;
     let links = commit::links(&nodes);
     let nodes = commit::nodes_on_wire(nodes, &known);
     let context = end.context.clone().filter(|_| has_context);
-    Ok(EndedRun { thread, run, nodes, links, context })
+    Ok(EndedRun { thread, run, nodes, links, context, cancel })
 }
 
 /// Changes a run. Statements are sent together as those of [`begin_run`] are.
@@ -215,10 +215,12 @@ pub(super) async fn signal(
     until: Timestamp,
 ) -> Result<Option<Run>, TableError> {
     let found = tables.run_for_client(&run.owner, &run.id).await?;
-    if found.as_ref().is_some_and(|run| run.state.is_live()) {
-        tables.put_signal(run, signal, until).await?;
+    let is_live = found.as_ref().is_some_and(|run| run.state.is_live());
+    if !is_live || tables.put_signal(run, signal, until).await? {
+        return Ok(found);
     }
-    Ok(found)
+    // It has ended meanwhile.
+    tables.run_for_client(&run.owner, &run.id).await
 }
 
 /// Deletes a run's log if it has expired. Returns true if it was.

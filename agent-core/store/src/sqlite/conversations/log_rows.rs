@@ -1,6 +1,6 @@
 //! Statements that read and write logs of runs, and signals.
 
-use agent_platform::conversation::{LogChunk, MAX_LOG_PAGE_BYTES, RunKey, RunSignal};
+use agent_platform::conversation::{CancelReason, LogChunk, MAX_LOG_PAGE_BYTES, RunKey, RunSignal};
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 
@@ -171,11 +171,13 @@ impl ConversationTables<'_> {
         Ok(())
     }
 
-    /// Deletes the signals to a run's process.
-    pub(super) fn delete_signals(&self, process: &str, run: i64) -> Result<(), TableError> {
-        let mut delete = self.0.prepare_cached("DELETE FROM signals WHERE process = ?1 AND run = ?2")?;
-        delete.execute(params![process, run])?;
-        Ok(())
+    /// Deletes the signals to a run's process, and returns a request to cancel it.
+    pub(super) fn delete_signals(&self, process: &str, run: i64) -> Result<Option<CancelReason>, TableError> {
+        let mut delete =
+            self.0.prepare_cached("DELETE FROM signals WHERE process = ?1 AND run = ?2 RETURNING kind")?;
+        let kinds = delete.query_map(params![process, run], |row| row.get::<_, String>(0))?;
+        let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
+        Ok(kinds.iter().find_map(|kind| RunSignal::from_name(kind)?.cancel_reason()))
     }
 }
 

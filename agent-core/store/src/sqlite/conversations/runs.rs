@@ -99,11 +99,11 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<E
     if let Some(inputs) = &end.log.inputs {
         tables.insert_inputs(number, inputs)?;
     }
-    tables.delete_signals(&end.process, number)?;
+    let cancel = tables.delete_signals(&end.process, number)?;
     let links = commit::links(&commit.nodes);
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
     let context = end.context.clone().filter(|_| has_context);
-    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links, context })
+    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links, context, cancel })
 }
 
 pub(super) fn change_run(
