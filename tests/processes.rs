@@ -3,6 +3,7 @@
 mod admission;
 mod concurrent_runs;
 mod rates;
+mod thread_races;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -104,7 +104,7 @@ fn budgets(stores: &Stores) -> Budgets {
 }
 
 /// Sets the budget of a subject of the company `c1` in a store.
-async fn put_budget(stores: &Stores, subject: (BudgetKind, &str), limits: Value) {
+pub(crate) async fn put_budget(stores: &Stores, subject: (BudgetKind, &str), limits: Value) {
     let body = json!({ "limits": limits });
     let budget = Budget::read(subject.0, body.as_object().expect("an object")).expect("valid");
     budgets(stores).put(&"c1".into(), subject, &budget, Precondition::Any).await.expect("written");

@@ -93,6 +93,6 @@ pub async fn run_maintenance(app: Arc<App>) {
         conversation::sweep_notifications(&app),
         conversation::sweep_approvals(&app),
         app.usage.run_upkeep(),
-        app.usage.settle_lost_calls(&*app.pulse.inventory)
+        app.usage.settle_lost_calls(&*app.pulse.inventory, app.conversations.store().cloned())
     );
 }

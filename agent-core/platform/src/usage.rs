@@ -23,7 +23,7 @@ mod sums;
 mod tests;
 mod tools;
 
-pub use admission::AdmittedRun;
+pub use admission::{AdmittedRun, StoredOutcome};
 pub use backend::{Booking, MeteredBackend};
 pub use budget::{
     Budget, BudgetExceededError, BudgetKind, BudgetLimit, BudgetOptions, BudgetStatus, BudgetTimeZone,
@@ -44,7 +44,7 @@ pub use query::{
 pub use recorder::{MAX_QUEUED_ENTRIES, UsageRecorder};
 pub use servers::MeteredServers;
 pub(crate) use servers::server_names;
-pub use store::{MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, RunEntries, RunOwner, UsageStore};
+pub use store::{MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, RunEntries, RunOwner, StoredRuns, UsageStore};
 pub use sums::{DayKey, UsageSums, roll_up, sums_of};
 pub use tools::MeteredTools;
 

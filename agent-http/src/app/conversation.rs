@@ -22,6 +22,7 @@ mod resume;
 mod retention;
 mod starting_client;
 mod stop;
+mod stored_end;
 mod stored_run_recorder;
 mod stored_turn;
 mod summaries;

@@ -34,6 +34,8 @@ const AMOUNT: i64 = 60_000;
 const CALL_TOKENS: i64 = 260;
 const CLIENTS: usize = 64;
 const PROCESSES: usize = 3;
+/// The limit on the runs of a day.
+const RUNS: i64 = 20;
 /// The limit on concurrent runs.
 const CONCURRENT_RUNS: usize = 5;
 
@@ -46,6 +48,7 @@ pub async fn budgets(make: impl AsyncFn(usize) -> Vec<BudgetStores>, spawner: Ar
     a_limit_is_used_up_and_never_exceeded(&make(PROCESSES).await, &spawner).await;
     what_a_lost_process_has_reserved_is_settled(&make(PROCESSES).await, &spawner).await;
     concurrent_runs_are_counted_over_all_processes(&make(PROCESSES).await, &spawner).await;
+    runs_count_once_they_are_stored(&make(PROCESSES).await, &spawner).await;
 }
 
 /// Returns the recorder of a process whose reservations are lost after `lease`.
@@ -227,4 +230,62 @@ async fn concurrent_runs_are_counted_over_all_processes(stores: &[BudgetStores],
             budgets_of(process).flush().await;
         }
     }
+}
+
+/// Of the runs that are admitted, every second one is not stored.
+async fn runs_count_once_they_are_stored(stores: &[BudgetStores], spawner: &Arc<dyn Spawner>) {
+    let lease = Duration::from_secs(600);
+    let processes: Vec<UsageRecorder> =
+        stores.iter().map(|stores| recorder(stores, spawner, lease)).collect();
+    let body = json!({"limits": [{"unit": "runs", "amount": RUNS, "window": "day"}]});
+    let budget = Budget::read(BudgetKind::Company, body.as_object().expect("an object")).expect("a budget");
+    let (company, subject) = (company(), (BudgetKind::Company, COMPANY));
+    let put = budgets_of(&processes[0]).put(&company, subject, &budget, Precondition::Any).await;
+    put.expect("a budget is written");
+    let clients = (0..CLIENTS).map(|client| {
+        let process = &processes[client % processes.len()];
+        async move {
+            let mut stored = 0_i64;
+            for attempt in 0_u32.. {
+                let context = ExecutionContext {
+                    user_id: "ada".into(),
+                    company_id: COMPANY.into(),
+                    agent_id: "guide".into(),
+                    run_id: format!("{client}-{attempt}").into(),
+                    ..ExecutionContext::default()
+                };
+                match process.admit_run(&context).await {
+                    Ok(run) if attempt % 2 == 0 => drop(run),
+                    Ok(run) => {
+                        run.outcome().record_stored();
+                        stored += 1;
+                    }
+                    Err(error) if error.kind() == AgentErrorKind::BudgetExceeded => break,
+                    Err(error) => panic!("a run is refused for another reason: {error:?}"),
+                }
+            }
+            stored
+        }
+    });
+    let status = async || {
+        let found = budgets_of(&processes[0]).status(&company, subject, &budget).await;
+        let limit = found.expect("a budget is read").limits[0];
+        (limit.used, limit.reserved)
+    };
+    let watching = async {
+        loop {
+            let (used, reserved) = status().await;
+            assert!(used + reserved <= RUNS, "{used} used and {reserved} reserved exceed {RUNS}");
+            SystemClock.sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let (clients, watching) = (std::pin::pin!(join_all(clients)), std::pin::pin!(watching));
+    let stored: i64 = match select(clients, watching).await {
+        Either::Left((stored, _)) => stored.into_iter().sum(),
+        Either::Right(((), _)) => unreachable!("the watch has no end"),
+    };
+    for process in &processes {
+        budgets_of(process).flush().await;
+    }
+    assert_eq!((stored, status().await), (RUNS, (RUNS, 0)), "the stored runs count, and the last one begins");
 }

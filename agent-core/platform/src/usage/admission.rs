@@ -1,51 +1,165 @@
-//! Admissions of runs that are asked for before the backends of the runs start.
+//! Runs that are admitted before their beginnings are stored, until the first request to a model or service is sent.
+//!
+//! Such a run may lose its thread to a concurrent request. Its backend prepares the request while the beginning is stored,
+//! and sends it once that is known. The run counts towards the limits on numbers of runs once it is stored, too.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::tool::ExecutionContext;
+use futures_channel::oneshot;
+use futures_util::FutureExt;
+use futures_util::future::Shared;
 
+use super::Hold;
 use super::budget::RunAdmission;
 use crate::run_table::{OpenRun, RunTable, table_key};
 
-/// Admission of a run, until its backend takes it.
-type AdmissionSlot = Mutex<Option<RunAdmission>>;
-
-/// Locks a slot. No code panics while holding the lock, so the data behind a poisoned one is intact.
-fn lock(slot: &AdmissionSlot) -> MutexGuard<'_, Option<RunAdmission>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
+/// Event that happens at most once, for any number of waiting tasks.
+struct Signal {
+    sender: Mutex<Option<oneshot::Sender<()>>>,
+    receiver: Shared<oneshot::Receiver<()>>,
 }
 
-/// Admissions of this process's runs whose backends have not started.
-#[derive(Default)]
-pub(super) struct RunAdmissions(Arc<RunTable<AdmissionSlot>>);
+impl Default for Signal {
+    fn default() -> Self {
+        let (sender, receiver) = oneshot::channel();
+        Self { sender: Mutex::new(Some(sender)), receiver: receiver.shared() }
+    }
+}
 
-impl RunAdmissions {
-    /// Adds the admission of a context's run.
-    pub(super) fn add(&self, context: &ExecutionContext, admission: RunAdmission) -> AdmittedRun {
-        let slot = Arc::new(Mutex::new(Some(admission)));
-        AdmittedRun { slot: Some(self.0.open(table_key(context), slot)) }
+impl Signal {
+    fn send(&self) {
+        if let Some(sender) = lock(&self.sender).take() {
+            // Fails only if nothing waits for it.
+            let _ = sender.send(());
+        }
+    }
+
+    fn is_sent(&self) -> bool {
+        lock(&self.sender).is_none()
+    }
+}
+
+/// Locks a value. No code panics while holding the lock, so the data behind a poisoned one is intact.
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A run in this process whose beginning is not stored yet.
+pub(super) struct StartingRun {
+    /// Admission, until the backend takes it.
+    admission: Mutex<Option<RunAdmission>>,
+    /// Part of the limits on numbers of runs, until the run counts.
+    pending: Mutex<Option<Hold>>,
+    /// True if limits apply to the calls of the run, so that they may refuse the first one.
+    has_call_limits: bool,
+    /// The first call is admitted.
+    call_admitted: Signal,
+    /// The beginning is stored.
+    stored: Signal,
+}
+
+impl StartingRun {
+    /// Records that the limits admit a call, and waits until the run's first request may be sent.
+    ///
+    /// # Errors
+    /// The beginning of the run is not stored.
+    pub(super) async fn begin_call(&self) -> Result<(), AgentError> {
+        self.call_admitted.send();
+        let stored = self.stored.receiver.clone().await;
+        stored
+            .map_err(|_| AgentError::new(AgentErrorKind::Internal, "the beginning of the run was not stored"))
+    }
+}
+
+/// Runs of this process whose beginnings are not stored.
+#[derive(Default)]
+pub(super) struct StartingRuns(Arc<RunTable<StartingRun>>);
+
+impl StartingRuns {
+    /// Adds a context's run with its admission.
+    pub(super) fn add(&self, context: &ExecutionContext, mut admission: RunAdmission) -> AdmittedRun {
+        let (pending, has_call_limits) = (admission.pending.take(), admission.has_call_limits);
+        let run = StartingRun {
+            admission: Mutex::new(Some(admission)),
+            pending: Mutex::new(pending),
+            has_call_limits,
+            call_admitted: Signal::default(),
+            stored: Signal::default(),
+        };
+        AdmittedRun(self.0.open(table_key(context), Arc::new(run)))
     }
 
     /// Takes the admission of a context's run; `None` if the run was not admitted before, or its backend starts again.
-    pub(super) fn take(&self, context: &ExecutionContext) -> Option<RunAdmission> {
-        let slot = self.0.find(&table_key(context))?;
-        let mut admission = lock(&slot);
+    pub(super) fn take_admission(&self, context: &ExecutionContext) -> Option<RunAdmission> {
+        let run = self.find(context)?;
+        let mut admission = lock(&run.admission);
         admission.take()
+    }
+
+    /// Returns a context's run.
+    pub(super) fn find(&self, context: &ExecutionContext) -> Option<Arc<StartingRun>> {
+        self.0.find(&table_key(context))
     }
 }
 
 /// A run that was admitted before its backend starts, which takes the admission. An admission that is not taken ends when this
-/// is dropped.
-#[derive(Default)]
+/// is dropped. The run does not count towards limits on numbers of runs if its beginning is not stored.
 #[must_use]
-pub struct AdmittedRun {
-    /// `None` if runs have no limits.
-    slot: Option<OpenRun<AdmissionSlot>>,
-}
+pub struct AdmittedRun(OpenRun<StartingRun>);
 
 impl AdmittedRun {
-    /// Returns true if no backend has taken the admission, so that another attempt to begin the run needs no further one.
+    /// Returns true if no backend has taken the admission or begun a call, so that another attempt to begin the run needs no
+    /// further one.
     pub fn is_unused(&self) -> bool {
-        self.slot.as_ref().is_none_or(|slot| lock(slot).is_some())
+        lock(&self.0.admission).is_some() && !self.0.call_admitted.is_sent()
+    }
+
+    /// Returns the receiver of the outcome of the commit that stores the run's beginning.
+    pub fn outcome(&self) -> StoredOutcome {
+        StoredOutcome(self.0.clone())
+    }
+
+    /// Returns a future that is ready once the limits on calls have admitted the first one, at once if there are none. A run
+    /// that they refuse need not be stored.
+    pub fn first_call_admitted(&self) -> impl Future<Output = ()> + Send + use<> {
+        let admitted = self.0.has_call_limits.then(|| self.0.call_admitted.receiver.clone());
+        async move {
+            if let Some(admitted) = admitted {
+                // An error means that the run was dropped.
+                let _ = admitted.await;
+            }
+        }
+    }
+
+    /// Records that the backend has started: no further call is waited for.
+    pub fn record_start(&self) {
+        self.0.call_admitted.send();
+    }
+
+    /// Returns true if limits apply to the calls of the run, and have admitted none.
+    pub fn awaits_first_call(&self) -> bool {
+        self.0.has_call_limits && !self.0.call_admitted.is_sent()
+    }
+}
+
+/// Receiver of the outcome of the commit that stores a run's beginning. Without an outcome, the run is not stored.
+pub struct StoredOutcome(Arc<StartingRun>);
+
+impl StoredOutcome {
+    /// Counts the run, and lets its backend send the request.
+    pub fn record_stored(&self) {
+        if let Some(pending) = lock(&self.0.pending).take() {
+            pending.count_run();
+        }
+        self.0.stored.send();
+    }
+
+    /// Leaves the run to the settlement of expired reservations, since the commit may be made after its answer was lost.
+    pub fn record_unknown(&self) {
+        if let Some(pending) = lock(&self.0.pending).take() {
+            pending.abandon();
+        }
     }
 }

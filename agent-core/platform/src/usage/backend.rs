@@ -7,6 +7,7 @@ use agent_core::error::AgentError;
 use agent_core::event::{Event, EventObserver, EventStream};
 use agent_core::ids::TraceContext;
 use agent_core::select::BackendKind;
+use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
 
 use super::budget::{CallDemand, RunAdmission, RunHold, start_with_deadline};
@@ -47,14 +48,15 @@ impl<B: Backend> MeteredBackend<B> {
 }
 
 /// Begins the call of a service that calls models itself. Its answer is not known beforehand, so that the budgets are asked
-/// for the prompt alone. `own_price` replaces that of the catalogue.
+/// for the prompt alone. `own_price` replaces that of the catalogue. The run's first call waits until its beginning is stored.
 pub(super) async fn reserve_run_call(
     recorder: &UsageRecorder,
-    scope: &RunScope,
+    context: &ExecutionContext,
     (provider, model): (&str, &str),
     tokens: usize,
     own_price: Option<ModelPrice>,
 ) -> Result<MeteredCall, AgentError> {
+    let scope = &RunScope::from(context);
     let hold = match recorder.budgets() {
         Some(budgets) => {
             let demand = CallDemand {
@@ -68,6 +70,9 @@ pub(super) async fn reserve_run_call(
         }
         None => None,
     };
+    if let Some(run) = recorder.starting_run(context) {
+        run.begin_call().await?;
+    }
     let mut call = MeteredCall::new(recorder.clone(), scope.clone(), (provider, model), tokens);
     call.hold = hold;
     call.billing = own_price.map(|price| {
@@ -95,12 +100,13 @@ impl<B: Backend> Backend for MeteredBackend<B> {
         prepared: PreparedRequest,
     ) -> Result<EventStream, AgentError> {
         let scope = RunScope::from(&prepared.turn.context);
-        let RunAdmission { hold, deadline } = self.recorder.take_admission(&prepared.turn.context).await?;
+        let context = &prepared.turn.context;
+        let RunAdmission { hold, deadline, .. } = self.recorder.take_admission(context).await?;
         let call = match self.booking {
             Booking::PerCall => None,
             Booking::PerRun(names) => {
                 let tokens = prepared.turn.prompt.tokens().total();
-                Some(reserve_run_call(&self.recorder, &scope, names(settings), tokens, None).await?)
+                Some(reserve_run_call(&self.recorder, context, names(settings), tokens, None).await?)
             }
         };
         let scope = (scope, prepared.turn.context.trace.clone());

@@ -8,7 +8,7 @@
 //! of used and reserved amounts therefore never exceeds a limit, for any number of processes. A reservation has a lease. The
 //! reservation of a killed process is booked and settled when the lease has expired
 //! ([`ExpiredReservations`](super::ExpiredReservations)). That of a run among the concurrent ones has a short lease, which its
-//! process extends.
+//! process extends. A run that is to be stored reserves its part of the limits on numbers of runs, and counts once it is stored.
 //!
 //! [`DefaultLimits`] apply to a company's runs and a run's tool calls if no budget limits them.
 //!
@@ -17,8 +17,10 @@
 
 mod batch;
 mod deadline;
+mod decision;
 mod defaults;
 mod demand;
+mod error;
 mod held_runs;
 mod limit;
 mod meter;
@@ -36,8 +38,8 @@ pub use defaults::DefaultLimits;
 pub use limit::{Budget, BudgetKind, BudgetLimit, BudgetUnit, InvalidBudgetError, MAX_LIMITS};
 pub use meter::LimitStatus;
 pub use refusal::BudgetExceededError;
-pub use service::{BudgetOptions, BudgetStatus, Budgets};
-pub use state::Hold;
+pub use service::{BudgetStatus, Budgets};
+pub use state::{BudgetOptions, Hold};
 pub use window::{BudgetTimeZone, BudgetWindow, UnknownTimeZoneError};
 
 pub(super) use deadline::start_with_deadline;

@@ -94,6 +94,14 @@ pub struct RunScope {
 }
 
 impl RunScope {
+    /// Returns the user or the visitor whose run it is.
+    pub(super) fn owner(&self) -> UserId {
+        match &self.visitor {
+            Some(visitor) => format!("{}:{visitor}", self.user_id).into(),
+            None => self.user_id.clone(),
+        }
+    }
+
     /// Returns a hash of the run and of those among whose runs its id is unique: the user, or the visitor.
     pub(super) fn run_key(&self) -> String {
         let mut hasher = Sha256::new();

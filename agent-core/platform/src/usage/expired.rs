@@ -1,6 +1,7 @@
 //! Settlement of the reservations of lost processes, and deletion of old meters.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_core::ids::CompanyId;
@@ -11,7 +12,7 @@ use super::budget::{
     BudgetReservation, METERS, MeterState, RESERVATIONS, ReservedCall, Settlement, UsedAmounts,
 };
 use super::call::entry_ids;
-use super::{Budgets, UsageEntry, UsageOperation, UsageRecorder};
+use super::{Budgets, RunScope, StoredRuns, UsageEntry, UsageOperation, UsageRecorder};
 use crate::records::{Collection, Inventory, PlatformWalk, Precondition, Record, Write, delete_unchanged};
 
 /// Time after its last change for which a meter is kept: longer than the longest window, with which it begins again.
@@ -29,8 +30,9 @@ const LOST: &str = "lost";
 /// A run counts as lost if two passes find its reservation unchanged after the end of its lease. Between them, the store was
 /// there for its process to renew it: the leases of all runs in progress end while the store is away, and a clock that is ahead
 /// ends those of other processes. Both passes must be made with the same value.
-#[derive(Debug)]
 pub struct ExpiredReservations {
+    /// Store of the runs that count once they are stored, if there is one.
+    runs: Option<Arc<dyn StoredRuns>>,
     reservations: PlatformWalk,
     meters: PlatformWalk,
     /// Reservations of runs that the last pass has found after the end of their leases.
@@ -45,6 +47,7 @@ type UnrenewedRuns = HashMap<(CompanyId, String), (u64, Instant)>;
 impl Default for ExpiredReservations {
     fn default() -> Self {
         Self {
+            runs: None,
             reservations: PlatformWalk::new(RESERVATIONS),
             meters: PlatformWalk::new(METERS),
             unrenewed: HashMap::new(),
@@ -54,6 +57,12 @@ impl Default for ExpiredReservations {
 }
 
 impl ExpiredReservations {
+    /// Creates the value for the first pass. A run whose process has ended between its admission and its storing counts if
+    /// `runs` has it; without a store, it counts.
+    pub fn new(runs: Option<Arc<dyn StoredRuns>>) -> Self {
+        Self { runs, ..Self::default() }
+    }
+
     /// Settles the expired reservations of the next page. A call that is in the ledger counts with what it has used, and
     /// another one is booked with all that was reserved. Those that the store does not settle now are left to the next walk.
     /// Returns false after the last company.
@@ -72,7 +81,7 @@ impl ExpiredReservations {
             Ok(next) => next,
             Err(error) => {
                 // The processes of the runs could not renew their reservations either.
-                *self = Self::default();
+                *self = Self::new(self.runs.take());
                 return Err(error);
             }
         };
@@ -88,11 +97,41 @@ impl ExpiredReservations {
         let mut expired: Vec<_> = found.filter(|record| record.value.expires_ms < now).collect();
         expired
             .retain(|record| record.value.call.is_some() || self.is_lost_run(&company_id, record, found_at));
-        if let Err(error) = settle_records(&company_id, expired, budgets, recorder).await {
+        if let Err(error) = self.settle_records(&company_id, expired, budgets, recorder).await {
             // Such as a locked row, which delays no other company. The next walk tries again.
             tracing::warn!(%error, %company_id, "failed to settle reservations of ended processes");
         }
         Ok(true)
+    }
+
+    /// Settles expired reservations of a company.
+    async fn settle_records(
+        &self,
+        company_id: &CompanyId,
+        expired: Vec<Record<BudgetReservation>>,
+        budgets: &Budgets,
+        recorder: &UsageRecorder,
+    ) -> Result<(), StoreError> {
+        let mut settlements = Vec::new();
+        for record in expired {
+            let used = match (&record.value.call, &record.value.run) {
+                (Some(call), _) => book_lost_call(call, &record, recorder).await?,
+                (None, Some(run)) => self.stored_run(run).await?,
+                // It is renewed as soon as the store takes it.
+                (None, None) if budgets.holds_run(company_id, &record.id) => continue,
+                (None, None) => UsedAmounts::Nothing,
+            };
+            let (company_id, version) = (company_id.clone(), Some(record.version));
+            settlements.push(Settlement { company_id, id: record.id, version, used });
+        }
+        budgets.settle(settlements).await
+    }
+
+    /// Returns what a run counts that was admitted before it was stored.
+    async fn stored_run(&self, scope: &RunScope) -> Result<UsedAmounts, StoreError> {
+        let Some(runs) = &self.runs else { return Ok(UsedAmounts::Run) };
+        let is_stored = runs.has_run(&scope.company_id, &scope.owner(), &scope.run_id).await?;
+        Ok(if is_stored { UsedAmounts::Run } else { UsedAmounts::Nothing })
     }
 
     /// Returns true if an earlier pass has found the reservation of a run as it is.
@@ -149,27 +188,6 @@ impl ExpiredReservations {
 fn delete(collection: &Collection, record: Record<MeterState>) -> Result<Write, StoreError> {
     let precondition = Precondition::Version(record.version);
     Ok(Write::Delete { key: collection.key(record.id)?, precondition })
-}
-
-/// Settles expired reservations of a company.
-async fn settle_records(
-    company_id: &CompanyId,
-    expired: Vec<Record<BudgetReservation>>,
-    budgets: &Budgets,
-    recorder: &UsageRecorder,
-) -> Result<(), StoreError> {
-    let mut settlements = Vec::new();
-    for record in expired {
-        let used = match &record.value.call {
-            Some(call) => book_lost_call(call, &record, recorder).await?,
-            // It is renewed as soon as the store takes it.
-            None if budgets.holds_run(company_id, &record.id) => continue,
-            None => UsedAmounts::Nothing,
-        };
-        let (company_id, version) = (company_id.clone(), Some(record.version));
-        settlements.push(Settlement { company_id, id: record.id, version, used });
-    }
-    budgets.settle(settlements).await
 }
 
 /// Returns what the call has used, by the ledger. Books it if the ledger does not have it, at the price with which it was

@@ -13,6 +13,7 @@ use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
 use futures_util::{Stream, StreamExt, stream};
 
+use super::admission::StartingRun;
 use super::budget::CallDemand;
 use super::call::{BYTES_PER_TOKEN, MeteredCall, count};
 use super::prices::{CallBilling, OperatorAddresses, PricedSettings};
@@ -97,6 +98,7 @@ impl<S> MeteredModels<S> {
             billing: self.billing(settings, &*model),
             model,
             scope: context.into(),
+            starting: self.recorder.starting_run(context),
             recorder: self.recorder.clone(),
             operation: self.operation,
             numbers,
@@ -140,6 +142,8 @@ struct MeteredModel {
     model: Arc<dyn Model>,
     billing: Option<CallBilling>,
     scope: RunScope,
+    /// The run, if it may not be stored when the model is called.
+    starting: Option<Arc<StartingRun>>,
     recorder: UsageRecorder,
     operation: UsageOperation,
     numbers: Arc<CallNumbers>,
@@ -173,6 +177,9 @@ impl Model for MeteredModel {
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         let reserved = self.reserve(payload).await?;
         let ReservedPayload { payload, hold, notice } = reserved;
+        if let Some(run) = &self.starting {
+            run.begin_call().await?;
+        }
         let mut call = self.meter_call(&payload);
         call.hold = hold;
         match self.model.start(payload).await {

@@ -12,7 +12,7 @@ use futures_channel::oneshot;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 
-use super::admission::RunAdmissions;
+use super::admission::{StartingRun, StartingRuns};
 use super::budget::RunAdmission;
 use super::prices::CallBilling;
 use super::sums::caller_name;
@@ -53,8 +53,8 @@ impl UsageRecorder {
         observer: Option<Arc<dyn UsageObserver>>,
         budgets: Option<Budgets>,
     ) -> Self {
-        let (admissions, queue) = (RunAdmissions::default(), Mutex::default());
-        let state = RecorderState { store, clock, spawner, prices, observer, budgets, admissions, queue };
+        let (starting, queue) = (StartingRuns::default(), Mutex::default());
+        let state = RecorderState { store, clock, spawner, prices, observer, budgets, starting, queue };
         Self { shared: Arc::new(state) }
     }
 
@@ -63,14 +63,16 @@ impl UsageRecorder {
         self.shared.budgets.as_ref()
     }
 
-    /// Admits a run before its backend starts, which takes the admission by the run's ids.
+    /// Admits a run before its beginning is stored and its backend starts, which takes the admission by the run's ids.
     ///
     /// # Errors
     /// A budget is spent, as many runs as permitted are in progress, or the store failed.
     pub async fn admit_run(&self, context: &ExecutionContext) -> Result<AdmittedRun, AgentError> {
-        let Some(budgets) = self.budgets() else { return Ok(AdmittedRun::default()) };
-        let admission = budgets.admit_run(&RunScope::from(context)).await?;
-        Ok(self.shared.admissions.add(context, admission))
+        let admission = match self.budgets() {
+            Some(budgets) => budgets.admit_unstored_run(&RunScope::from(context)).await?,
+            None => RunAdmission::default(),
+        };
+        Ok(self.shared.starting.add(context, admission))
     }
 
     /// Takes the admission of a run whose backend starts, or admits the run now.
@@ -81,11 +83,16 @@ impl UsageRecorder {
         &self,
         context: &ExecutionContext,
     ) -> Result<RunAdmission, AgentError> {
-        match (self.shared.admissions.take(context), self.budgets()) {
+        match (self.shared.starting.take_admission(context), self.budgets()) {
             (Some(admission), _) => Ok(admission),
             (None, Some(budgets)) => budgets.admit_run(&RunScope::from(context)).await,
             (None, None) => Ok(RunAdmission::default()),
         }
+    }
+
+    /// Returns a context's run, if its beginning may not be stored yet.
+    pub(super) fn starting_run(&self, context: &ExecutionContext) -> Option<Arc<StartingRun>> {
+        self.shared.starting.find(context)
     }
 
     /// Returns the store.

@@ -14,7 +14,7 @@ use futures_util::{Stream, StreamExt};
 use super::backend::reserve_run_call;
 use super::call::{MeteredCall, finished_outcome};
 use super::prices::{OperatorAddresses, PricedSettings};
-use super::{ModelPrice, RunScope, UsageRecorder};
+use super::{ModelPrice, UsageRecorder};
 
 /// Agent servers, each call of which is booked by itself: a run may need several.
 pub struct MeteredServers {
@@ -52,11 +52,11 @@ impl MeteredServers {
         prepared: PreparedRequest,
         attempt: u32,
     ) -> Result<BoxStream<'static, Result<SourceEvent, AgentError>>, AgentError> {
-        let scope = RunScope::from(&prepared.turn.context);
+        let context = &prepared.turn.context;
         let tokens = prepared.turn.prompt.tokens().total();
         let price = self.own_price(settings);
         let mut call =
-            reserve_run_call(&self.recorder, &scope, server_names(settings), tokens, price).await?;
+            reserve_run_call(&self.recorder, context, server_names(settings), tokens, price).await?;
         call.attempt = attempt;
         match self.backend.start(settings, prepared).await {
             Ok(events) => Ok(MeteredRun { events: events.into_source(), call }.boxed()),

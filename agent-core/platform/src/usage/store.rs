@@ -52,6 +52,16 @@ impl RunEntries {
     }
 }
 
+/// Source of the runs that are stored, for those that count once they are.
+#[async_trait]
+pub trait StoredRuns: Send + Sync {
+    /// Returns true if a user or visitor has a run with an id that is stored and has begun.
+    ///
+    /// # Errors
+    /// The store failed.
+    async fn has_run(&self, company: &CompanyId, owner: &UserId, run: &RunId) -> Result<bool, StoreError>;
+}
+
 /// Ledger of calls, with their sums by day.
 ///
 /// The contract is the suite `conformance::usage`, which every store runs.

@@ -12,7 +12,11 @@ pub(super) enum BeginError {
     Turn(TurnError),
     Request(HttpError),
     /// A limit on runs refuses the run, of which nothing is stored but its place in a queue.
-    NotAdmitted(HttpError),
+    NotAdmitted {
+        error: HttpError,
+        /// True if as many runs as permitted are in progress.
+        is_full: bool,
+    },
     /// A run waits for further decisions: the caller has decided about all own calls and others about theirs not yet, or has sent
     /// results of the client's calls alone. Decisions and results are those that are not stored.
     StillWaiting {
@@ -41,7 +45,7 @@ impl From<BeginError> for HttpError {
         match error {
             BeginError::Store(error) => error.into(),
             BeginError::Turn(error) => error.into(),
-            BeginError::Request(error) | BeginError::NotAdmitted(error) => error,
+            BeginError::Request(error) | BeginError::NotAdmitted { error, .. } => error,
             BeginError::StillWaiting { run, .. } => ConversationError::InterruptsOpen { run }.into(),
             BeginError::Repeated { run } => {
                 HttpError::conflict("the results were sent before").with_location(&events_path(&run.id))

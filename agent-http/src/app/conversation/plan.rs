@@ -13,9 +13,9 @@ use agent_platform::conversation::{
 };
 use agent_platform::history::ThreadFields;
 use agent_platform::run_observer::RunObserver;
-use agent_platform::usage::AdmittedRun;
+use agent_platform::usage::{AdmittedRun, BudgetExceededError, BudgetUnit};
 use futures_util::future::ready;
-use futures_util::{FutureExt, TryFutureExt, stream, try_join};
+use futures_util::{FutureExt, stream, try_join};
 use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 use tracing::Instrument;
@@ -24,10 +24,10 @@ use super::super::App;
 use super::begin_error::BeginError;
 use super::contexts::ContextSlot;
 use super::continued::ContinuedTurn;
-use super::queued_begin::QueuedBegin;
+use super::queued_begin::{AnswerPosition, QueuedBegin};
 use super::stored_run_recorder::StoredRunRecorder;
 use super::stored_turn::StoredTurn;
-use crate::error::HttpError;
+use crate::error::{Code, HttpError};
 use crate::stream::RunSource;
 
 /// Treatment of a run whose client disconnects.
@@ -58,6 +58,13 @@ pub(super) fn run_context(turn: &TurnRequest, continues: Option<&Run>) -> RunCon
     }
 }
 
+/// Returns true for a run that a limit has refused before its beginning was committed and anything was sent.
+fn is_refused_before_start(admitted: Option<&AdmittedRun>, error: &HttpError) -> bool {
+    let is_temporary =
+        matches!(error.code(), Code::BudgetExceeded | Code::RateLimited | Code::StoreUnavailable);
+    is_temporary && admitted.is_some_and(AdmittedRun::awaits_first_call)
+}
+
 /// A run that is ready to begin.
 pub(super) struct RunPlan {
     pub(super) key: ThreadKey,
@@ -86,9 +93,10 @@ pub(super) struct RunPlan {
 }
 
 impl RunPlan {
-    /// Commits the beginning of the run while the backend starts, or before it starts if the run is in the background. A run that
-    /// is stopped meanwhile has no events but its start, and its recorder has its end. A run that the limits on runs refuse
-    /// leaves nothing, so that the client can send the request again. `admitted` is kept between attempts to begin it.
+    /// Commits the beginning of the run while the backend prepares its request, or before if the run is in the background. A run
+    /// that is stopped meanwhile has no events but its start, and its recorder has its end. A run that is refused by the limits on
+    /// runs, or on the first call of a model, leaves nothing, so that the client can send the request again. `admitted` is kept
+    /// between attempts to begin it.
     pub(super) async fn begin(
         self,
         app: &Arc<App>,
@@ -101,7 +109,10 @@ impl RunPlan {
         *admitted = self.admission(app, principal, turn, admitted.take()).await?;
         let (slot, store) = (self.sent_context.clone(), stored_turn.store.clone());
         let (begin, start) = self.into_begin(app, principal, turn, store.clone());
-        let mut recorder = StoredRunRecorder::begin(&app.conversations, store, begin, slot, accepted);
+        let position = AnswerPosition { parent: begin.parent_id.clone(), sent_context: slot };
+        let outcome = admitted.as_ref().map(AdmittedRun::outcome);
+        let mut recorder =
+            StoredRunRecorder::begin(&app.conversations, store, begin, (position, outcome), accepted);
         let observer = recorder.observer().clone();
         let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
         if stored_turn.is_background() {
@@ -118,13 +129,17 @@ impl RunPlan {
         let started = tokio::select! {
             biased;
             () = stopped => None,
-            started = start.start(begin_stored, &observer) => Some(started),
+            started = start.start(begin_stored, &observer, admitted.as_ref()) => Some(started),
         };
         match started {
             Some(Ok(events)) => Ok((events.into(), recorder)),
             None => Ok((EventStream::new(ids, stream::pending()).into(), recorder)),
             Some(Err(BeginError::Turn(error))) => {
                 let error = HttpError::from_turn(error, principal.caller);
+                if is_refused_before_start(admitted.as_ref(), &error) {
+                    recorder.discard();
+                    return Err(BeginError::NotAdmitted { error, is_full: false });
+                }
                 recorder.fail(error.code().as_str(), error.detail()).await;
                 Err(BeginError::Request(error))
             }
@@ -132,7 +147,7 @@ impl RunPlan {
         }
     }
 
-    /// Commits the beginning of a queued run while the backend starts. `admitted` is kept between attempts.
+    /// Commits the beginning of a queued run while the backend prepares its request. `admitted` is kept between attempts.
     pub(super) async fn begin_queued(
         self,
         app: &Arc<App>,
@@ -144,7 +159,9 @@ impl RunPlan {
         *admitted = self.admission(app, principal, turn, admitted.take()).await?;
         let slot = self.sent_context.clone();
         let (begin, start) = self.into_begin(app, principal, turn, queued.store.clone());
-        match start.start(queued.begin(begin, slot), &queued.observer).await {
+        let outcome = admitted.as_ref().map(AdmittedRun::outcome);
+        let begin_stored = queued.begin(begin, slot, outcome);
+        match start.start(begin_stored, &queued.observer, admitted.as_ref()).await {
             Err(BeginError::Turn(error)) => {
                 Err(BeginError::Request(HttpError::from_turn(error, principal.caller)))
             }
@@ -179,7 +196,14 @@ impl RunPlan {
             }
             match app.usage.recorder.admit_run(&context).await {
                 Ok(admitted) => Ok(Some(admitted)),
-                Err(error) => Err(BeginError::NotAdmitted(HttpError::from_turn(error.into(), caller))),
+                Err(error) => {
+                    let is_full = BudgetExceededError::find(&error)
+                        .is_some_and(|refusal| refusal.unit == BudgetUnit::ConcurrentRuns);
+                    Err(BeginError::NotAdmitted {
+                        error: HttpError::from_turn(error.into(), caller),
+                        is_full,
+                    })
+                }
             }
         }
     }
@@ -278,18 +302,20 @@ impl RunStart {
     /// Those of the turn and of the store, as a chat request has them.
     async fn start_stored(self, observer: &Arc<RunObserver>) -> Result<EventStream, HttpError> {
         let caller = self.principal.caller;
-        self.start(ready(Ok(())), observer).await.map_err(|error| match error {
+        self.start(ready(Ok(())), observer, None).await.map_err(|error| match error {
             BeginError::Turn(error) => HttpError::from_turn(error, caller),
             error => error.into(),
         })
     }
 
-    /// Starts the backend while `begun` commits the beginning. A run that waits for the results of its decided calls starts it
-    /// after them.
+    /// Starts the backend while `begun` commits the beginning: it sends nothing before that is stored. If limits apply to the
+    /// calls of models, `begun` waits until they have admitted the first one. A run that waits for the results of its decided
+    /// calls starts the backend after them.
     async fn start(
         self,
         begun: impl Future<Output = Result<(), ConversationError>>,
         observer: &Arc<RunObserver>,
+        admitted: Option<&AdmittedRun>,
     ) -> Result<EventStream, BeginError> {
         let Self { app, principal, turn, store, owner, continues, decisions, thread_info } = self;
         let caller = principal.caller;
@@ -307,8 +333,22 @@ impl RunStart {
             ContinuedTurn { app, principal, turn, store, owner, run, observer }.into_events()
         } else {
             observer.begin_preparation();
-            let started = app.run_stored_turn(&principal, turn, observer);
-            let ((), events) = try_join!(begun.map_err(BeginError::from), started.map_err(BeginError::Turn))?;
+            let started = async {
+                let events =
+                    app.run_stored_turn(&principal, turn, observer).await.map_err(BeginError::Turn)?;
+                // Not every backend books its calls.
+                if let Some(admitted) = admitted {
+                    admitted.record_start();
+                }
+                Ok::<_, BeginError>(events)
+            };
+            let begun = async {
+                if let Some(admitted) = admitted {
+                    admitted.first_call_admitted().await;
+                }
+                begun.await.map_err(BeginError::from)
+            };
+            let ((), events) = try_join!(begun, started)?;
             events
         };
         let events = events.with_observer(observer.event_observer());

@@ -198,7 +198,7 @@ impl WaitingTurn {
                         conflicts += 1;
                         continue;
                     }
-                    Err(BeginError::NotAdmitted(error))
+                    Err(BeginError::NotAdmitted { error, .. })
                         if error.code() == Code::RateLimited && refusals < MAX_REFUSALS =>
                     {
                         refusals += 1;

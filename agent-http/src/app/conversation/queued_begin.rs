@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use agent_platform::conversation::{BeginRun, ConversationError, Conversations, NodeId};
+use agent_platform::conversation::{BeginRun, ConversationError, Conversations, NodeId, Run};
 use agent_platform::run_observer::RunObserver;
+use agent_platform::usage::StoredOutcome;
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
@@ -18,6 +19,17 @@ pub(super) struct AnswerPosition {
     pub(super) parent: Option<NodeId>,
     /// Context that the run sends with the user's message.
     pub(super) sent_context: ContextSlot,
+}
+
+/// Records the outcome of the commit of a run's beginning.
+pub(super) fn record_outcome(outcome: Option<&StoredOutcome>, begun: &Result<Run, ConversationError>) {
+    let Some(outcome) = outcome else { return };
+    match begun {
+        Ok(_) => outcome.record_stored(),
+        // The commit may be made although its answer was lost.
+        Err(ConversationError::Store(_)) => outcome.record_unknown(),
+        Err(_) => {}
+    }
 }
 
 /// Beginning of a queued run.
@@ -35,13 +47,16 @@ impl QueuedBegin {
         &self,
         begin: BeginRun,
         sent_context: ContextSlot,
+        outcome: Option<StoredOutcome>,
     ) -> Result<(), ConversationError> {
         let (sender, receiver) = oneshot::channel();
         let (service, store) = (self.service.clone(), self.store.clone());
         let (run, position) = (self.run.clone(), self.position.clone());
         let task = async move {
             let _storing = run.lock_storing().await;
-            let result = service.begin_run(&*store, begin).await.map(|run| {
+            let begun = service.begin_run(&*store, begin).await;
+            record_outcome(outcome.as_ref(), &begun);
+            let result = begun.map(|run| {
                 let _ = position.set(AnswerPosition { parent: run.parent_id, sent_context });
             });
             // The client may have left.

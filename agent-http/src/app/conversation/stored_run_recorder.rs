@@ -1,4 +1,5 @@
-//! Recorder of a stored run: its beginning is committed while the backend starts, its end before the client receives it.
+//! Recorder of a stored run: its beginning is committed while the backend prepares its request, its end before the client
+//! receives it.
 //!
 //! The end is committed by a separate task, so that no disconnect leaves a run without its end. The beginning is committed by
 //! the task that waits for it, which is woken by the store alone; if nothing waits for it any more, by that of the end. A run
@@ -11,23 +12,24 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::event::{Event, RunEnd, RunOutcome};
+use agent_core::error::AgentErrorKind;
+use agent_core::event::{Event, RunEnd};
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::{
     BeginRun, CancelReason, ChangeRun, ConversationError, Conversations, EndRun, EndedRun, FoldedRun, LogEnd,
-    OnDisconnect, QueueRun, RUN_INTERRUPTED, Run, RunChange, RunEndKind, RunFailure, RunFold, RunKey,
-    RunLease, RunSelection, RunState, ThreadOwner,
+    OnDisconnect, QueueRun, Run, RunChange, RunEndKind, RunFold, RunKey, RunLease, RunSelection, RunState,
+    ThreadOwner,
 };
 use agent_platform::run_observer::{OpenObserver, RunObserver};
 use agent_platform::spawner::Spawner;
+use agent_platform::usage::StoredOutcome;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select};
 use tokio::sync::oneshot;
 
-use super::contexts::ContextSlot;
-use super::queued_begin::{AnswerPosition, QueuedBegin};
+use super::queued_begin::{AnswerPosition, QueuedBegin, record_outcome};
 use super::starting_client::StartingClient;
+use super::stored_end::{store_end, terminal_event, unavailable};
 use crate::app::services::ConversationService;
 use crate::app::services::live::{LiveRun, RunStop, UnattendedRun};
 use crate::shutdown::{ShutdownStage, shutting_down};
@@ -37,11 +39,6 @@ use crate::stream::{DisconnectOutcome, RunRecorder};
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for which the response to a run that cannot begin waits until the run's end is stored.
 const FAILED_END_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum time for which the end of a run is attempted to be stored. Until then the thread is busy.
-const END_RETRY_TIME: Duration = Duration::from_secs(10 * 60);
-/// Minimum pause between attempts to store the end of a run, which is the first one; it doubles up to [`MAX_END_RETRY_PAUSE`].
-const MIN_END_RETRY_PAUSE: Duration = Duration::from_millis(100);
-const MAX_END_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The run as it was stored; `None` for one that need not be queued.
 type Stored = Result<Option<Run>, ConversationError>;
@@ -67,21 +64,24 @@ pub(super) struct StoredRunRecorder {
 }
 
 impl StoredRunRecorder {
-    /// Begins a run; [`wait_until_stored`](Self::wait_until_stored) commits it.
+    /// Begins a run; [`wait_until_stored`](Self::wait_until_stored) commits it, and records the outcome.
     pub(super) fn begin(
         service: &Arc<ConversationService>,
         store: Arc<dyn Conversations>,
         begin: BeginRun,
-        sent_context: ContextSlot,
+        (position, outcome): (AnswerPosition, Option<StoredOutcome>),
         accepted: Instant,
     ) -> Self {
-        let position = AnswerPosition { parent: begin.parent_id.clone(), sent_context };
         let key = RunKey { owner: begin.key.thread_owner(), id: begin.run_id.clone() };
         let disconnect = (begin.on_disconnect, begin.grace_ms);
         let thread_id = begin.key.id.clone();
         let live = LiveGuard::new(service.clone(), key, &begin.lease);
         let (committing, commit_store) = (service.clone(), store.clone());
-        let commit = async move { committing.begin_run(&*commit_store, begin).await.map(Some) };
+        let commit = async move {
+            let begun = committing.begin_run(&*commit_store, begin).await;
+            record_outcome(outcome.as_ref(), &begun);
+            begun.map(Some)
+        };
         let recorder = Self::new(store, live, thread_id, disconnect, accepted, commit.boxed());
         // The cell is empty.
         let _ = recorder.position.set(position);
@@ -192,6 +192,11 @@ impl StoredRunRecorder {
             };
             select(pin!(unattended), poll_fn(|cx| run.poll_stop(cx))).await;
         }
+    }
+
+    /// Leaves nothing of a run whose beginning has not been committed.
+    pub(super) fn discard(mut self) {
+        (self.open, self.commit) = (None, None);
     }
 
     /// Stores that the run has failed before it had events. The future is ready once that is stored, since a client that then
@@ -434,77 +439,9 @@ async fn apply_end(
     }
 }
 
-/// Stores the end of a run; repeats it while the store is unavailable.
-async fn store_end(store: &dyn Conversations, end: EndRun) -> Result<EndedRun, ConversationError> {
-    let mut pause = MIN_END_RETRY_PAUSE;
-    let started = tokio::time::Instant::now();
-    let mut end = end;
-    loop {
-        let error = match store.end_run(end.clone()).await {
-            Ok(ended) => return Ok(ended),
-            Err(
-                error @ (ConversationError::RunNotFound
-                | ConversationError::RunEnded { .. }
-                | ConversationError::ThreadNotFound),
-            ) => return Err(error),
-            Err(error) => error,
-        };
-        tracing::warn!(run_id = %end.run_id, %error, "failed to store the end of a run");
-        if started.elapsed() >= END_RETRY_TIME {
-            return Err(error);
-        }
-        if !matches!(error, ConversationError::Store(_)) {
-            // The thread must become free, even if the answer cannot be stored.
-            let code = AgentErrorKind::Internal.code().to_owned();
-            let failure = RunFailure { code, message: "the answer could not be stored".to_owned() };
-            (end.nodes, end.ending.kind) = (Vec::new(), RunEndKind::Failed(failure));
-        }
-        tokio::time::sleep(pause).await;
-        pause = (2 * pause).min(MAX_END_RETRY_PAUSE);
-    }
-}
-
-/// Returns the terminal event for a client whose run's end was stored with this result.
-fn terminal_event(terminal: Event, stored: Result<(), ConversationError>) -> Event {
-    match stored {
-        Ok(()) => terminal,
-        // The thread was deleted meanwhile, and the run with it.
-        Err(ConversationError::RunNotFound | ConversationError::ThreadNotFound) => match terminal {
-            Event::RunFinished { thread_id, run_id, usage, .. } => {
-                let outcome = Some(RunOutcome::Cancelled);
-                Event::RunFinished { thread_id, run_id, result: None, outcome, usage }
-            }
-            error => error,
-        },
-        Err(ConversationError::RunEnded { .. }) => Event::RunError {
-            message: "the run was interrupted: its process had stopped for too long".to_owned(),
-            code: RUN_INTERRUPTED.to_owned(),
-            usage: usage_of(&terminal),
-        },
-        Err(_) => unavailable(&terminal),
-    }
-}
-
-/// Returns the terminal event of a run whose end could not be stored.
-fn unavailable(terminal: &Event) -> Event {
-    let error = AgentError::new(AgentErrorKind::StoreUnavailable, "the answer could not be stored");
-    Event::RunError {
-        message: error.message().to_owned(),
-        code: error.kind().code().to_owned(),
-        usage: usage_of(terminal),
-    }
-}
-
-fn usage_of(terminal: &Event) -> Vec<agent_core::message::Usage> {
-    match terminal {
-        Event::RunFinished { usage, .. } | Event::RunError { usage, .. } => usage.clone(),
-        _ => Vec::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use agent_core::event::{AssistantRole, Interrupt, RunResult};
+    use agent_core::event::{AssistantRole, Interrupt, RunOutcome, RunResult};
     use agent_core::message::FinishReason;
     use agent_core::store_error::StoreError;
     use agent_core::testing::{FakeTools, ManualClock};
@@ -516,6 +453,7 @@ mod tests {
 
     use super::*;
     use crate::app::conversation::LogReader;
+    use crate::app::conversation::contexts::ContextSlot;
     use crate::app::conversation::test_runs::begin_in_new_thread;
     use crate::app::services::LeasedTools;
     use crate::error::Code;
@@ -555,13 +493,10 @@ mod tests {
         grace_ms: Option<u32>,
     ) -> StoredRunRecorder {
         let begin = BeginRun { grace_ms, ..begin_in_new_thread(service, run) };
-        StoredRunRecorder::begin(
-            service,
-            store.clone(),
-            begin,
-            ContextSlot::default(),
-            service.observers.now(),
-        )
+        let position =
+            AnswerPosition { parent: begin.parent_id.clone(), sent_context: ContextSlot::default() };
+        let accepted = service.observers.now();
+        StoredRunRecorder::begin(service, store.clone(), begin, (position, None), accepted)
     }
 
     fn queue(

@@ -28,6 +28,10 @@ use crate::stream::{RunRecorder, RunSource};
 
 /// `Retry-After` of a request for a run in the background, of which there are too many.
 const BACKGROUND_RETRY_AFTER: Duration = Duration::from_secs(30);
+/// Time between two attempts of a run that interrupts another one and finds as many runs in progress as permitted.
+const PLACE_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum number of such attempts.
+const MAX_PLACE_POLLS: usize = 20;
 /// Maximum number of attempts to begin a run in a thread that concurrent requests change.
 const MAX_BEGIN_ATTEMPTS: usize = 8;
 
@@ -206,44 +210,52 @@ impl StoredTurn {
         turn: TurnRequest,
     ) -> Result<(RunSource, StoredRunRecorder), BeginError> {
         let accepted = app.conversations.observers.now();
-        let (mut attempts, mut admitted) = (1, None);
+        let (mut attempts, mut place_polls, mut admitted) = (1, 0, None);
+        let key = thread_key(principal, &turn);
+        let is_interrupting = self.fields.on_busy == Some(OnBusy::Interrupt);
         loop {
+            let may_repeat = attempts < MAX_BEGIN_ATTEMPTS;
             match self.try_begin(app, principal, &turn, accepted, &mut admitted).await {
                 Err(BeginError::Store(ConversationError::ThreadBusy { .. }))
-                    if attempts < MAX_BEGIN_ATTEMPTS && self.fields.on_busy == Some(OnBusy::Queue) =>
+                    if may_repeat && self.fields.on_busy == Some(OnBusy::Queue) =>
                 {
                     attempts += 1;
                     if let Some(queued) = self.queue(app, principal, &turn, accepted).await? {
                         return Ok(queued);
                     }
                 }
-                Err(BeginError::Store(ConversationError::VersionConflict { .. }))
-                    if attempts < MAX_BEGIN_ATTEMPTS =>
-                {
-                    attempts += 1;
+                Err(BeginError::Store(ConversationError::VersionConflict { .. })) if may_repeat => {
+                    attempts += 1
                 }
                 Err(BeginError::Store(ConversationError::ThreadBusy { .. }))
-                    if attempts < MAX_BEGIN_ATTEMPTS && self.fields.on_busy == Some(OnBusy::Interrupt) =>
+                    if may_repeat && is_interrupting =>
                 {
                     attempts += 1;
-                    let key = thread_key(principal, &turn);
                     app.conversations.displace_thread(&*self.store, &key).await?;
                 }
+                // The run that this one replaces counts until its process has given back its place.
+                Err(error @ BeginError::NotAdmitted { is_full: true, .. })
+                    if place_polls < MAX_PLACE_POLLS && is_interrupting =>
+                {
+                    place_polls += 1;
+                    tokio::time::sleep(PLACE_POLL_INTERVAL).await;
+                    if attempts == 1 && !self.is_busy(&key).await? {
+                        return Err(error);
+                    }
+                }
                 Err(BeginError::Store(ConversationError::InterruptsOpen { run }))
-                    if attempts < MAX_BEGIN_ATTEMPTS
-                        && self.fields.on_busy == Some(OnBusy::Interrupt)
-                        && self.fields.resume.is_empty() =>
+                    if may_repeat && is_interrupting && self.fields.resume.is_empty() =>
                 {
                     attempts += 1;
-                    let key = RunKey { owner: thread_key(principal, &turn).thread_owner(), id: run.id };
+                    let key = RunKey { owner: key.thread_owner(), id: run.id };
                     app.conversations.cancel(&*self.store, &key, CancelReason::Displaced).await?;
                 }
                 Err(BeginError::StillWaiting { run, decisions, results }) => {
-                    let owner = thread_key(principal, &turn).thread_owner();
+                    let owner = key.thread_owner();
                     let run = self.store_results(app, &owner, *run, results).await?;
                     let run = self.store_decisions(app, &owner, run, &decisions).await?;
                     // Others may have decided meanwhile.
-                    if run.is_undecided() || attempts >= MAX_BEGIN_ATTEMPTS {
+                    if run.is_undecided() || !may_repeat {
                         let (run, decisions, results) = (Box::new(run), Vec::new(), Vec::new());
                         return Err(BeginError::StillWaiting { run, decisions, results });
                     }
@@ -252,6 +264,10 @@ impl StoredTurn {
                 begun => return begun,
             }
         }
+    }
+
+    async fn is_busy(&self, key: &ThreadKey) -> Result<bool, ConversationError> {
+        Ok(self.store.thread(key).await?.is_some_and(|thread| thread.active_run_id.is_some()))
     }
 
     /// Plans the run and begins it: below results that the thread has, if the request brings them again and their answer was not

@@ -1,9 +1,15 @@
 //! The ledger of the calls of models and tools, and its upkeep.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::ids::{CompanyId, RunId, UserId};
+use agent_platform::conversation::{ConversationError, Conversations, ThreadOwner};
 use agent_platform::records::{Inventory, StoreError};
-use agent_platform::usage::{Budgets, ExpiredReservations, MAX_TRIMMED_ENTRIES, UsageRecorder, UsageStore};
+use agent_platform::usage::{
+    Budgets, ExpiredReservations, MAX_TRIMMED_ENTRIES, StoredRuns, UsageRecorder, UsageStore,
+};
+use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::error::{Code, HttpError};
@@ -15,6 +21,21 @@ const SETTLE_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_READER_WAIT: Duration = Duration::from_secs(1);
 /// Time between two deletions of old entries.
 const TRIM_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// Runs in a store of conversations.
+struct ConversationRuns(Arc<dyn Conversations>);
+
+#[async_trait]
+impl StoredRuns for ConversationRuns {
+    async fn has_run(&self, company: &CompanyId, owner: &UserId, run: &RunId) -> Result<bool, StoreError> {
+        match self.0.run(&ThreadOwner::new(company.clone(), owner.clone()), run).await {
+            Ok(run) => Ok(run.is_some_and(|run| run.started_at.is_some())),
+            Err(ConversationError::Store(error)) => Err(error),
+            // No run can have such an id.
+            Err(_) => Ok(false),
+        }
+    }
+}
 
 /// The ledger of the calls of models and tools.
 pub struct UsageService {
@@ -53,9 +74,15 @@ impl UsageService {
     }
 
     /// Settles the reservations of ended processes, and deletes old meters. Runs until the future is dropped.
-    pub(in crate::app) async fn settle_lost_calls(&self, inventory: &dyn Inventory) {
+    /// `runs` has the runs that count once they are stored.
+    pub(in crate::app) async fn settle_lost_calls(
+        &self,
+        inventory: &dyn Inventory,
+        runs: Option<Arc<dyn Conversations>>,
+    ) {
         let Some(budgets) = self.recorder.budgets() else { return };
-        let mut expired = ExpiredReservations::default();
+        let runs = runs.map(|runs| Arc::new(ConversationRuns(runs)) as Arc<dyn StoredRuns>);
+        let mut expired = ExpiredReservations::new(runs);
         loop {
             let pass = async {
                 while expired.settle_page(inventory, budgets, &self.recorder).await? {}

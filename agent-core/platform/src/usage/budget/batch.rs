@@ -1,6 +1,5 @@
 //! Task of a company that decides about its requests: all that wait, in one commit.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,19 +8,16 @@ use agent_core::store_error::StoreError;
 use futures_util::future::select;
 use jiff::Timestamp;
 
-use super::defaults::minute_refusal;
+use super::Settlement;
+use super::decision::{AdmissionDecision, Batch};
 use super::demand::AppliedLimit;
 use super::held_runs::HeldRun;
 use super::meter::{METERS, MeterState};
-use super::reservation::{BudgetReservation, HeldAmount, RESERVATIONS};
 use super::state::{
-    Admission, AdmittedRequest, BudgetError, BudgetQueue, BudgetState, Hold, QueuedSettlement,
+    Admission, AdmissionSubject, AdmittedRequest, BudgetError, BudgetQueue, BudgetState, Hold,
+    QueuedSettlement,
 };
-use super::{BudgetExceededError, BudgetLimit, BudgetTimeZone, Settlement};
-use crate::records::{
-    Collection, Key, Precondition, RecordsExt, UPDATE_ATTEMPTS, UpdateAttempts, Write, to_json,
-};
-use crate::user_rates::RunCount;
+use crate::records::{Collection, Precondition, RecordsExt, UPDATE_ATTEMPTS, UpdateAttempts, to_json};
 
 /// Maximum numbers of admissions and of settlements in a commit.
 const MAX_BATCH: usize = 128;
@@ -154,18 +150,6 @@ fn answer_all(settlements: Vec<QueuedSettlement>, result: impl Fn() -> Result<()
     }
 }
 
-/// Decision about a request.
-enum AdmissionDecision {
-    Admit {
-        output: u64,
-        /// Id of the reservation and what it holds, if something is reserved.
-        reservation: Option<(String, Vec<HeldAmount>)>,
-    },
-    /// The request waits: this limit does not admit it while others have reserved, and may admit it later.
-    Wait(Box<BudgetExceededError>),
-    Refuse(Box<BudgetExceededError>),
-}
-
 /// Error of a commit.
 enum BatchError {
     /// It has more writes than [`MAX_BATCH_WRITES`], and was not made.
@@ -196,8 +180,8 @@ impl BudgetState {
             }
             let (call_expires, run_expires) = self.lease_ends(batch.now);
             let decide = |admission: &Admission| {
-                let expires = if admission.call.is_some() { call_expires } else { run_expires };
-                batch.decide(admission, expires)
+                let is_call = matches!(admission.subject, AdmissionSubject::Call(_));
+                batch.decide(admission, if is_call { call_expires } else { run_expires })
             };
             let decisions = admissions.iter().map(decide).collect::<Result<Vec<_>, StoreError>>()?;
             let (writes, run_count) = batch.into_writes()?;
@@ -237,14 +221,15 @@ impl BudgetState {
         let mut waiting = Vec::new();
         for (admission, decision) in admissions.into_iter().zip(decisions) {
             let result = match decision {
-                AdmissionDecision::Admit { output, reservation } => {
+                AdmissionDecision::Admit { output, reservation, pending } => {
+                    let new_hold = |id| Hold::new(self.clone(), company_id.clone(), id);
                     let hold = reservation.map(|(id, held)| {
-                        if admission.call.is_none() {
+                        if !matches!(admission.subject, AdmissionSubject::Call(_)) {
                             self.hold_run(company_id, HeldRun { id: id.clone(), held: held.into() });
                         }
-                        Hold::new(self.clone(), company_id.clone(), id)
+                        new_hold(id)
                     });
-                    Ok(AdmittedRequest { output, hold })
+                    Ok(AdmittedRequest { output, hold, pending: pending.map(new_hold) })
                 }
                 AdmissionDecision::Wait(_) if admission.deadline > now => {
                     waiting.push(admission);
@@ -300,201 +285,9 @@ impl BudgetState {
 
 /// Returns the ids of the reservations of decided requests.
 fn reserved_ids(decisions: Vec<AdmissionDecision>) -> Vec<String> {
-    let reserved = decisions.into_iter().filter_map(|decision| match decision {
-        AdmissionDecision::Admit { reservation, .. } => reservation,
-        AdmissionDecision::Wait(_) | AdmissionDecision::Refuse(_) => None,
+    let reserved = decisions.into_iter().flat_map(|decision| match decision {
+        AdmissionDecision::Admit { reservation, pending, .. } => [reservation.map(|(id, _)| id), pending],
+        AdmissionDecision::Wait(_) | AdmissionDecision::Refuse(_) => [None, None],
     });
-    reserved.map(|(id, _)| id).collect()
-}
-
-/// Meters and reservations that a commit changes.
-struct Batch {
-    now: Timestamp,
-    /// Zone of the company, in which reservations are settled.
-    zone: BudgetTimeZone,
-    company_id: CompanyId,
-    meters: BTreeMap<String, LoadedMeter>,
-    reservations: HashMap<String, (Key, u64, BudgetReservation)>,
-    /// Count of the company's runs per minute, if some must be counted.
-    run_count: Option<RunCount>,
-    writes: Vec<Write>,
-    keys: (Collection, Collection),
-}
-
-struct LoadedMeter {
-    version: Option<u64>,
-    state: MeterState,
-    is_changed: bool,
-}
-
-impl Batch {
-    async fn load(
-        state: &BudgetState,
-        company_id: &CompanyId,
-        settlements: &[QueuedSettlement],
-        admissions: &[Admission],
-    ) -> Result<Self, StoreError> {
-        let collection = |name| Collection::of_platform(name)?.within(company_id);
-        let keys = (collection(METERS)?, collection(RESERVATIONS)?);
-        let ids = settlements.iter().map(|queued| queued.settlement.id.clone());
-        let reserved = ids.map(|id| keys.1.key(id)).collect::<Result<Vec<_>, _>>()?;
-        let found = state.records.get_many_as::<BudgetReservation>(&reserved).await?;
-        let reservations: HashMap<_, _> = reserved
-            .into_iter()
-            .zip(found)
-            .filter_map(|(key, found)| {
-                found.map(|found| (key.id().to_owned(), (key, found.version, found.value)))
-            })
-            .collect();
-        let mut limits: BTreeMap<String, Option<&AppliedLimit>> = BTreeMap::new();
-        for (_, _, reservation) in reservations.values() {
-            limits.extend(reservation.held.iter().map(|held| (held.meter.clone(), None)));
-        }
-        let demands = admissions.iter().flat_map(|admission| &admission.demands);
-        limits.extend(demands.map(|(applied, _)| (applied.meter.clone(), Some(applied))));
-        let metered = limits.keys().map(|id| keys.0.key(id.clone())).collect::<Result<Vec<_>, _>>()?;
-        let found = state.records.get_many_as::<MeterState>(&metered).await?;
-        let requested = admissions.iter().flat_map(|admission| &admission.demands).next();
-        let zone = match requested {
-            Some((applied, _)) => applied.zone.clone(),
-            None => state.zone(company_id).await?,
-        };
-        let now = state.now();
-        let mut meters = BTreeMap::new();
-        for ((id, applied), found) in limits.into_iter().zip(found) {
-            let (version, state) = match (found, applied) {
-                (Some(found), _) => (Some(found.version), found.value),
-                (None, Some(applied)) => {
-                    let used = state.used_before(company_id, applied, now).await?;
-                    (None, MeterState::beginning(&applied.limit, &applied.zone, now, used))
-                }
-                // The meter was deleted, and with it what was reserved.
-                (None, None) => continue,
-            };
-            meters.insert(id, LoadedMeter { version, state, is_changed: false });
-        }
-        let run_count = match admissions.iter().find_map(|admission| admission.uncounted.as_ref()) {
-            Some(run) => Some(RunCount::load(run).await?),
-            None => None,
-        };
-        let company_id = company_id.clone();
-        Ok(Self { now, zone, company_id, meters, reservations, run_count, writes: Vec::new(), keys })
-    }
-
-    /// Replaces what was reserved by what was used. A reservation of another version than the settlement's was renewed. One that
-    /// is not found is settled already, unless the commit that makes it has not ended, after which its answer was lost: a check
-    /// of the record waits for that commit, and conflicts if the reservation is there then.
-    fn settle(&mut self, settlement: &Settlement) -> Result<(), StoreError> {
-        let found_version = self.reservations.get(&settlement.id).map(|(_, version, _)| *version);
-        if settlement.version.is_some() && settlement.version != found_version {
-            return Ok(());
-        }
-        let Some((key, version, reservation)) = self.reservations.remove(&settlement.id) else {
-            let key = self.keys.1.key(settlement.id.clone())?;
-            self.writes.push(Write::Check { key, precondition: Precondition::Absent });
-            return Ok(());
-        };
-        for reserved_amount in &reservation.held {
-            let Some(meter) = self.meters.get_mut(&reserved_amount.meter) else { continue };
-            meter.state = meter.state.at(reserved_amount.window, &self.zone, self.now);
-            let used = settlement.used.amount(
-                reserved_amount,
-                meter.state.started_ms(reserved_amount.window, &self.zone, self.now),
-            );
-            if used > reserved_amount.amount {
-                tracing::warn!(
-                    company_id = %self.company_id,
-                    meter = reserved_amount.meter,
-                    reserved = reserved_amount.amount,
-                    used,
-                    "a call has used more than was reserved for it"
-                );
-            }
-            meter.state.reserved = meter.state.reserved.saturating_sub(reserved_amount.amount).max(0);
-            meter.state.used = meter.state.used.saturating_add(used);
-            meter.is_changed = true;
-        }
-        self.writes.push(Write::Delete { key, precondition: Precondition::Version(version) });
-        Ok(())
-    }
-
-    /// Decides on a request, and reserves the amounts that it may use.
-    fn decide(&mut self, admission: &Admission, expires: Timestamp) -> Result<AdmissionDecision, StoreError> {
-        let mut output = admission.output.wanted;
-        for (applied, demand) in &admission.demands {
-            let Some(meter) = self.meters.get_mut(&applied.meter) else { continue };
-            meter.state = meter.state.at(applied.limit.window, &applied.zone, self.now);
-            let remaining = applied.remaining(&meter.state);
-            let min_amount = demand.amount(admission.output.least);
-            if min_amount > remaining {
-                let refusal = Box::new(applied.exceeded(&meter.state, self.now));
-                // A limit without an amount left is not waited for.
-                let may_wait =
-                    min_amount <= remaining.saturating_add(meter.state.reserved) && admission.call.is_some();
-                return Ok(if may_wait {
-                    AdmissionDecision::Wait(refusal)
-                } else {
-                    AdmissionDecision::Refuse(refusal)
-                });
-            }
-            output = output.min(demand.max_output(remaining, admission.output));
-        }
-        if let Some((run, run_count)) = admission.uncounted.as_ref().zip(self.run_count.as_mut())
-            && let Err(error) = run_count.admit()
-        {
-            let refusal = minute_refusal(run.per_minute(), error, self.now);
-            return Ok(AdmissionDecision::Refuse(Box::new(refusal)));
-        }
-        let mut held_amounts = Vec::new();
-        for (applied, demand) in &admission.demands {
-            let Some(meter) = self.meters.get_mut(&applied.meter) else { continue };
-            let amount = demand.amount(output);
-            meter.is_changed = true;
-            let (unit, window) = (applied.limit.unit, applied.limit.window);
-            let before = meter.state.total_used().saturating_add(meter.state.reserved);
-            let sum = if unit.is_used_at_once() { &mut meter.state.used } else { &mut meter.state.reserved };
-            *sum = sum.saturating_add(amount);
-            if meter.state.reaches_warning(&applied.limit, before) {
-                log_warning(&self.company_id, applied, before.saturating_add(amount));
-            }
-            if !unit.is_used_at_once() {
-                held_amounts.push(HeldAmount { meter: applied.meter.clone(), unit, window, amount });
-            }
-        }
-        if held_amounts.is_empty() {
-            return Ok(AdmissionDecision::Admit { output, reservation: None });
-        }
-        let id = agent_core::new_id();
-        let call = admission.call.as_ref().map(|call| call.reserve(output));
-        let reservation =
-            BudgetReservation { held: held_amounts, expires_ms: expires.as_millisecond(), call };
-        let (key, value) = (self.keys.1.key(id.clone())?, to_json(&reservation)?);
-        self.writes.push(Write::Put { key, value, precondition: Precondition::Absent });
-        Ok(AdmissionDecision::Admit { output, reservation: Some((id, reservation.held)) })
-    }
-
-    fn into_writes(mut self) -> Result<(Vec<Write>, Option<RunCount>), StoreError> {
-        for (id, meter) in self.meters.into_iter().filter(|(_, meter)| meter.is_changed) {
-            let precondition = Precondition::unchanged_since(meter.version);
-            let (key, value) = (self.keys.0.key(id)?, to_json(&meter.state)?);
-            self.writes.push(Write::Put { key, value, precondition });
-        }
-        self.writes.extend(self.run_count.as_ref().map(RunCount::write).transpose()?.flatten());
-        Ok((self.writes, self.run_count))
-    }
-}
-
-/// Logs that a limit has reached the part from which it warns.
-fn log_warning(company_id: &CompanyId, applied: &AppliedLimit, used: i64) {
-    let BudgetLimit { unit, window, amount, .. } = applied.limit;
-    tracing::warn!(
-        %company_id,
-        kind = applied.kind.as_str(),
-        subject = applied.subject,
-        unit = unit.as_str(),
-        window = window.map_or("", super::BudgetWindow::as_str),
-        amount,
-        used,
-        "a budget is nearly spent"
-    );
+    reserved.flatten().collect()
 }

@@ -138,7 +138,7 @@ impl BudgetState {
                 }
                 None => continue,
             };
-            let renewed = BudgetReservation { held, expires_ms: lease_end.as_millisecond(), call: None };
+            let renewed = BudgetReservation::new(held, lease_end, None, None);
             writes.push(Write::Put { key, value: to_json(&renewed)?, precondition });
         }
         if !lost.is_empty() {

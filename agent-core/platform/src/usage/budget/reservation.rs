@@ -32,6 +32,20 @@ pub(in crate::usage) struct BudgetReservation {
     /// The call of a model that it is for; `None` for a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::usage) call: Option<ReservedCall>,
+    /// The run that counts once it is stored; `None` for a run in progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::usage) run: Option<RunScope>,
+}
+
+impl BudgetReservation {
+    pub(super) fn new(
+        held: Vec<HeldAmount>,
+        expires: Timestamp,
+        call: Option<ReservedCall>,
+        run: Option<RunScope>,
+    ) -> Self {
+        Self { held, expires_ms: expires.as_millisecond(), call, run }
+    }
 }
 
 /// Call that a reservation is for, with the most that it can use.
@@ -99,10 +113,12 @@ impl Settlement {
     }
 }
 
-/// Amounts that a call has used.
+/// Amounts that a call or a run has used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::usage) enum UsedAmounts {
     Nothing,
+    /// A run that is stored.
+    Run,
     Call {
         /// Nano-dollars; `None` if the price is unknown, in which case what was reserved counts.
         cost: Option<i64>,
@@ -130,6 +146,7 @@ impl UsedAmounts {
             (Self::Call { ended_at, .. }, _) if ended_at.as_millisecond() < window_start_ms => 0,
             (Self::Call { cost, .. }, BudgetUnit::Cost) => cost.unwrap_or(held.amount),
             (Self::Call { tokens, .. }, BudgetUnit::Tokens) => *tokens,
+            (Self::Run, BudgetUnit::Runs) => held.amount,
             _ => 0,
         }
     }

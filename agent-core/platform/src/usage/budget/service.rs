@@ -15,11 +15,13 @@ use super::super::{RunScope, UsageObserver, UsageStore};
 use super::deadline::ExpireRun;
 use super::defaults::{DefaultAdmission, DefaultLimits, DefaultMeters, RunSlot, kinds};
 use super::demand::{AppliedLimit, CallDemand, Demand, OutputRange};
+use super::error::{price_unknown, store_error};
 use super::limit::{Budget, BudgetLimit};
 use super::meter::{LimitStatus, METERS, MeterState};
 use super::reservation::RequestedCall;
 use super::state::{
-    Admission, AdmittedRequest, BUDGETS, BudgetError, BudgetState, Hold, SettlementOutcome, budget_key,
+    Admission, AdmissionSubject, AdmittedRequest, BUDGETS, BudgetError, BudgetOptions, BudgetState, Hold,
+    SettlementOutcome, budget_key,
 };
 use super::{BudgetExceededError, BudgetKind, BudgetTimeZone, BudgetUnit, Settlement};
 use crate::company_table::{CompanyTable, CompanyTableLimits};
@@ -31,22 +33,8 @@ use crate::user_rates::{UncountedRun, UserRates};
 /// Maximum numbers of runs whose latest refusal is kept in memory.
 const REFUSAL_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 10_000, per_company: 1_000 };
 
-/// Times of reservations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BudgetOptions {
-    /// Time after which the reservation of a call counts as lost. It must exceed the longest run. That of a run counts as lost
-    /// after a minute without a renewal.
-    pub lease: Duration,
-    /// Time for which a call waits for the settlement of others' reservations, if it would be admitted without them; 10 s by
-    /// default.
-    pub max_wait: Duration,
-}
-
-impl Default for BudgetOptions {
-    fn default() -> Self {
-        Self { lease: Duration::from_secs(31 * 60), max_wait: Duration::from_secs(10) }
-    }
-}
+/// Units of the limits on calls of models.
+const CALL_UNITS: [BudgetUnit; 2] = [BudgetUnit::Cost, BudgetUnit::Tokens];
 
 /// The budgets of all companies. Clones share their state.
 #[derive(Clone)]
@@ -80,6 +68,10 @@ pub(in crate::usage) struct RunAdmission {
     pub(in crate::usage) hold: RunHold,
     /// End of the time that the run may take, and the function that returns its error then.
     pub(in crate::usage) deadline: Option<(BoxFuture<'static, ()>, ExpireRun)>,
+    /// Reservation of what the run counts once it is stored.
+    pub(in crate::usage) pending: Option<Hold>,
+    /// True if limits apply to the run's calls of models.
+    pub(in crate::usage) has_call_limits: bool,
 }
 
 impl Budgets {
@@ -360,13 +352,13 @@ impl Budgets {
         &self,
         scope: &RunScope,
         demands: Vec<(AppliedLimit, Demand)>,
-        (output, call, uncounted): (OutputRange, Option<RequestedCall>, Option<UncountedRun>),
+        (output, subject, uncounted): (OutputRange, AdmissionSubject, Option<UncountedRun>),
     ) -> Result<Option<AdmittedRequest>, AgentError> {
         if demands.is_empty() {
             return Ok(None);
         }
         let deadline = self.state.clock.monotonic() + self.state.max_wait;
-        let request = |answer| Admission { demands, output, call, uncounted, deadline, answer };
+        let request = |answer| Admission { demands, output, subject, uncounted, deadline, answer };
         match self.state.admit(&scope.company_id, request).await {
             Ok(admitted) => Ok(Some(admitted)),
             Err(BudgetError::Refused(refusal)) => Err(self.refuse(*refusal, scope)),
@@ -385,8 +377,7 @@ impl Budgets {
         call: CallDemand,
         can_shrink: impl FnOnce() -> bool,
     ) -> Result<Option<(Hold, u64)>, AgentError> {
-        let units = [BudgetUnit::Cost, BudgetUnit::Tokens];
-        let (applied, _) = self.limits(scope, &units).await.map_err(store_error)?;
+        let (applied, _) = self.limits(scope, &CALL_UNITS).await.map_err(store_error)?;
         if applied.is_empty() {
             return Ok(None);
         }
@@ -403,17 +394,40 @@ impl Budgets {
         }
         let CallDemand { provider, model, price, .. } = call;
         let requested = RequestedCall { scope: scope.clone(), provider, model, input_tokens: input, price };
-        let admitted = self.admit(scope, demands, (range, Some(requested), None)).await?;
-        Ok(admitted.and_then(|AdmittedRequest { output, hold }| Some((hold?, output))))
+        let subject = AdmissionSubject::Call(requested);
+        let admitted = self.admit(scope, demands, (range, subject, None)).await?;
+        Ok(admitted.and_then(|AdmittedRequest { output, hold, .. }| Some((hold?, output))))
     }
 
-    /// Admits a run.
+    /// Admits a run, which counts at once.
     ///
     /// # Errors
     /// A budget is spent, as many runs as permitted are in progress, or the store failed.
     pub(in crate::usage) async fn admit_run(&self, scope: &RunScope) -> Result<RunAdmission, AgentError> {
+        self.admit_run_as(scope, AdmissionSubject::Other).await
+    }
+
+    /// Admits a run that counts once it is stored.
+    ///
+    /// # Errors
+    /// As [`admit_run`](Self::admit_run).
+    pub(in crate::usage) async fn admit_unstored_run(
+        &self,
+        scope: &RunScope,
+    ) -> Result<RunAdmission, AgentError> {
+        self.admit_run_as(scope, AdmissionSubject::UnstoredRun(scope.clone())).await
+    }
+
+    async fn admit_run_as(
+        &self,
+        scope: &RunScope,
+        subject: AdmissionSubject,
+    ) -> Result<RunAdmission, AgentError> {
         let units = [BudgetUnit::Runs, BudgetUnit::ConcurrentRuns, BudgetUnit::WallMs];
+        let units = [&units[..], &CALL_UNITS].concat();
         let (applied, zone) = self.limits(scope, &units).await.map_err(store_error)?;
+        let (of_calls, applied): (Vec<_>, Vec<_>) =
+            applied.into_iter().partition(|limit| CALL_UNITS.contains(&limit.limit.unit));
         let DefaultAdmission { slot, shared, uncounted } = match &self.defaults {
             Some(defaults) => {
                 let (given, now) = (kinds(&applied), self.state.now());
@@ -427,7 +441,7 @@ impl Budgets {
         let (is_default_alone, per_minute) =
             (counted.is_empty(), uncounted.as_ref().map(UncountedRun::per_minute));
         let demands = counted.into_iter().chain(shared).map(|limit| (limit, Demand::One)).collect();
-        let admitted = match self.admit(scope, demands, (OutputRange::default(), None, uncounted)).await {
+        let admitted = match self.admit(scope, demands, (OutputRange::default(), subject, uncounted)).await {
             // The process counts by itself, since a default limit must not end runs while the store takes no commit.
             Err(error) if is_default_alone && error.kind() == AgentErrorKind::StoreUnavailable => {
                 if let Some((defaults, per_minute)) = self.defaults.as_ref().zip(per_minute) {
@@ -448,7 +462,8 @@ impl Budgets {
             });
             (timer, expire)
         });
-        Ok(RunAdmission { hold: (admitted.and_then(|admitted| admitted.hold), slot), deadline })
+        let (hold, pending) = admitted.map_or((None, None), |admitted| (admitted.hold, admitted.pending));
+        Ok(RunAdmission { hold: (hold, slot), deadline, pending, has_call_limits: !of_calls.is_empty() })
     }
 
     /// Admits a tool call.
@@ -462,7 +477,7 @@ impl Budgets {
             admitted.map_err(|refusal| self.refuse(refusal, scope))?;
         }
         let demands = applied.into_iter().map(|limit| (limit, Demand::One)).collect();
-        self.admit(scope, demands, (OutputRange::default(), None, None)).await.map(drop)
+        self.admit(scope, demands, (OutputRange::default(), AdmissionSubject::Other, None)).await.map(drop)
     }
 
     /// Settles reservations whose entries are in the ledger.
@@ -481,20 +496,4 @@ impl Budgets {
     ) -> Vec<SettlementOutcome> {
         self.state.settle_or_retry(settlements).await
     }
-}
-
-fn store_error(error: StoreError) -> AgentError {
-    let message = "the budgets cannot be read or written now";
-    AgentError::new(AgentErrorKind::StoreUnavailable, message).with_source(error)
-}
-
-fn price_unknown(scope: &RunScope, call: &CallDemand) -> AgentError {
-    let message = match scope.caller.audience() {
-        agent_core::event::Audience::Visitor => "the agent cannot answer now".to_owned(),
-        _ => format!(
-            "the cost is limited by a budget, and the price of the model {:?} of {:?} is unknown",
-            call.model, call.provider
-        ),
-    };
-    AgentError::new(AgentErrorKind::PriceUnknown, message)
 }

@@ -10,7 +10,7 @@ use agent_core::store_error::StoreError;
 use futures_channel::oneshot;
 use jiff::Timestamp;
 
-use super::super::{UsageEntry, UsageStore};
+use super::super::{RunScope, UsageEntry, UsageStore};
 use super::demand::{AppliedLimit, Demand, OutputRange};
 use super::held_runs::HeldRuns;
 use super::reservation::{RequestedCall, UsedAmounts};
@@ -25,6 +25,23 @@ pub(super) const BUDGETS: &str = "budgets";
 /// Returns the key of the budget of a subject.
 pub(super) fn budget_key(company: &CompanyId, kind: BudgetKind, subject: &str) -> Result<Key, StoreError> {
     Key::new(company.clone(), BUDGETS, format!("{}/{subject}", kind.as_str()))
+}
+
+/// Times of reservations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BudgetOptions {
+    /// Time after which the reservation of a call counts as lost. It must exceed the longest run. That of a run counts as lost
+    /// after a minute without a renewal.
+    pub lease: Duration,
+    /// Time for which a call waits for the settlement of others' reservations, if it would be admitted without them; 10 s by
+    /// default.
+    pub max_wait: Duration,
+}
+
+impl Default for BudgetOptions {
+    fn default() -> Self {
+        Self { lease: Duration::from_secs(31 * 60), max_wait: Duration::from_secs(10) }
+    }
 }
 
 /// State that the tasks of the companies share with the requests.
@@ -62,12 +79,21 @@ pub(super) struct BudgetQueue {
 pub(super) struct Admission {
     pub(super) demands: Vec<(AppliedLimit, Demand)>,
     pub(super) output: OutputRange,
-    /// The call to reserve for; `None` for a run or a tool call.
-    pub(super) call: Option<RequestedCall>,
+    pub(super) subject: AdmissionSubject,
     /// The run, if the commit is to count it per minute.
     pub(super) uncounted: Option<UncountedRun>,
     pub(super) deadline: Instant,
     pub(super) answer: oneshot::Sender<Result<AdmittedRequest, BudgetError>>,
+}
+
+/// Subject of a request for admission.
+pub(super) enum AdmissionSubject {
+    /// A call of a model, for which its tokens are reserved.
+    Call(RequestedCall),
+    /// A run that counts once it is stored.
+    UnstoredRun(RunScope),
+    /// A run that begins now, or a tool call.
+    Other,
 }
 
 /// Admitted request.
@@ -76,6 +102,8 @@ pub(super) struct AdmittedRequest {
     pub(super) output: u64,
     /// The reservation, if something is reserved.
     pub(super) hold: Option<Hold>,
+    /// The reservation of what a run counts once it is stored.
+    pub(super) pending: Option<Hold>,
 }
 
 /// Error of a request for admission.
@@ -221,5 +249,17 @@ impl Hold {
     pub(in crate::usage) fn settle_with(mut self, entries: &[UsageEntry]) -> Option<Settlement> {
         let used = UsedAmounts::of_entries(entries);
         self.settlement.take().map(|settlement| Settlement { used, ..settlement })
+    }
+
+    /// Counts the run, which is stored, in the background.
+    pub(in crate::usage) fn count_run(mut self) {
+        if let Some(settlement) = &mut self.settlement {
+            settlement.used = UsedAmounts::Run;
+        }
+    }
+
+    /// Leaves the reservation to [`ExpiredReservations`](super::super::ExpiredReservations).
+    pub(in crate::usage) fn abandon(mut self) {
+        self.settlement = None;
     }
 }

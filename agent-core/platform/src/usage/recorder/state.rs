@@ -12,7 +12,7 @@ use futures_channel::oneshot;
 use super::queue::{EntryQueue, QueuedEntry};
 use crate::spawner::Spawner;
 use crate::trace::format_trace_id;
-use crate::usage::admission::RunAdmissions;
+use crate::usage::admission::StartingRuns;
 use crate::usage::budget::SettlementOutcome;
 use crate::usage::sums::caller_name;
 use crate::usage::{Budgets, PriceTable, RunScope, UsageEntry, UsageObserver, UsageStore, UsageSums};
@@ -30,7 +30,7 @@ pub(super) struct RecorderState {
     pub(super) prices: PriceTable,
     pub(super) observer: Option<Arc<dyn UsageObserver>>,
     pub(super) budgets: Option<Budgets>,
-    pub(super) admissions: RunAdmissions,
+    pub(super) starting: StartingRuns,
     pub(super) queue: Mutex<QueueState>,
 }
 

@@ -1,18 +1,21 @@
 //! Budgets of runs: counts of runs and tool calls, concurrent runs, and limits on time.
 
-use agent_core::backend::{BackendCapabilities, PreparedRequest, Turn};
+use agent_core::backend::{BackendCapabilities, ModelSource as _, PreparedRequest, Turn};
 use agent_core::budget::TokenBudget;
 use agent_core::event::{AssistantRole, Event, EventStream, RunEnd, RunIds, RunOutcome, SourceEvent};
+use agent_core::ids::{CompanyId, RunId, UserId};
 use agent_core::payload::Payload;
-use agent_core::role::WorkflowConnector;
+use agent_core::role::{EmbeddedAi, WorkflowConnector};
 use agent_core::select::{BackendChoice, BackendKind};
-use agent_core::testing::{backend_turn, prepare_turn, start_turn};
+use agent_core::store_error::StoreError;
+use agent_core::testing::{ScriptedModel, backend_turn, prepare_turn, start_turn};
 use agent_core::tool::ExecutionContext;
 use futures_util::stream;
 use tokio::task::JoinHandle;
 
 use super::*;
 use crate::usage::backend::RunMeter;
+use crate::usage::{MeteredModels, StoredRuns};
 
 #[tokio::test]
 async fn runs_and_tool_calls_are_counted() {
@@ -248,6 +251,109 @@ async fn a_run_that_is_admitted_before_its_backend_starts_counts_once() {
     drop(again);
     budgets(&process).flush().await;
     assert_eq!(amounts(&process).await, (0, 0));
+}
+
+/// Returns the context of a run of `ada`.
+fn context(run: &str) -> ExecutionContext {
+    ExecutionContext {
+        user_id: "ada".into(),
+        company_id: COMPANY.into(),
+        agent_id: "guide".into(),
+        run_id: run.into(),
+        ..ExecutionContext::default()
+    }
+}
+
+#[tokio::test]
+async fn a_run_counts_once_it_is_stored() {
+    let installation = Installation::new();
+    let (process, other) = (installation.process(), installation.process());
+    put_company(&process, json!({"unit": "runs", "amount": 1, "window": "day"})).await;
+    let loser = process.admit_run(&context("a")).await.expect("admitted");
+    assert_eq!(amounts(&process).await, (0, 1));
+    let later = context("b");
+    let mut waiting = pin!(other.admit_run(&later));
+    assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+    // A failed commit gives the run back, also if the other request waits in another process.
+    drop(loser);
+    budgets(&process).flush().await;
+    let advance = async {
+        loop {
+            installation.clock.wait_for_sleepers(1).await;
+            installation.clock.advance(Duration::from_millis(200));
+            tokio::task::yield_now().await;
+        }
+    };
+    let winner = tokio::select! {
+        admitted = waiting => admitted.expect("the last run"),
+        () = advance => unreachable!("it has no end"),
+    };
+    winner.outcome().record_stored();
+    drop(winner);
+    budgets(&other).flush().await;
+    assert_eq!(amounts(&process).await, (1, 0));
+    let error = process.admit_run(&context("c")).await.err().expect("one a day");
+    assert_eq!(error.kind(), AgentErrorKind::BudgetExceeded);
+}
+
+/// The request is sent once the beginning is known to be stored, and the beginning is stored once the first call is reserved.
+#[tokio::test]
+async fn the_first_call_waits_until_the_run_is_stored() {
+    let installation = Installation::new();
+    let process = installation.process();
+    put_company(&process, json!({"unit": "tokens", "amount": 100_000, "window": "day"})).await;
+    let admitted = process.admit_run(&context("a")).await.expect("admitted");
+    let models = MeteredModels::new(Arc::new(ScriptedModel::repeating("x")), process.clone());
+    let metered = models.model_for_run(&EmbeddedAi::default(), &context("a")).expect("a model");
+    let mut payload = Payload::builder(64);
+    payload.raw(r#"{"prompt":"forty bytes","max_tokens":"#).output_limit(1_024).raw("}");
+    payload.prompt_tokens(Some(10));
+    let mut started = pin!(metered.start(payload.finish()));
+    let mut first_call = pin!(admitted.first_call_admitted());
+    assert!(admitted.awaits_first_call());
+    assert!(futures_util::poll!(first_call.as_mut()).is_pending());
+    tokio::select! {
+        biased;
+        () = first_call => {}
+        _ = &mut started => panic!("the call begins before the run is stored"),
+    }
+    assert!(!admitted.awaits_first_call());
+    assert!(futures_util::poll!(started.as_mut()).is_pending());
+    assert!(!admitted.is_unused(), "another attempt reserves again");
+    admitted.outcome().record_stored();
+    assert!(started.await.is_ok());
+}
+
+/// The run `a` of `ada`, stored or not.
+struct RunOfAda {
+    is_stored: bool,
+}
+
+#[async_trait]
+impl StoredRuns for RunOfAda {
+    async fn has_run(&self, company: &CompanyId, owner: &UserId, run: &RunId) -> Result<bool, StoreError> {
+        assert_eq!((company.as_str(), owner.as_str(), run.as_str()), (COMPANY, "ada", "a"));
+        Ok(self.is_stored)
+    }
+}
+
+#[tokio::test]
+async fn a_run_of_a_lost_process_counts_if_it_is_stored() {
+    for (is_stored, expected) in [(false, (0, 0)), (true, (1, 0))] {
+        let installation = Installation::new();
+        let (lost, process) = (installation.process(), installation.process());
+        put_company(&process, json!({"unit": "runs", "amount": 5, "window": "day"})).await;
+        std::mem::forget(lost.admit_run(&context("a")).await.expect("admitted"));
+        let mut expired = ExpiredReservations::new(Some(Arc::new(RunOfAda { is_stored })));
+        let inventory: &dyn Inventory = &*installation.records;
+        // The lease, and half a minute between the passes that find it over.
+        for pause in [0, 61, 31] {
+            assert_eq!(amounts(&process).await, (0, 1));
+            installation.clock.advance(Duration::from_secs(pause));
+            while expired.settle_page(inventory, budgets(&process), &process).await.expect("a page") {}
+        }
+        assert_eq!(amounts(&process).await, expected);
+    }
 }
 
 #[tokio::test]
