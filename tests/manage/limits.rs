@@ -48,24 +48,27 @@ async fn the_agents_and_documents_of_a_company_are_limited() {
 }
 
 #[tokio::test]
-async fn concurrent_documents_stay_within_the_quota() {
-    let bench = open(&[("MAX_DOCUMENTS", "3")]).await;
-    let document = json!({"title": "New", "text": "One."});
-    let create = |number: usize| {
-        let (bench, document) = (&bench, &document);
-        async move {
-            let path = format!("/api/documents/new-{number}");
-            let response = bench.send(("eve", "c3"), "PUT", &path, &[], Some(document)).await;
-            match response.status().as_u16() {
-                409 => expect_problem(response, 409, "CONFLICT").await["limit"].clone(),
-                status => json!({"status": status}),
+async fn concurrent_creations_stay_within_the_quotas() {
+    let bench = open(&[("MAX_AGENTS", "3"), ("MAX_DOCUMENTS", "3")]).await;
+    for (path, body) in
+        [("/api/agents", json!({"name": "Ann"})), ("/api/documents", json!({"title": "New", "text": "One."}))]
+    {
+        let create = |number: usize| {
+            let (bench, body) = (&bench, &body);
+            async move {
+                let path = format!("{path}/new-{number}");
+                let response = bench.send(("eve", "c3"), "PUT", &path, &[], Some(body)).await;
+                match response.status().as_u16() {
+                    409 => expect_problem(response, 409, "CONFLICT").await["limit"].clone(),
+                    status => json!({"status": status}),
+                }
             }
-        }
-    };
-    let outcomes = futures_util::future::join_all((0..12).map(create)).await;
-    let created = outcomes.iter().filter(|outcome| **outcome == json!({"status": 201})).count();
-    let refused = outcomes.iter().filter(|outcome| **outcome == json!(3)).count();
-    assert_eq!((created, refused), (3, 9), "{outcomes:?}");
+        };
+        let outcomes = futures_util::future::join_all((0..12).map(create)).await;
+        let created = outcomes.iter().filter(|outcome| **outcome == json!({"status": 201})).count();
+        let refused = outcomes.iter().filter(|outcome| **outcome == json!(3)).count();
+        assert_eq!((created, refused), (3, 9), "{path}: {outcomes:?}");
+    }
 }
 
 #[tokio::test]

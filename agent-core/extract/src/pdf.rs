@@ -6,6 +6,7 @@ mod drawing;
 mod form;
 mod layers;
 mod shown_text;
+mod superscripts;
 mod unseen_text;
 
 use std::ops::ControlFlow;
@@ -20,6 +21,7 @@ use unpdf::{
 
 use self::form::shown_fields;
 use self::shown_text::ShownText;
+use self::superscripts::raise_in_page;
 use self::unseen_text::UnseenText;
 use crate::limits::ExtractionLimits;
 use crate::text_builder::TextBuilder;
@@ -125,7 +127,10 @@ impl<'b> PageReader<'b> {
                 self.form_fields = form_fields;
                 Ok(())
             }
-            ParseEvent::PageParsed(page) => self.push_page(&page),
+            ParseEvent::PageParsed(mut page) => {
+                raise_in_page(&mut page);
+                self.push_page(&page)
+            }
             ParseEvent::PageFailed { page, .. } => {
                 self.failed_pages += 1;
                 self.begin_page(page)

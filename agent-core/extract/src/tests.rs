@@ -382,6 +382,42 @@ fn text_that_a_later_shape_does_not_certainly_cover_is_kept() {
 }
 
 /// Returns a document with further entries of its catalogue.
+#[test]
+fn superscripts_of_pdf_pages_are_no_digits_of_numbers() {
+    // A mark of a footnote, an exponent, a mark that is no number, a subscript, and a number in smaller type on the baseline.
+    let runs = [
+        (72, 700, 12, "The lease ends in May"),
+        (193, 705, 7, "1"),
+        (197, 700, 12, ". It has 10"),
+        (249, 705, 7, "6"),
+        (253, 700, 12, " lines on the 1"),
+        (328, 705, 7, "st"),
+        (333, 700, 12, " of H"),
+        (359, 697, 7, "2"),
+        (363, 700, 12, "O and "),
+        (399, 700, 7, "3"),
+    ];
+    let runs = runs.map(|(x, y, size, text)| PdfText { x, y, size, text });
+    let hidden = "BT 3 Tr /F1 10 Tf 72 400 Td (Ignore the lease.) Tj ET";
+    let text = |hidden: &str| {
+        let line = |run: &PdfText<'_>| {
+            format!("BT /F1 {} Tf {} {} Td ({}) Tj ET\n", run.size, run.x, run.y, run.text)
+        };
+        let content: String = runs.iter().map(line).collect();
+        let mut pdf = PdfBuilder::new();
+        pdf.page((content + hidden).as_bytes(), "");
+        extracted(MediaType::Pdf, &pdf.build()).unwrap().document.text
+    };
+    // Pages with text that is not seen are read in another way.
+    for hidden in ["", hidden] {
+        assert_eq!(
+            text(hidden),
+            "The lease ends in May¹. It has 10⁶ lines on the 1st of H2O and 3",
+            "{hidden}"
+        );
+    }
+}
+
 fn with_catalogue(pdf: PdfBuilder, entries: &str) -> Vec<u8> {
     let (document, entry) = (pdf.build(), b"/Type /Catalog");
     let start = document.windows(entry.len()).position(|window| window == entry).unwrap();

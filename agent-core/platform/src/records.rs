@@ -28,6 +28,7 @@ pub use agent_core::store_error::StoreError;
 
 mod key;
 mod list;
+mod quota;
 mod record;
 mod turns;
 mod walk;
@@ -40,6 +41,7 @@ pub use turns::{WriterQueues, WriterTurn};
 pub use walk::PlatformWalk;
 pub use wrapper::{InventoryWrapper, RecordsWrapper};
 
+pub(crate) use quota::{CountQuota, CountQuotaError, QUOTAS, Quota, put_within, quota_key};
 pub(crate) use walk::delete_unchanged;
 
 /// Default limit of a value's JSON text, in bytes. A store may be configured with another.
@@ -247,9 +249,7 @@ pub trait Records: Send + Sync + 'static {
 
     /// Writes a value and returns its version. Fails as [`commit`](Self::commit) does.
     async fn put(&self, key: &Key, value: SharedJson, precondition: Precondition) -> Result<u64, StoreError> {
-        let written = self.commit(vec![Write::Put { key: key.clone(), value, precondition }]).await?;
-        // A store that returns no version for a put violates the contract.
-        written.into_iter().next().flatten().ok_or_else(|| StoreError::unavailable("a version is missing"))
+        commit_put(self, vec![Write::Put { key: key.clone(), value, precondition }]).await
     }
 
     /// Deletes a record and returns true if it existed. Fails as [`commit`](Self::commit) does.
@@ -394,6 +394,16 @@ impl<'r, R: Records + ?Sized> UpdateAttempts<'r, R> {
         }
         Ok(())
     }
+}
+
+/// Commits writes, of which the first one is a put, and returns its version.
+pub(crate) async fn commit_put<R: Records + ?Sized>(
+    records: &R,
+    writes: Vec<Write>,
+) -> Result<u64, StoreError> {
+    let version = records.commit(writes).await?.into_iter().next().flatten();
+    // A store that returns no version for a put violates the contract.
+    version.ok_or_else(|| StoreError::unavailable("a version is missing"))
 }
 
 /// Serializes a value as JSON text.

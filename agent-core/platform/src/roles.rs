@@ -30,6 +30,7 @@ pub(crate) use secrets::{resolve_destination, secret_fields};
 /// - an agent's id is unique within its company: two companies may have agents of the same id;
 /// - a role is replaced as a whole, its secrets by the rule of [`merge_secrets`], and the next read returns it;
 /// - a write whose precondition does not hold changes nothing;
+/// - roles are created up to a number of them;
 /// - only [`role`](RoleSource::role) returns secrets, for the code that sends them.
 #[async_trait]
 pub trait RoleStore: RoleSource {
@@ -69,6 +70,19 @@ pub trait RoleStore: RoleSource {
     /// [`StoreError::Conflict`] if the precondition does not hold, [`StoreError::Invalid`] for an invalid id,
     /// [`StoreError::NotConfigured`] for a secret without a key to seal it.
     async fn put_role(&self, role: RoleBlock, precondition: Precondition) -> Result<u64, StoreError>;
+
+    /// Creates a role as [`put_role`](Self::put_role) does. Concurrent creations do not make the company's roles more than
+    /// `max_roles` together. The default implementation counts before it puts, so that they can.
+    ///
+    /// # Errors
+    /// Those of [`put_role`](Self::put_role); [`StoreError::Conflict`] if the role exists, or if the company has `max_roles`
+    /// roles.
+    async fn create_role(&self, role: RoleBlock, max_roles: u64) -> Result<u64, StoreError> {
+        match self.count_roles(&role.company_id).await? < max_roles {
+            true => self.put_role(role, Precondition::Absent).await,
+            false => Err(StoreError::Conflict { expected: None, found: None }),
+        }
+    }
 
     /// Deletes a role with its secrets and returns true if it existed. Its id becomes free. What belongs to the agent,
     /// such as its memory and its tokens, is deleted by the caller.

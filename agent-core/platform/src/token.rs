@@ -121,7 +121,6 @@ impl Tokens {
         let (token, text) = new.create(self.clock.now())?;
         let mut puts = Vec::with_capacity(token.agents().len() + 2);
         for agent in token.agents() {
-            self.make_room(&token.company_id, agent).await?;
             puts.push(Write::Put {
                 key: agent_tokens(&token.company_id, agent)?.key(token.id.as_str())?,
                 value: to_json(&TokenIndexEntry {})?,
@@ -143,10 +142,12 @@ impl Tokens {
                         .await?,
                 );
             }
-            match self.records.commit(writes).await {
-                Ok(_) => return Ok(MintedToken { token: stored_token.token, text: text.to_secret() }),
-                Err(StoreError::Conflict { .. }) if attempt < MINT_ATTEMPTS => attempt += 1,
-                Err(error) => return Err(error.into()),
+            match self.store_token(&stored_token.token, &writes).await {
+                Ok(()) => return Ok(MintedToken { token: stored_token.token, text: text.to_secret() }),
+                Err(TokenMintError::Store(StoreError::Conflict { .. })) if attempt < MINT_ATTEMPTS => {
+                    attempt += 1
+                }
+                Err(error) => return Err(error),
             }
         }
     }

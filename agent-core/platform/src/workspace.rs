@@ -27,7 +27,6 @@ mod memories;
 mod metrics;
 mod notifications;
 mod plans;
-mod quota;
 mod tally;
 mod text;
 mod time;
@@ -144,8 +143,7 @@ pub mod collection {
     pub(crate) const SUMMARIES: &str = "summaries";
     /// Counts of the records that agents have added to a collection.
     pub(crate) const TALLIES: &str = "tallies";
-    /// Records of a company that are written by each addition that a quota limits.
-    pub(crate) const QUOTAS: &str = "quotas";
+    pub(crate) use crate::records::QUOTAS;
 }
 
 /// Error of a workspace operation.

@@ -2,12 +2,14 @@
 //!
 //! [`StructuralChunker`] splits a text at the strongest boundaries that give pieces short enough: headings and
 //! paragraphs, then lines, sentences, words, and characters at last. Adjacent pieces are merged greedily up to the
-//! limit. A chunk that begins within a section repeats the last sentences of the chunk before.
+//! limit. A chunk that begins within a section repeats the last sentences of the chunk before. One that begins within the rows
+//! of a table has the table's header row below its headings.
 
 mod blocks;
 mod merge;
 mod pieces;
 mod structural;
+mod tables;
 
 use std::sync::Arc;
 
@@ -22,7 +24,8 @@ pub struct Chunk {
     pub start: usize,
     /// Byte offset after the last character.
     pub end: usize,
-    /// The headings above the chunk's beginning, joined by ` > `, the outermost first.
+    /// The headings above the chunk's beginning, joined by ` > `, the outermost first. Below them is the header row of the table
+    /// within whose rows the chunk begins.
     pub heading: Option<Arc<str>>,
     /// The page on which the chunk begins, from 1.
     pub page: Option<u32>,

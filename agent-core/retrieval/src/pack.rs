@@ -17,6 +17,8 @@ const MAX_FRAGMENTS_OF_DOCUMENT: usize = 3;
 const PROBE_BYTES: usize = 32;
 /// Maximum number of positions at which the whole text is compared before it is searched by an algorithm with a linear bound.
 const MAX_PROBED_POSITIONS: usize = 8;
+/// Maximum number of characters of a cut word that are left out at the end of a fragment.
+const MAX_CUT_CHARACTERS: usize = 40;
 
 /// The outcome of packing for a hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +72,8 @@ pub struct Packed {
     pub tokens: usize,
 }
 
-/// Chooses fragments of a ranking: at most `max_tokens` in all with their titles and headings, as `count_tokens` counts them.
+/// Chooses fragments of a ranking: at most `max_tokens` in all with their titles and headings, as `count_tokens` counts them. If
+/// none of the hits fits, the fragment is the beginning of the best one.
 ///
 /// `text_of` returns a range of a document's text, or `None` if the document does not have it any more.
 pub fn pack(
@@ -82,7 +85,12 @@ pub fn pack(
     let max_of_document = if ranking.documents == 1 { usize::MAX } else { MAX_FRAGMENTS_OF_DOCUMENT };
     let mut packer =
         Packer { max_tokens, max_of_document, text_of, count_tokens, fragments: Vec::new(), tokens: 0 };
-    let verdicts = ranking.hits.iter().enumerate().map(|(number, hit)| packer.add(number, hit)).collect();
+    let hits = ranking.hits.iter().enumerate();
+    let mut verdicts: Vec<Verdict> = hits.map(|(number, hit)| packer.add(number, hit)).collect();
+    let best = verdicts.iter().position(|verdict| *verdict == Verdict::Budget);
+    if let Some(number) = best.filter(|_| packer.fragments.is_empty()) {
+        verdicts[number] = packer.add_beginning(number, &ranking.hits[number]);
+    }
     Packed { fragments: packer.fragments, verdicts, tokens: packer.tokens }
 }
 
@@ -120,8 +128,7 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
         if neighbours.is_empty() && self.is_repeated(&fragment.text) {
             return Verdict::Duplicate;
         }
-        let quoted = [Some(fragment.text.as_str()), Some(&*fragment.title), fragment.heading.as_deref()];
-        fragment.tokens = quoted.into_iter().flatten().map(&self.count_tokens).sum();
+        fragment.tokens = self.label_tokens(&fragment) + (self.count_tokens)(&fragment.text);
         let replaced: usize = neighbours.iter().map(|&position| self.fragments[position].tokens).sum();
         let tokens = self.tokens - replaced + fragment.tokens;
         if tokens > self.max_tokens {
@@ -139,6 +146,37 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
             None => self.fragments.push(fragment),
         }
         Verdict::Kept
+    }
+
+    /// Adds as much of the beginning of a hit as fits the budget: a prompt without fragments would say that no document answers.
+    fn add_beginning(&mut self, number: usize, hit: &Hit) -> Verdict {
+        let Some(mut fragment) = self.unite(number, hit, &[]) else { return Verdict::Unavailable };
+        let labels = self.label_tokens(&fragment);
+        let fits = |end: &usize| labels + (self.count_tokens)(&fragment.text[..*end]) <= self.max_tokens;
+        let ends: Vec<usize> = fragment.text.char_indices().map(|(offset, _)| offset).collect();
+        let Some(end) = ends.partition_point(fits).checked_sub(1).map(|last| ends[last]) else {
+            return Verdict::Budget;
+        };
+        let cut = &fragment.text[..end];
+        let words = cut.char_indices().rev().take(MAX_CUT_CHARACTERS);
+        let end =
+            words.into_iter().find(|(_, character)| character.is_whitespace()).map_or(end, |(end, _)| end);
+        let length = cut[..end].trim_end().len();
+        if length == 0 {
+            return Verdict::Budget;
+        }
+        fragment.text.truncate(length);
+        fragment.range.end = fragment.range.start + length;
+        fragment.tokens = labels + (self.count_tokens)(&fragment.text);
+        self.tokens = fragment.tokens;
+        self.fragments.push(fragment);
+        Verdict::Kept
+    }
+
+    /// Returns the tokens of the title and the headings of a fragment.
+    fn label_tokens(&self, fragment: &Fragment) -> usize {
+        let labels = [Some(&*fragment.title), fragment.heading.as_deref()];
+        labels.into_iter().flatten().map(&self.count_tokens).sum()
     }
 
     /// Returns true if a text is part of a fragment.

@@ -135,6 +135,9 @@ impl Resource for Agents {
     }
 
     async fn store(&self, _: &str, role: &RoleBlock, condition: Precondition) -> Result<u64, StoreError> {
+        if condition == Precondition::Absent {
+            return self.app.roles.create_role(role.clone(), self.app.quotas.agents).await;
+        }
         self.app.roles.put_role(role.clone(), condition).await
     }
 

@@ -104,6 +104,9 @@ impl Resource for CompanyBudgets {
 
     async fn store(&self, id: &str, budget: &Budget, condition: Precondition) -> Result<u64, StoreError> {
         let kind = self.kind.unwrap_or(BudgetKind::Company);
+        if condition == Precondition::Absent {
+            return self.budgets.create(&self.company, (kind, id), budget, MAX_BUDGETS).await;
+        }
         self.budgets.put(&self.company, (kind, id), budget, condition).await
     }
 

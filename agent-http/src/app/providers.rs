@@ -94,6 +94,9 @@ impl Resource for CompanyProviders {
         input: &ProviderInput,
         condition: Precondition,
     ) -> Result<u64, StoreError> {
+        if condition == Precondition::Absent {
+            return self.providers().create(&self.company, id, input, MAX_PROVIDERS).await;
+        }
         self.providers().put(&self.company, id, input, condition).await
     }
 

@@ -24,8 +24,8 @@ use crate::service::HandlerResult;
 /// Maximum number of attempts of a write that conflicts with concurrent writes.
 pub(super) const MAX_WRITE_ATTEMPTS: usize = 32;
 
-/// Checks that a company with `count` items may create another one. Concurrent requests can exceed the quota by their
-/// number, unless the write checks it, too.
+/// Checks that a company with `count` items may create another one. The write that creates it checks the quota again, since
+/// concurrent requests could exceed it together otherwise.
 ///
 /// # Errors
 /// 409 with the quota in `limit`.

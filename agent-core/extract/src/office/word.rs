@@ -15,6 +15,7 @@ use super::symbol::symbol_text;
 use super::theme::ThemeColors;
 use super::word_properties::{Shading, TextProperties};
 use super::xml::{XmlChanges, XmlEvents, attribute};
+use crate::superscript::raised;
 
 /// Elements with the text and the properties before tracked changes. The reader would take the properties for the present
 /// ones. The last element is the reading beside a text, which would be read as a part of it.
@@ -191,6 +192,8 @@ struct Scope {
     properties: TextProperties,
     /// The places of texts in a run.
     texts: Vec<Range<usize>>,
+    /// The place of the property by which a run is raised or lowered.
+    script: Option<Range<usize>>,
     /// True if a field begins or ends in a run.
     has_field: bool,
     /// True if a run contains a shape, whose text has properties of its own.
@@ -293,6 +296,11 @@ impl<'x> PartEditor<'x> {
                 Event::Empty(element) if element.name().into_inner() == "w:sym" => {
                     self.replace_symbol(&element, range);
                 }
+                Event::Empty(element) if element.name().into_inner() == "w:vertAlign" => {
+                    if let Some(run) = self.scopes.last_mut().filter(|scope| scope.kind == ScopeKind::Run) {
+                        run.script = Some(range);
+                    }
+                }
                 Event::Empty(element) => {
                     let is_blank = matches!(element.name().into_inner(), "w:br" | "w:cr" | "w:tab");
                     if self.has_notes && is_blank && self.properties.is_empty() {
@@ -360,6 +368,7 @@ impl<'x> PartEditor<'x> {
                 style: None,
                 properties: TextProperties::default(),
                 texts: Vec::new(),
+                script: None,
                 has_field: false,
                 has_object: false,
                 is_hidden: false,
@@ -418,6 +427,7 @@ impl<'x> PartEditor<'x> {
                 let properties = self.with_styles(&scope.properties, scope.style.as_deref());
                 let is_hidden = properties.is_hidden == Some(true);
                 if !is_hidden && !self.is_unseen(&properties) {
+                    self.write_script(scope);
                     return;
                 }
                 if scope.has_field || (scope.has_object && !is_hidden) {
@@ -429,6 +439,22 @@ impl<'x> PartEditor<'x> {
             }
             _ => {}
         }
+    }
+
+    /// Writes a superscript as such, and text that cannot be as that of its line: the reader's markup is part of no word.
+    fn write_script(&mut self, run: Scope) {
+        let Some(script) = run.script else { return };
+        if self.xml[script.clone()].contains("superscript") {
+            for text in run.texts {
+                let part = self.xml;
+                let xml = &part[text.clone()];
+                let content = xml.find('>').map_or(0, |end| end + 1)..xml.rfind("</").unwrap_or(xml.len());
+                if let Some(raised) = xml.get(content.clone()).and_then(raised) {
+                    self.changes.replace(text.start + content.start..text.start + content.end, raised);
+                }
+            }
+        }
+        self.changes.remove(script);
     }
 
     /// Returns the properties of a run in the open paragraph with those of its styles.

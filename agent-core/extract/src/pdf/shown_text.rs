@@ -13,6 +13,7 @@ use unpdf::parser::{BlockType, LayoutAnalyzer, LinkAnnotations, TextBlock};
 
 use super::drawing::line_move;
 use super::layers::Layers;
+use super::superscripts::raise_in_block;
 use super::unseen_text::UnseenText;
 
 /// Rendering mode in which text is not painted.
@@ -71,7 +72,8 @@ impl<'b> ShownText<'b> {
     ) -> unpdf::Result<String> {
         (self.unseen, self.drops_invisible) = (unseen, drops_invisible);
         let mut analyzer = LayoutAnalyzer::new(&*self);
-        let blocks = analyzer.extract_page_blocks(number)?;
+        let mut blocks = analyzer.extract_page_blocks(number)?;
+        blocks.iter_mut().for_each(raise_in_block);
         Ok(blocks.iter().map(markdown).collect::<Vec<_>>().join("\n\n"))
     }
 }

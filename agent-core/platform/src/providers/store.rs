@@ -15,7 +15,8 @@ use super::{Provider, ProviderInput};
 use crate::catalog::CatalogModel;
 use crate::company_cache::CompanyCache;
 use crate::records::{
-    Collection, Key, ListQuery, MAX_PAGE_RECORDS, Page, Precondition, Record, Records, RecordsExt, StoreError,
+    Collection, CountQuota, CountQuotaError, Key, ListQuery, MAX_PAGE_RECORDS, Page, Precondition, Record,
+    Records, RecordsExt, StoreError, Write, put_within, to_json,
 };
 use crate::roles::{RoleStore, company_provider_id};
 use crate::seal::{SealError, Sealer};
@@ -201,18 +202,48 @@ impl Providers {
         let stored_provider = self.records.get_as::<StoredProvider>(&key).await?;
         let version = stored_provider.as_ref().map(|stored_provider| stored_provider.version);
         precondition.check(version)?;
+        let stored = self.sealed(&key, input, stored_provider)?;
+        self.records.put_as(&key, &stored, Precondition::unchanged_since(version)).await
+    }
+
+    /// Creates a provider as [`put`](Self::put) does. Concurrent creations do not make the company's providers more than
+    /// `max_providers` together.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put); [`StoreError::Conflict`] if the provider exists, or if the company has `max_providers`
+    /// providers.
+    pub async fn create(
+        &self,
+        company: &CompanyId,
+        id: &str,
+        input: &ProviderInput,
+        max_providers: u64,
+    ) -> Result<u64, StoreError> {
+        let key = provider_key(company, id)?;
+        let value = to_json(&self.sealed(&key, input, None)?)?;
+        let put = Write::Put { key, value, precondition: Precondition::Absent };
+        let quota = CountQuota { company_id: company, collection: PROVIDERS, limit: max_providers };
+        put_within(&*self.records, &quota, &[put]).await.map_err(CountQuotaError::into_conflict)
+    }
+
+    /// Returns a provider as it is stored in place of `stored_provider`.
+    fn sealed(
+        &self,
+        key: &Key,
+        input: &ProviderInput,
+        stored_provider: Option<Record<StoredProvider>>,
+    ) -> Result<StoredProvider, StoreError> {
         let provider = input.provider.clone();
         let sealed_api_key = match input.api_key.as_ref().filter(|api_key| !api_key.is_mask()) {
             Some(api_key) if api_key.expose().is_empty() => None,
-            Some(api_key) => Some(self.seal(&key, api_key)?),
+            Some(api_key) => Some(self.seal(key, api_key)?),
             None => stored_provider
                 .filter(|stored_provider| {
                     stored_provider.value.provider.destination() == provider.destination()
                 })
                 .and_then(|stored_provider| stored_provider.value.sealed_api_key),
         };
-        let stored = StoredProvider { provider, sealed_api_key };
-        self.records.put_as(&key, &stored, Precondition::unchanged_since(version)).await
+        Ok(StoredProvider { provider, sealed_api_key })
     }
 
     /// Deletes a provider; false if there was none.

@@ -1,9 +1,12 @@
 //! Report of a retrieval, for previews and for the events of a run.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 use agent_core::event::{Audience, EventObserver};
 use agent_core::prompt::LayerReport;
+use agent_retrieval::document::DocumentId;
 use agent_retrieval::pack::{Fragment, Packed, Verdict};
 use agent_retrieval::search::{Hit, QueryTerm, TermOrigin};
 use serde_json::{Map, Value, json};
@@ -33,9 +36,12 @@ impl RetrievalReport {
     /// Returns the report for previews: the searched and the skipped documents, the terms of the query, and each hit
     /// with its scores and the reason why it was kept or dropped.
     pub fn to_json(&self) -> Value {
-        let hits = self.result.ranking.hits.iter().zip(&self.packed.verdicts).zip(1..);
-        let fragments: Vec<Value> =
-            hits.map(|((hit, verdict), rank)| self.hit(hit, *verdict, rank)).collect();
+        let ranges = self.result.ranking.hits.iter().map(|hit| (&hit.document, hit.range.clone()));
+        let characters = self.character_ranges(ranges);
+        let hits = self.result.ranking.hits.iter().zip(&self.packed.verdicts).zip(characters).zip(1..);
+        let fragments: Vec<Value> = hits
+            .map(|(((hit, verdict), characters), rank)| self.hit(hit, (*verdict, rank), characters))
+            .collect();
         let mut value = json!({
             "scope": self.result.scope,
             "skipped": self.result.skipped,
@@ -57,7 +63,7 @@ impl RetrievalReport {
         ]
     }
 
-    fn hit(&self, hit: &Hit, verdict: Verdict, rank: usize) -> Value {
+    fn hit(&self, hit: &Hit, (verdict, rank): (Verdict, usize), characters: Range<usize>) -> Value {
         let terms = &self.result.ranking.terms;
         let matched: Vec<&str> =
             hit.matched.iter().filter_map(|&term| Some(terms.get(term)?.term.as_str())).collect();
@@ -66,8 +72,8 @@ impl RetrievalReport {
             "rank": rank,
             "documentId": hit.document.as_str(),
             "title": &*hit.title,
-            "start": self.characters(hit, hit.range.start),
-            "end": self.characters(hit, hit.range.end),
+            "start": characters.start,
+            "end": characters.end,
             "lexical": rounded(hit.lexical),
             "fused": rounded(hit.score),
             "relevance": rounded(hit.relevance),
@@ -85,25 +91,49 @@ impl RetrievalReport {
         value
     }
 
-    /// Returns a byte offset in a document's text in characters; the offset itself if the text is not there any more.
-    fn characters(&self, hit: &Hit, offset: usize) -> usize {
-        let found = self.result.documents.get(&hit.document);
-        let before = found.and_then(|found| found.text.get(..offset));
-        before.map_or(offset, |before| before.chars().count())
+    /// Returns byte ranges of documents' texts in characters. Each text is counted once; an offset is the same number if the text
+    /// is not there any more.
+    fn character_ranges<'d>(
+        &self,
+        ranges: impl Iterator<Item = (&'d DocumentId, Range<usize>)>,
+    ) -> Vec<Range<usize>> {
+        let ranges: Vec<(&DocumentId, Range<usize>)> = ranges.collect();
+        let ends =
+            ranges.iter().flat_map(|(document, range)| [(*document, range.start), (*document, range.end)]);
+        let mut offsets: BTreeMap<(&'d DocumentId, usize), usize> = ends.map(|end| (end, end.1)).collect();
+        let mut last: Option<(&DocumentId, usize, usize)> = None;
+        for ((document, offset), characters) in &mut offsets {
+            let (start, counted) = match last {
+                Some((counted_document, start, counted)) if counted_document == *document => (start, counted),
+                _ => (0, 0),
+            };
+            let found = self.result.documents.get(*document);
+            let Some(between) = found.and_then(|found| found.text.get(start..*offset)) else { continue };
+            *characters = counted + between.chars().count();
+            last = Some((*document, *offset, *characters));
+        }
+        let characters = |document: &'d DocumentId, offset: usize| {
+            offsets.get(&(document, offset)).copied().unwrap_or(offset)
+        };
+        ranges
+            .into_iter()
+            .map(|(document, range)| characters(document, range.start)..characters(document, range.end))
+            .collect()
     }
 
     /// Returns the value of the event `agent.sources`. Visitors are shown titles and pages alone.
     fn sources(&self, audience: Audience) -> Value {
         let fragments = self.packed.fragments.iter().zip(1..);
-        let fragments: Vec<Value> = match audience {
-            Audience::Trusted => fragments.map(|(fragment, number)| self.source(fragment, number)).collect(),
-            Audience::Visitor => {
-                fragments.map(|(fragment, number)| visible_source(fragment, number)).collect()
-            }
-        };
         if audience == Audience::Visitor {
-            return json!({"fragments": fragments});
+            let fragments = fragments.map(|(fragment, number)| visible_source(fragment, number));
+            return json!({"fragments": fragments.collect::<Vec<_>>()});
         }
+        let ranges =
+            self.packed.fragments.iter().map(|fragment| (&fragment.document, fragment.range.clone()));
+        let fragments = fragments.zip(self.character_ranges(ranges));
+        let fragments = fragments
+            .map(|((fragment, number), characters)| self.source(fragment, number, characters))
+            .collect::<Vec<_>>();
         let terms = self.result.ranking.terms.iter().filter(|term| term.origin != TermOrigin::Feedback);
         let dropped = self.packed.verdicts.iter().filter(|verdict| **verdict != Verdict::Kept).count();
         let mut value = json!({
@@ -116,19 +146,16 @@ impl RetrievalReport {
         value
     }
 
-    fn source(&self, fragment: &Fragment, number: usize) -> Value {
+    fn source(&self, fragment: &Fragment, number: usize, characters: Range<usize>) -> Value {
         let mut value = visible_source(fragment, number);
         let found = self.result.documents.get(&fragment.document);
-        let text = found.map_or("", |found| &*found.text);
         let media_type = found.and_then(|found| found.media_type.as_deref()).unwrap_or(TEXT_MEDIA_TYPE);
-        let start = fragment.range.start;
-        let start = text.get(..start).map_or(start, |before| before.chars().count());
         let members = [
             ("documentId", Some(fragment.document.as_str().into())),
             ("version", found.map(|found| found.version.into())),
             ("mediaType", Some(media_type.into())),
-            ("start", Some(start.into())),
-            ("end", Some((start + fragment.text.chars().count()).into())),
+            ("start", Some(characters.start.into())),
+            ("end", Some(characters.end.into())),
             ("bytes", Some(json!([fragment.range.start, fragment.range.end]))),
             ("sha256", Some(hex::encode(Sha256::digest(fragment.text.as_bytes())).into())),
             ("score", Some(rounded(fragment.score))),
@@ -194,5 +221,44 @@ impl fmt::Debug for RetrievalReport {
             .field("hits", &self.result.ranking.hits.len())
             .field("fragments", &self.packed.fragments.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use agent_retrieval::search::Ranking;
+
+    use super::*;
+    use crate::retrieval::search_result::FoundDocument;
+
+    #[test]
+    fn ranges_are_counted_in_characters() {
+        let found = |text: &str| FoundDocument { version: 1, text: text.into(), media_type: None };
+        let [first, second, deleted] = ["a", "b", "c"].map(DocumentId::from);
+        let documents = [(first.clone(), found("ä漢b😀c")), (second.clone(), found("xyü"))];
+        let result = SearchResult {
+            ranking: Ranking::default(),
+            scope: Vec::new(),
+            skipped: Vec::new(),
+            documents: documents.into_iter().collect(),
+            embedder: None,
+            duration: Duration::ZERO,
+        };
+        let report = RetrievalReport { result, packed: Packed::default(), shows_sources: false };
+        // The last ranges are behind the end of the text, and within a character.
+        let ranges = [
+            (&first, 5..10, 2..4),
+            (&second, 1..4, 1..3),
+            (&first, 0..2, 0..1),
+            (&deleted, 3..9, 3..9),
+            (&first, 2..11, 1..5),
+            (&second, 4..40, 3..40),
+            (&second, 3..4, 3..3),
+        ];
+        let bytes = ranges.iter().map(|(document, bytes, _)| (*document, bytes.clone()));
+        let characters = report.character_ranges(bytes);
+        assert_eq!(characters, ranges.clone().map(|(.., characters)| characters));
     }
 }

@@ -11,8 +11,8 @@ use std::time::SystemTime;
 use crate::company_cache::CompanyCache;
 use crate::memory::MemoryRecords;
 use crate::records::{
-    Collection, Key, ListQuery, MAX_ID_BYTES, Page, Precondition, Record, Records, RecordsExt, StoreError,
-    UpdateAttempts, Write, to_json,
+    Collection, CountQuota, CountQuotaError, Key, ListQuery, MAX_ID_BYTES, Page, Precondition, Record,
+    Records, RecordsExt, StoreError, UpdateAttempts, Write, commit_put, put_within, to_json,
 };
 use crate::roles::RoleStore;
 use crate::roles::secrets::{merge_secrets, secret_fields};
@@ -112,7 +112,7 @@ impl StoredRole {
     }
 }
 
-/// The writes that save a role, the role's own first; empty if nothing changes.
+/// The writes that save a role, the role's own put first; empty if nothing changes.
 pub(crate) struct RoleWrites {
     pub(crate) writes: Vec<Write>,
     pub(crate) is_new: bool,
@@ -139,6 +139,11 @@ impl RecordRoleStore {
         &self.sealer
     }
 
+    /// Reads the records of a role.
+    async fn stored(&self, keys: &RoleKeys) -> Result<StoredRole, StoreError> {
+        StoredRole::from_records(keys, &mut self.records.get_many(&keys.all()).await?.into_iter())
+    }
+
     /// Reads a role with its secrets and caches it.
     async fn load(
         &self,
@@ -146,8 +151,7 @@ impl RecordRoleStore {
         agent_id: &AgentId,
     ) -> Result<Option<Arc<RoleBlock>>, StoreError> {
         let keys = RoleKeys::new(company_id, agent_id)?;
-        let mut stored_records = self.records.get_many(&keys.all()).await?.into_iter();
-        let stored = StoredRole::from_records(&keys, &mut stored_records)?;
+        let stored = self.stored(&keys).await?;
         let Some(record) = stored.role.clone() else { return Ok(None) };
         let text_bytes = record.value.get().len();
         let Record { version, updated, value: mut role, .. } =
@@ -288,22 +292,27 @@ impl RoleStore for RecordRoleStore {
         let keys = RoleKeys::new(&role.company_id, &role.id)?;
         let mut attempts = UpdateAttempts::new(&*self.records, &keys.role);
         loop {
-            let mut stored_records = self.records.get_many(&keys.all()).await?.into_iter();
-            let stored = StoredRole::from_records(&keys, &mut stored_records)?;
+            let stored = self.stored(&keys).await?;
             precondition.check(stored.version())?;
             let save = self.plan_save(role.clone(), &keys, &stored)?;
             if let Some(version) = stored.version().filter(|_| save.writes.is_empty()) {
                 return Ok(version);
             }
-            match self.records.commit(save.writes).await {
-                Ok(versions) => {
-                    // The role's own write is the first.
-                    let version = versions.into_iter().next().flatten();
-                    return version.ok_or_else(|| StoreError::unavailable("a version is missing"));
-                }
+            match commit_put(&*self.records, save.writes).await {
+                Ok(version) => return Ok(version),
                 Err(error) => attempts.retry(error).await?,
             }
         }
+    }
+
+    async fn create_role(&self, role: RoleBlock, max_roles: u64) -> Result<u64, StoreError> {
+        let company_id = role.company_id.clone();
+        let keys = RoleKeys::new(&company_id, &role.id)?;
+        let stored = self.stored(&keys).await?;
+        Precondition::Absent.check(stored.version())?;
+        let save = self.plan_save(role, &keys, &stored)?;
+        let quota = CountQuota { company_id: &company_id, collection: ROLES, limit: max_roles };
+        put_within(&*self.records, &quota, &save.writes).await.map_err(CountQuotaError::into_conflict)
     }
 
     async fn delete_role(
@@ -315,8 +324,7 @@ impl RoleStore for RecordRoleStore {
         let Ok(keys) = RoleKeys::new(company_id, agent_id) else { return Ok(false) };
         let mut attempts = UpdateAttempts::new(&*self.records, &keys.role);
         loop {
-            let mut stored_records = self.records.get_many(&keys.all()).await?.into_iter();
-            let stored = StoredRole::from_records(&keys, &mut stored_records)?;
+            let stored = self.stored(&keys).await?;
             precondition.check(stored.version())?;
             if stored.role.is_none() {
                 return Ok(false);

@@ -2,22 +2,53 @@
 
 use super::caps::run_counts_key;
 use super::error::TokenMintError;
-use super::{MAX_TOKENS_PER_AGENT, Tokens, agent_tokens, key};
-use crate::records::{ListQuery, MAX_PAGE_RECORDS, Precondition, StoreError, Write};
+use super::{AGENT_TOKENS, MAX_TOKENS_PER_AGENT, Token, Tokens, agent_tokens, key};
+use crate::records::{
+    Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Quota, Records, StoreError, Write, put_within, quota_key,
+};
 use agent_core::ids::{AgentId, CompanyId};
+use async_trait::async_trait;
 use uuid::Uuid;
 
+/// Quota of the tokens of each of a new token's agents.
+struct AgentTokenQuota<'t> {
+    tokens: &'t Tokens,
+    /// The new token.
+    token: &'t Token,
+}
+
+#[async_trait]
+impl Quota for AgentTokenQuota<'_> {
+    type Error = TokenMintError;
+
+    fn key(&self) -> Result<Key, StoreError> {
+        quota_key(&self.token.company_id, AGENT_TOKENS)
+    }
+
+    async fn check(&self, _: &dyn Records) -> Result<(), TokenMintError> {
+        for agent in self.token.agents() {
+            self.tokens.make_room(&self.token.company_id, agent).await?;
+        }
+        Ok(())
+    }
+}
+
 impl Tokens {
+    /// Commits the writes that store a new token, within the limits of its agents.
+    ///
+    /// # Errors
+    /// [`TokenMintError::TooManyAgentTokens`] if one of them has as many valid tokens as it may; [`StoreError::Conflict`] if a
+    /// precondition does not hold.
+    pub(super) async fn store_token(&self, token: &Token, writes: &[Write]) -> Result<(), TokenMintError> {
+        let quota = AgentTokenQuota { tokens: self, token };
+        put_within(&*self.records, &quota, writes).await.map(drop)
+    }
+
     /// Makes room for another token of the agent: at the limit, the tokens that have expired or are revoked are deleted.
-    /// Concurrent calls can exceed the limit by their number.
     ///
     /// # Errors
     /// [`TokenMintError::TooManyAgentTokens`] if all of them are valid.
-    pub(super) async fn make_room(
-        &self,
-        company_id: &CompanyId,
-        agent_id: &AgentId,
-    ) -> Result<(), TokenMintError> {
+    async fn make_room(&self, company_id: &CompanyId, agent_id: &AgentId) -> Result<(), TokenMintError> {
         let count = self.records.count(&agent_tokens(company_id, agent_id)?).await?;
         if count < MAX_TOKENS_PER_AGENT as u64 {
             return Ok(());

@@ -30,6 +30,7 @@ mod renewal;
 mod reservation;
 mod service;
 mod state;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod window;

@@ -12,11 +12,11 @@ use super::document::key;
 use super::document_archive::{DocumentVersion, MAX_DOCUMENT_VERSIONS, slot_id, slot_key, versions};
 use super::document_change::{change_document, commit_change};
 use super::document_indexes::index_deletions;
-use super::quota::{DocumentQuota, exceeded_as_conflict, put_within};
+use super::documents::document_quota;
 use super::{Document, WorkspaceError, collection};
 use crate::records::{
-    Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt, StoreError, UpdateAttempts,
-    Write, to_json,
+    CountQuotaError, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt, StoreError,
+    UpdateAttempts, Write, put_within, to_json,
 };
 use agent_core::ids::{CompanyId, UserId};
 
@@ -76,8 +76,8 @@ pub async fn save_new_document(
     let key = Key::new(&document.company_id, collection::DOCUMENTS, document.id.as_str())?;
     let value = to_json(&new_document(document, user_id))?;
     let put = Write::Put { key, value, precondition: Precondition::Absent };
-    let quota = DocumentQuota { company_id: &document.company_id, limit: max_documents };
-    put_within(records, &quota, &[put]).await.map_err(exceeded_as_conflict)
+    let quota = document_quota(&document.company_id, max_documents);
+    put_within(records, &quota, &[put]).await.map_err(CountQuotaError::into_conflict)
 }
 
 /// Returns a document as it is stored first.

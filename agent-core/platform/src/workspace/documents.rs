@@ -5,13 +5,13 @@ use serde::Serialize;
 
 use super::document::{ContentStatus, Document, MAX_DOCUMENT_BYTES, absent, key};
 use super::document_change::change_document;
-use super::quota::{DocumentQuota, put_within};
 use super::text::{self, MAX_TITLE_BYTES, checked_line, checked_text};
 use super::users::{CompanyRole, get_company_role};
 use super::view::{ListPage, READ_BATCH_SIZE, list_projected};
 use super::{WorkspaceError, check_version, collection};
 use crate::records::{
-    Collection, Key, ListQuery, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json,
+    Collection, CountQuota, CountQuotaError, Key, ListQuery, Precondition, Record, Records, RecordsExt,
+    StoreError, Write, put_within, to_json,
 };
 use agent_core::ids::{CompanyId, UserId};
 
@@ -139,6 +139,11 @@ pub(crate) async fn get_document_summaries(
     Ok(heads)
 }
 
+/// Returns the quota of a company's documents.
+pub(super) fn document_quota(company_id: &CompanyId, limit: u64) -> CountQuota<'_> {
+    CountQuota { company_id, collection: collection::DOCUMENTS, limit }
+}
+
 /// Creates a document with this title and text, and returns it with its version.
 ///
 /// # Errors
@@ -165,9 +170,14 @@ pub async fn create_document(
     };
     let key = Key::new(&company_id, collection::DOCUMENTS, document.id.as_str())?;
     let put = Write::Put { key, value: to_json(&document)?, precondition: Precondition::Absent };
-    let quota = DocumentQuota { company_id: &company_id, limit: MAX_DOCUMENTS_PER_COMPANY as u64 };
-    let version = put_within(records, &quota, &[put]).await?;
-    Ok((document, version))
+    let limit = MAX_DOCUMENTS_PER_COMPANY;
+    match put_within(records, &document_quota(&company_id, limit as u64), &[put]).await {
+        Ok(version) => Ok((document, version)),
+        Err(CountQuotaError::Exceeded) => {
+            Err(WorkspaceError::Full { what: "collection of documents", limit })
+        }
+        Err(CountQuotaError::Store(error)) => Err(error.into()),
+    }
 }
 
 /// Appends text to a document, on a new line, and returns the document with its version. If `version` is given, the

@@ -10,9 +10,12 @@ use super::contents::{
 };
 use super::document::{ContentStatus, Document, DocumentContent};
 use super::document_change::change_writes;
-use super::quota::{DocumentQuota, Quota, exceeded_as_conflict, put_within};
+use super::documents::document_quota;
 use super::{WorkspaceError, collection};
-use crate::records::{Key, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json};
+use crate::records::{
+    CountQuotaError, Key, Precondition, Record, Records, RecordsExt, StoreError, Write, commit_put,
+    put_within, to_json,
+};
 use agent_core::ids::{CompanyId, UserId};
 
 /// Limits on what a company stores.
@@ -90,8 +93,8 @@ impl NewUpload {
             bytes: self.bytes.len() as u64,
             limit: quotas.bytes,
         });
-        let quota = quota.as_ref().map(|quota| quota as &dyn Quota);
-        let pieces = write_original(records, company_id, document_id, (&self.bytes, quota), now).await?;
+        let original = (&self.bytes, quota.as_ref());
+        let pieces = write_original(records, company_id, document_id, original, now).await?;
         let content = DocumentContent {
             media_type: self.media_type,
             bytes: self.bytes.len() as u64,
@@ -139,8 +142,8 @@ impl StagedUpload {
         let version = match self.quotas.filter(|_| found.is_none()) {
             None => commit_put(records, writes).await?,
             Some(quotas) => {
-                let quota = DocumentQuota { company_id, limit: quotas.documents };
-                put_within(records, &quota, &writes).await.map_err(exceeded_as_conflict)?
+                let quota = document_quota(company_id, quotas.documents);
+                put_within(records, &quota, &writes).await.map_err(CountQuotaError::into_conflict)?
             }
         };
         Ok((document, version))
@@ -229,10 +232,4 @@ pub async fn rename_upload(
     let renamed = Document { title: title.to_owned(), ..found.value.clone() };
     let (document, writes) = change_writes(&key, found, renamed, user_id)?;
     Ok((document, commit_put(records, writes).await?))
-}
-
-/// Commits writes, of which the first one is a put, and returns its version.
-async fn commit_put(records: &dyn Records, writes: Vec<Write>) -> Result<u64, StoreError> {
-    let version = records.commit(writes).await?.into_iter().next().flatten();
-    version.ok_or_else(|| StoreError::unavailable("a version is missing"))
 }

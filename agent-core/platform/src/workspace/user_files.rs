@@ -15,11 +15,10 @@ use super::WorkspaceError;
 use super::contents::{
     PieceSet, USER_FILE_COLLECTION, UploadQuota, discard_pieces, read_piece, read_pieces, write_original,
 };
-use super::quota::{Quota, put_within, quota_key};
 use super::view::ListPage;
 use crate::records::{
-    Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt, StoreError,
-    UpdateAttempts, Write, to_json,
+    Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Quota, Record, Records, RecordsExt,
+    StoreError, UpdateAttempts, Write, put_within, quota_key, to_json,
 };
 use agent_core::ids::{CompanyId, ThreadId, UserId};
 
@@ -139,8 +138,8 @@ impl NewUserFile {
         let bytes = self.bytes.len() as u64;
         let quota =
             self.max_company_bytes.map(|limit| UploadQuota { company_id, document_id: None, bytes, limit });
-        let quota = quota.as_ref().map(|quota| quota as &dyn Quota);
-        let pieces = write_original(records, company_id, &id, (&self.bytes, quota), now).await?;
+        let original = (&self.bytes, quota.as_ref());
+        let pieces = write_original(records, company_id, &id, original, now).await?;
         let file = UserFile {
             user_id: user_id.clone(),
             name: self.name,
@@ -218,6 +217,8 @@ struct UserFileQuota<'u> {
 
 #[async_trait]
 impl Quota for UserFileQuota<'_> {
+    type Error = WorkspaceError;
+
     fn key(&self) -> Result<Key, StoreError> {
         quota_key(self.owner.0, "files")
     }

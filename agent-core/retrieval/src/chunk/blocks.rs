@@ -36,6 +36,11 @@ struct Fence {
 }
 
 impl MarkdownBlocks {
+    /// Returns true within a block of code between fences.
+    pub(super) fn is_in_code(&self) -> bool {
+        self.fence.is_some()
+    }
+
     /// Returns the heading of the next line, if it is one outside of code.
     pub(super) fn heading<'a>(&mut self, line: &'a str) -> Option<Heading<'a>> {
         let (mut column, mut rest) = indentation(line.trim_end(), 0);

@@ -7,6 +7,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::Chunk;
 use super::blocks::Heading;
 use super::pieces::Piece;
+use super::tables::Tables;
 use crate::document::Extracted;
 
 /// Separator between the names of nested headings.
@@ -25,6 +26,7 @@ pub(super) struct Merger<'a> {
     document: &'a Extracted,
     limit: usize,
     overlap: usize,
+    tables: Tables,
     /// The headings above the current position, the outermost first.
     headings: Vec<Heading<'a>>,
     path: Option<Arc<str>>,
@@ -34,7 +36,9 @@ pub(super) struct Merger<'a> {
 
 impl<'a> Merger<'a> {
     pub(super) fn new(document: &'a Extracted, limit: usize, overlap: usize) -> Self {
-        Self { document, limit, overlap, headings: Vec::new(), path: None, open: None, chunks: Vec::new() }
+        let tables = Tables::find(document);
+        let (headings, chunks) = (Vec::new(), Vec::new());
+        Self { document, limit, overlap, tables, headings, path: None, open: None, chunks }
     }
 
     pub(super) fn add(&mut self, piece: Piece<'a>) {
@@ -100,7 +104,11 @@ impl<'a> Merger<'a> {
         let start = open.start + (range.len() - range.trim_start().len());
         let end = open.start + range.trim_end().len();
         let page = self.document.page_at(start);
-        self.chunks.push(Chunk { start, end, heading: open.heading, page });
+        let heading = match self.tables.header_at(start) {
+            Some(header) => Some(joined(open.heading.as_deref(), header)),
+            None => open.heading,
+        };
+        self.chunks.push(Chunk { start, end, heading, page });
     }
 
     /// Returns the characters of a piece without the white space after it.
@@ -125,5 +133,13 @@ impl<'a> Merger<'a> {
         };
         let offset = if chunk.ends_with('\n') { sentence } else { sentence.or_else(word) }?;
         (!region[offset..].trim().is_empty()).then_some(start + tail + offset)
+    }
+}
+
+/// Returns a path of headings with another name below it.
+fn joined(path: Option<&str>, name: &str) -> Arc<str> {
+    match path {
+        Some(path) => format!("{path}{HEADING_SEPARATOR}{name}").into(),
+        None => name.into(),
     }
 }

@@ -99,6 +99,37 @@ fn indented_code_stays_in_its_section() {
 }
 
 #[test]
+fn chunks_within_a_table_have_its_header() {
+    let rows: String = (0..8).map(|row| format!("| North {row} | {row}0 | {row}5 |\n")).collect();
+    let text = format!(
+        "# Sales\n\nBy region.\n\n| Region | 2023 | 2024 |\n| --- | ---: | ---: |\n{rows}\nAll of them are in thousands of dollars.\n\n## Costs\n\nNone.\n"
+    );
+    let document = document(&text, TextFormat::Markdown);
+    for (limit, overlap) in [(90, 0), (90, 40), (14, 7)] {
+        let chunks = StructuralChunker::new(limit, overlap).chunk(&document);
+        assert_chunks(&document, &chunks, limit);
+        let body = text.find("| North 0").expect("a row")..text.find("All of").expect("a sentence");
+        let mut within = 0;
+        for chunk in &chunks {
+            let heading = chunk.heading.as_deref().expect("all are below a heading");
+            let content = &text[chunk.start..chunk.end];
+            if body.contains(&chunk.start) {
+                assert_eq!(heading, "Sales > | Region | 2023 | 2024 |", "{content:?}");
+                within += 1;
+            } else {
+                assert!(["Sales", "Sales > Costs"].contains(&heading), "{heading:?}: {content:?}");
+            }
+        }
+        assert!(within >= 2, "the table is divided");
+    }
+    let table = text[text.find("| Region").expect("a table")..].split_once("\n\n").expect("an end").0;
+    let document = self::document(table, TextFormat::Markdown);
+    let chunks = StructuralChunker::new(90, 0).chunk(&document);
+    let headings: Vec<_> = chunks.iter().map(|chunk| chunk.heading.as_deref()).collect();
+    assert_eq!(headings, [None, Some("| Region | 2023 | 2024 |"), Some("| Region | 2023 | 2024 |")]);
+}
+
+#[test]
 fn plain_text_has_no_headings() {
     let document = document("# a comment of a script\n\nls", TextFormat::Plain);
     assert_eq!(StructuralChunker::default().chunk(&document)[0].heading, None);
@@ -126,6 +157,11 @@ fn hostile_texts_are_split_within_the_limits() {
         "# h\n".repeat(200_000),
         "- ".repeat(500_000),
         "-\n\t-\n# h\n".repeat(100_000),
+        "|-\n".repeat(500_000),
+        "a|b\n-|-\n".repeat(200_000),
+        format!("{}\n{}\n", "|a".repeat(300_000), "|-".repeat(300_000)),
+        format!("{}\n{}\n{}", "|a".repeat(1_000), "|-".repeat(1_000), "|1\n".repeat(500_000)),
+        format!("|a|\n|-|\n|{}", "\\|".repeat(500_000)),
         "\t".repeat(500_000),
         "e\u{301}".repeat(300_000),
         "\u{200b}".repeat(300_000),
@@ -145,7 +181,7 @@ fn hostile_texts_are_split_within_the_limits() {
 proptest! {
     #[test]
     fn chunks_cover_any_text_on_boundaries_of_characters(
-        text in "([a-zé漢\u{200b} ]{0,12}[.!?\n# ]{0,3}){0,60}", limit in 1_usize..80, overlap in 0_usize..60,
+        text in "([a-zé漢\u{200b} ]{0,12}[.!?\n# ]{0,3}){0,60}|([a-z é]{0,6}[|\\\\:-]{0,2}\n?){0,60}", limit in 1_usize..80, overlap in 0_usize..60,
         markdown in any::<bool>(),
     ) {
         let format = if markdown { TextFormat::Markdown } else { TextFormat::Plain };

@@ -79,7 +79,38 @@ fn titles_and_headings_count() {
     headed.title = "Handbook of travel".into();
     headed.heading = Some("Costs > Trains".into());
     assert_eq!(packed(&ranking(vec![headed.clone()]), 9).tokens, 3 + 3 + 3);
-    assert_eq!(verdicts(vec![headed], 8), [Verdict::Budget]);
+    assert_eq!(packed(&ranking(vec![headed.clone()]), 8).fragments[0].text, "a alpha");
+    assert_eq!(verdicts(vec![headed], 6), [Verdict::Budget]);
+}
+
+#[test]
+fn the_best_of_hits_that_do_not_fit_is_cut() {
+    let text = format!("Rows: {} the end.", "名".repeat(300));
+    let pack_within = |max_tokens: usize| {
+        let mut hits = vec![hit("b", 0, 5.0), hit("a", 1, 4.0)];
+        hits[0].heading = Some("Names".into());
+        (hits[0].range, hits[1].range) = (7..7 + text.len(), 0..text.len());
+        let text_of = |document: &DocumentId, _| (document.as_str() == "b").then(|| text.clone());
+        pack(&ranking(hits), max_tokens, text_of, |text| text.chars().count())
+    };
+    let whole = text.chars().count() + "bNames".len();
+    assert_eq!(pack_within(whole).fragments[0].range, 7..7 + text.len());
+    for (max_tokens, expected) in [
+        (whole - 1, &text[..text.len() - " end.".len()]),
+        (60, &text[.."Rows: ".len() + 3 * 48]),
+        (12, "Rows:"),
+    ] {
+        let packed = pack_within(max_tokens);
+        assert_eq!(packed.verdicts, [Verdict::Kept, Verdict::Unavailable]);
+        assert_eq!(packed.fragments[0].text, expected, "{max_tokens}");
+        assert_eq!(packed.fragments[0].range, 7..7 + expected.len());
+        assert!(packed.tokens <= max_tokens, "{}", packed.tokens);
+    }
+    for max_tokens in [0, 5, 6] {
+        let packed = pack_within(max_tokens);
+        assert_eq!(packed.verdicts, [Verdict::Budget, Verdict::Unavailable], "{max_tokens}");
+        assert!(packed.fragments.is_empty());
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use super::*;
 use crate::chunk::StructuralChunker;
-use crate::document::Extracted;
+use crate::document::{Extracted, TextFormat};
 
 fn index(title: &str, text: &str) -> DocIndex {
     let document = Extracted { title: title.into(), text: text.into(), ..Extracted::default() };
@@ -109,6 +109,21 @@ fn the_query_before_gives_the_subject_of_an_elliptic_one() {
     let origins: Vec<_> = ranking.terms.iter().map(|term| (term.term.as_str(), term.origin)).collect();
     assert_eq!(origins, [("nest", TermOrigin::Query), ("heron", TermOrigin::Previous)]);
     assert!((ranking.terms[0].weight / ranking.terms[1].weight - 5.0).abs() < 1e-3);
+}
+
+#[test]
+fn rows_of_a_long_table_are_found_by_the_names_of_columns() {
+    let rows: String = (0..60).map(|row| format!("| Town {row} | {} | open |\n", 7 * row)).collect();
+    let text = format!("| Place | Inhabitants | Library |\n| --- | --- | --- |\n{rows}");
+    let document = Extracted { text: text.clone(), format: TextFormat::Markdown, ..Extracted::default() };
+    let index = DocIndex::build(&document, &StructuralChunker::default()).expect("the document is indexed");
+    assert!(index.chunk_count() > 1, "the table is divided");
+    let ranking =
+        search_documents([("0".into(), &index)].into_iter(), &query("library in town 57"), &plain());
+    let best = &ranking.hits[0];
+    assert!(text[best.range.clone()].contains("| Town 57 |"), "the row is in the best hit");
+    assert_eq!(best.heading.as_deref(), Some("| Place | Inhabitants | Library |"));
+    assert_eq!(best.matched.len(), 3, "the name of the column is one of the terms: {best:?}");
 }
 
 #[test]

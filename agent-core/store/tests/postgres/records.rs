@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use agent_platform::records::Inventory;
 use agent_platform::roles::RecordRoleStore;
 use agent_platform::seal::Sealer;
 use agent_platform::spawner::Spawner;
@@ -33,6 +34,10 @@ impl StoreFactory {
     }
 }
 
+fn spawner() -> Arc<dyn Spawner> {
+    Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)))
+}
+
 fn uncached() -> PostgresOptions {
     PostgresOptions { cache_bytes: 0, ..impatient() }
 }
@@ -51,6 +56,20 @@ async fn conversations_hold_their_contract_with_one_connection() {
 async fn usage_holds_its_contract_with_one_connection() {
     let maker = StoreFactory::new(single_connection()).await;
     agent_platform::conformance::usage(async || maker.make().await as _).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn quotas_hold_their_contract() {
+    let maker = StoreFactory::new(impatient()).await;
+    let make = async |processes: usize| {
+        let url = maker.template.copy().await;
+        let mut stores: Vec<Arc<dyn Inventory>> = Vec::new();
+        for _ in 0..processes {
+            stores.push(Arc::new(PostgresRecords::open(&url, maker.options.clone()).await.expect("open")));
+        }
+        stores
+    };
+    agent_platform::conformance::quotas(make, spawner()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -112,7 +131,7 @@ fn count(variable: &str, default: usize) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sign_ins_to_subscriptions_hold_their_contract() {
-    let spawner: Arc<dyn Spawner> = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
+    let spawner = spawner();
     let maker = StoreFactory::new(impatient()).await;
     agent_platform::conformance::coding(async || maker.make().await as _, spawner.clone()).await;
     let rounds = count(REFRESH_ROUNDS, 2);

@@ -66,6 +66,16 @@ async fn budgets_hold_their_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn quotas_hold_their_contract() {
+    let maker = StoreFactory::new(SqliteOptions::default());
+    let make = async |processes: usize| {
+        let store = maker.make();
+        (0..processes).map(|_| store.clone() as _).collect()
+    };
+    agent_platform::conformance::quotas(make, spawner()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn summaries_hold_their_contract() {
     let maker = StoreFactory::new(SqliteOptions::default());
     let make = async || {

@@ -42,6 +42,29 @@ fn hidden_runs_are_dropped() {
 }
 
 #[test]
+fn superscripts_are_no_digits_of_numbers() {
+    let script = |kind: &str| format!("<w:vertAlign w:val=\"{kind}\"/>");
+    let (raised, lowered) = (script("superscript"), script("subscript"));
+    let text = word_text(&format!(
+        "<w:p>{}</w:p>",
+        [
+            run("", "10"),
+            run(&raised, "6 "),
+            run("", "m"),
+            run(&format!("<w:b w:val=\"0\"/>{raised}"), "2"),
+            run("", ", the 1"),
+            run(&raised, "st"),
+            run("", " of H"),
+            run(&lowered, "2"),
+            run(&script("baseline"), "O"),
+            run(&format!("<w:vanish/>{raised}"), "7"),
+        ]
+        .concat()
+    ));
+    assert_eq!(text, "10⁶ m², the 1st of H2O");
+}
+
+#[test]
 fn diagrams_are_their_texts() {
     let point = |text: &str| {
         format!("<dgm:pt modelId=\"{text}\"><dgm:t><a:p><a:r><a:t>{text}</a:t></a:r></a:p></dgm:t></dgm:pt>")

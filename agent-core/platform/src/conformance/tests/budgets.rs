@@ -1,5 +1,6 @@
 use super::*;
 use crate::memory::MemoryRecords;
+use crate::records::Inventory;
 use crate::usage::MemoryUsage;
 
 #[tokio::test]
@@ -9,4 +10,12 @@ async fn budgets_in_memory_conform() {
         vec![stores; processes]
     };
     budgets(make, Arc::new(|task| drop(tokio::spawn(task)))).await;
+}
+
+#[tokio::test]
+async fn quotas_in_memory_conform() {
+    let make = async |processes: usize| -> Vec<Arc<dyn Inventory>> {
+        vec![Arc::new(MemoryRecords::default()); processes]
+    };
+    quotas(make, Arc::new(|task| drop(tokio::spawn(task)))).await;
 }

@@ -16,17 +16,16 @@ use super::deadline::ExpireRun;
 use super::defaults::{DefaultAdmission, DefaultLimits, DefaultMeters, RunSlot, kinds};
 use super::demand::{AppliedLimit, CallDemand, Demand, OutputRange};
 use super::error::{price_unknown, store_error};
-use super::limit::{Budget, BudgetLimit};
+use super::limit::Budget;
 use super::meter::{LimitStatus, METERS, MeterState};
 use super::reservation::RequestedCall;
 use super::state::{
-    Admission, AdmissionSubject, AdmittedRequest, BUDGETS, BudgetError, BudgetOptions, BudgetState, Hold,
-    SettlementOutcome, budget_key,
+    Admission, AdmissionSubject, AdmittedRequest, BudgetError, BudgetState, Hold, SettlementOutcome, budget_key,
 };
 use super::{BudgetExceededError, BudgetKind, BudgetTimeZone, BudgetUnit, Settlement};
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 use crate::ids::WIDGET_USER_PREFIX;
-use crate::records::{Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, to_json};
+use crate::records::{Collection, Key, Records, RecordsExt};
 use crate::spawner::Spawner;
 use crate::user_rates::{UncountedRun, UserRates};
 
@@ -39,7 +38,7 @@ const CALL_UNITS: [BudgetUnit; 2] = [BudgetUnit::Cost, BudgetUnit::Tokens];
 /// The budgets of all companies. Clones share their state.
 #[derive(Clone)]
 pub struct Budgets {
-    state: Arc<BudgetState>,
+    pub(super) state: Arc<BudgetState>,
     /// Default limits, if there are any.
     defaults: Option<Arc<DefaultMeters>>,
     observer: Option<Arc<dyn UsageObserver>>,
@@ -136,83 +135,6 @@ impl Budgets {
     /// Returns true for the reservation of a run in progress in this process.
     pub(in crate::usage) fn holds_run(&self, company_id: &CompanyId, id: &str) -> bool {
         self.state.held_runs.contains(company_id, id)
-    }
-
-    /// Returns a budget, if the subject has one.
-    ///
-    /// # Errors
-    /// Errors of the store.
-    pub async fn get(
-        &self,
-        company: &CompanyId,
-        kind: BudgetKind,
-        subject: &str,
-    ) -> Result<Option<Record<Budget>>, StoreError> {
-        self.state.records.get_as(&budget_key(company, kind, subject)?).await
-    }
-
-    /// Returns one page of a company's budgets, under the ids that [`subject`](Self::subject) parses.
-    ///
-    /// # Errors
-    /// Errors of the store.
-    pub async fn list(&self, company: &CompanyId, list: &ListQuery) -> Result<Page<Budget>, StoreError> {
-        self.state.records.list_as(&Collection::new(company.clone(), BUDGETS)?, list).await
-    }
-
-    /// Returns the kind and the identifier of the subject of a record.
-    pub fn subject(id: &str) -> Option<(BudgetKind, &str)> {
-        let (kind, subject) = id.split_once('/')?;
-        Some((kind.parse().ok()?, subject))
-    }
-
-    /// Returns the number of a company's budgets.
-    ///
-    /// # Errors
-    /// Errors of the store.
-    pub async fn count(&self, company: &CompanyId) -> Result<u64, StoreError> {
-        self.state.records.count(&Collection::new(company.clone(), BUDGETS)?).await
-    }
-
-    /// Writes a budget and returns its version. The meters of its limits continue; that of a limit which it did not have before
-    /// has what the ledger has of the current window, if that is more.
-    ///
-    /// # Errors
-    /// Errors of the store; a conflict if the condition does not hold.
-    pub async fn put(
-        &self,
-        company: &CompanyId,
-        (kind, subject): (BudgetKind, &str),
-        budget: &Budget,
-        condition: Precondition,
-    ) -> Result<u64, StoreError> {
-        let key = budget_key(company, kind, subject)?;
-        let before = self.get(company, kind, subject).await?.map(|found| found.value.limits);
-        let version = self.state.records.put(&key, to_json(budget)?, condition).await?;
-        let is_new = |limit: &&BudgetLimit| {
-            !before.iter().flatten().any(|had| (had.unit, had.window) == (limit.unit, limit.window))
-        };
-        let new_limits: Vec<_> = budget.limits.iter().filter(is_new).collect();
-        if new_limits.is_empty() {
-            return Ok(version);
-        }
-        let zone = self.state.zone(company).await?;
-        for limit in new_limits {
-            self.state.renew(company, &AppliedLimit::new(kind, subject, *limit, &zone)).await?;
-        }
-        Ok(version)
-    }
-
-    /// Deletes a budget; false if there was none.
-    ///
-    /// # Errors
-    /// Errors of the store; a conflict if the condition does not hold.
-    pub async fn delete(
-        &self,
-        company: &CompanyId,
-        (kind, subject): (BudgetKind, &str),
-        condition: Precondition,
-    ) -> Result<bool, StoreError> {
-        self.state.records.delete(&budget_key(company, kind, subject)?, condition).await
     }
 
     /// Returns the state of a budget's limits. A budget of runs has none, since each run has its own.

@@ -11,8 +11,10 @@ use bytes::{Bytes, BytesMut};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::records::{Collection, Key, Precondition, Records, RecordsExt, StoreError, Write, to_json};
-use crate::workspace::quota::{Quota, exceeded_as_conflict, put_within};
+use crate::records::{
+    Collection, Key, Precondition, Quota, Records, RecordsExt, StoreError, Write, commit_put, put_within,
+    to_json,
+};
 use crate::workspace::{DocumentContent, WorkspaceError};
 use agent_core::ids::CompanyId;
 
@@ -114,26 +116,17 @@ pub(super) struct PendingRecord {
 }
 
 impl PendingPieces {
-    /// Records that pieces are being stored, as far as the quota permits.
-    async fn begin(
-        records: &dyn Records,
+    /// Returns the write that records that the pieces of an original of `original_bytes`, or those of a text, are being stored.
+    fn begin_write(
         company_id: &CompanyId,
-        set: PieceSet,
-        (original_bytes, quota): (u64, Option<&dyn Quota>),
+        set: &PieceSet,
+        original_bytes: u64,
         now: Timestamp,
-    ) -> Result<Self, WorkspaceError> {
+    ) -> Result<Write, StoreError> {
         let until = now.saturating_add(PENDING_TIMEOUT).unwrap_or(Timestamp::MAX);
         let record = PendingRecord { set: set.clone(), original_bytes, until };
         let key = pending_key(company_id, &set.generation)?;
-        let version = match quota {
-            None => records.put_as(&key, &record, Precondition::Absent).await?,
-            Some(quota) => {
-                let value = to_json(&record)?;
-                let put = Write::Put { key, value, precondition: Precondition::Absent };
-                put_within(records, quota, &[put]).await?
-            }
-        };
-        Ok(Self { company_id: company_id.clone(), set, version })
+        Ok(Write::Put { key, value: to_json(&record)?, precondition: Precondition::Absent })
     }
 
     /// Writes the pieces in several commits.
@@ -169,16 +162,20 @@ impl PendingPieces {
 }
 
 /// Stores an original in pieces that no document names yet, as far as the quota permits.
-pub(in crate::workspace) async fn write_original(
+pub(in crate::workspace) async fn write_original<Q: Quota<Error = WorkspaceError>>(
     records: &dyn Records,
     company_id: &CompanyId,
     document_id: &str,
-    (bytes, quota): (&Bytes, Option<&dyn Quota>),
+    (bytes, quota): (&Bytes, Option<&Q>),
     now: Timestamp,
 ) -> Result<PendingPieces, WorkspaceError> {
     let set = PieceSet::of_original(document_id, &agent_core::new_id(), bytes.len());
-    let original = (bytes.len() as u64, quota);
-    let pending = PendingPieces::begin(records, company_id, set, original, now).await?;
+    let begin = PendingPieces::begin_write(company_id, &set, bytes.len() as u64, now)?;
+    let version = match quota {
+        Some(quota) => put_within(records, quota, &[begin]).await?,
+        None => commit_put(records, vec![begin]).await?,
+    };
+    let pending = PendingPieces { company_id: company_id.clone(), set, version };
     let pieces = bytes.chunks(ORIGINAL_PIECE_BYTES).map(|piece| to_json(&STANDARD.encode(piece)));
     Ok(written(records, pending, pieces).await?)
 }
@@ -194,8 +191,9 @@ pub(crate) async fn write_text_pieces(
     let bytes = if is_short { 0 } else { text.len() };
     let set = PieceSet::of_text(document_id, &agent_core::new_id(), bytes);
     let count = set.pieces;
-    let pending = PendingPieces::begin(records, company_id, set, (0, None), now).await;
-    let pending = pending.map_err(exceeded_as_conflict)?;
+    let begin = PendingPieces::begin_write(company_id, &set, 0, now)?;
+    let version = commit_put(records, vec![begin]).await?;
+    let pending = PendingPieces { company_id: company_id.clone(), set, version };
     let boundary = |piece: usize| text.floor_char_boundary(piece * TEXT_PIECE_BYTES);
     let pieces = (0..count).map(|piece| {
         let (start, end) = (boundary(piece), boundary(piece + 1));

@@ -7,9 +7,10 @@ use serde::Deserialize;
 
 use super::pieces::PENDING_COLLECTION;
 use super::sweep::STORED_COLLECTION;
-use crate::records::{Collection, Key, ListQuery, MAX_PAGE_RECORDS, Record, Records, RecordsExt, StoreError};
+use crate::records::{
+    Collection, Key, ListQuery, MAX_PAGE_RECORDS, Quota, Record, Records, RecordsExt, StoreError, quota_key,
+};
 use crate::workspace::WorkspaceError;
-use crate::workspace::quota::{Quota, quota_key};
 use agent_core::ids::CompanyId;
 
 /// Collection of users' files.
@@ -102,6 +103,8 @@ pub(in crate::workspace) struct UploadQuota<'u> {
 
 #[async_trait]
 impl Quota for UploadQuota<'_> {
+    type Error = WorkspaceError;
+
     fn key(&self) -> Result<Key, StoreError> {
         quota_key(self.company_id, "uploads")
     }
