@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_platform::company_permits::{CompanyPermit, CompanyPermits};
+use agent_platform::company_permits::CompanyPermits;
 
 use super::anonymous::AnonymousBodies;
 use super::bundle_downloads::BundleDownloads;
