@@ -36,7 +36,7 @@ use subtle::ConstantTimeEq;
 use url::{Origin, Url};
 
 use crate::request::Query;
-use crate::state::BodySender;
+use crate::state::RequestSender;
 
 pub use api::ApiClient;
 pub use console::ConsoleAuth;
@@ -79,12 +79,12 @@ pub(crate) enum HeadCredential {
 
 impl HeadCredential {
     /// Returns the sender with a verified credential; `None` if it has no company, as that of a proactive call.
-    pub(crate) fn body_sender(&self) -> Option<BodySender<'_>> {
+    pub(crate) fn sender(&self) -> Option<RequestSender<'_>> {
         match self {
             Self::Explicit(Credential::Session(principal))
-            | Self::Cookie(Ok(Credential::Session(principal))) => Some(BodySender::of(principal)),
+            | Self::Cookie(Ok(Credential::Session(principal))) => Some(RequestSender::of(principal)),
             Self::Explicit(Credential::Widget(visitor)) | Self::Cookie(Ok(Credential::Widget(visitor))) => {
-                Some(BodySender { company_id: &visitor.company_id, is_visitor: true })
+                Some(RequestSender { company_id: &visitor.company_id, is_visitor: true })
             }
             Self::Explicit(Credential::Proactive { .. })
             | Self::Cookie(Ok(Credential::Proactive { .. }) | Err(_)) => None,

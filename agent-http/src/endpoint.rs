@@ -145,18 +145,22 @@ impl<S: ServiceState> Endpoint<S> {
         handler: impl HandlerFn<S, C::Verified>,
         describe: DescribeFn,
     ) -> Self {
-        let handler: Handler<S> = Box::new(move |mut context| {
+        let handler: Handler<S> = Box::new(move |context| {
             Box::pin(async move {
                 let verified = credential.authenticate(&context.state, &context.head).await?;
-                if let Some(sender) = C::body_sender(&verified)
-                    && !context.body.is_empty()
-                {
-                    context.body.hold(context.state.admit_body(sender)?);
-                }
+                let is_query = context.head.method.is_safe() && context.body.is_empty();
+                let permit = match C::sender(&verified) {
+                    Some(sender) => context.state.admit_exchange(sender, is_query)?,
+                    None => None,
+                };
                 if C::CLASS.may_continue_trace() {
                     RequestTrace::of(&context.head).continue_headers(&context.head.headers);
                 }
-                handler.call(context, verified).await
+                let response = handler.call(context, verified).await?;
+                match permit {
+                    Some(permit) => permit.hold(response),
+                    None => Ok(response),
+                }
             })
         });
         Self {
@@ -215,7 +219,7 @@ impl<S: ServiceState> Endpoint<S> {
             BodySizeLimit::FromState(limit) => limit(&state),
         };
         let limits = BodyLimits { bytes, ..base.body.clone() };
-        let body = LimitedBody { body, limits, json_depth: base.json_depth, _permit: None };
+        let body = LimitedBody { body, limits, json_depth: base.json_depth };
         (self.handler)(RequestContext { state, head, params, body })
     }
 }

@@ -25,6 +25,7 @@
 //! - `answer`: JSON responses.
 //! - `endpoint`: endpoints of a service: one table from which routing, authentication and the OpenAPI document are
 //!   made.
+//! - `exchange_permit`: permits of requests, which large responses hold while they are read.
 //! - [`request`]: bounded request bodies, JSON and query parameters, each with an error that names the invalid field.
 //! - [`auth`]: authentication from the request head alone, before the body is read.
 //! - [`cors`]: cross-origin resource sharing: the origins whose pages may send requests.
@@ -52,6 +53,7 @@ pub mod body;
 pub mod cors;
 mod endpoint;
 pub mod error;
+mod exchange_permit;
 pub mod health;
 pub mod mcp;
 pub mod metrics;

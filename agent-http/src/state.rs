@@ -3,10 +3,10 @@
 use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
-use agent_platform::company_permits::CompanyPermit;
 
 use crate::cors::Origins;
 use crate::error::HttpError;
+use crate::exchange_permit::ExchangePermit;
 use crate::health::HealthState;
 use crate::request::BodyLimits;
 
@@ -27,26 +27,30 @@ pub(crate) trait ServiceState: Send + Sync + 'static {
     /// Returns the base.
     fn base(&self) -> &ServiceBase;
 
-    /// Admits the body of a sender's request. Returns the permit to hold until it has been read; `None` if the service does
-    /// not count bodies.
+    /// Admits a request. `is_query` is true for one without a body and an effect. Returns the permit of its response; `None` if
+    /// the service does not count requests.
     ///
     /// # Errors
-    /// 429 if too many bodies of the company, or of its visitors, are being read.
-    fn admit_body(&self, _sender: BodySender<'_>) -> Result<Option<CompanyPermit>, HttpError> {
+    /// 429 if the company, or its visitors, have too many requests in progress.
+    fn admit_exchange(
+        &self,
+        _sender: RequestSender<'_>,
+        _is_query: bool,
+    ) -> Result<Option<ExchangePermit>, HttpError> {
         Ok(None)
     }
 }
 
-/// Authenticated sender of a body.
+/// Authenticated sender of a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct BodySender<'s> {
+pub(crate) struct RequestSender<'s> {
     /// Company of the sender.
     pub(crate) company_id: &'s CompanyId,
     /// True for a visitor of a page: each client that opens the page gets the credential.
     pub(crate) is_visitor: bool,
 }
 
-impl<'s> BodySender<'s> {
+impl<'s> RequestSender<'s> {
     /// Returns the sender with a principal.
     pub(crate) fn of(principal: &'s Principal) -> Self {
         Self { company_id: &principal.company_id, is_visitor: principal.caller == Caller::Widget }

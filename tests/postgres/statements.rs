@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent_platform::conversation::{RunClock, RunLease};
+use agent_store::copy::{CopyDatabase, copy};
 use agent_store::postgres::{PostgresOptions, migrate};
 use agentd::stores::Stores;
 use futures_util::future::join_all;
@@ -327,4 +328,13 @@ async fn every_statement_on_tenant_tables_binds_the_company() {
     let unused: Vec<_> =
         tables.iter().filter(|table| *table != "schema_version" && !counts.tables.contains(*table)).collect();
     assert!(unused.is_empty(), "no statement names {unused:?}");
+    back_up(&fixture).await;
+}
+
+/// Copies the database into a file, as `agentd backup` does. The role of the processes may.
+async fn back_up(fixture: &PostgresFixture) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (from, to) = (fixture.url.clone(), folder.path().join("backup.db"));
+    let copied = copy(&CopyDatabase::Postgres(from), &CopyDatabase::Sqlite(to)).await;
+    assert!(copied.expect("the documented rights suffice").records > 0);
 }

@@ -39,5 +39,6 @@ impl TestDatabase {
 
 /// Returns a job for `agent` that is due at once.
 fn due_job(agent: &str) -> Value {
-    json!({"payload": payload(agent), "delayMs": 0})
+    // A process that is killed, or stopped for longer than its lease, uses up no attempt.
+    json!({"payload": payload(agent), "delayMs": 0, "maxAttempts": 1})
 }

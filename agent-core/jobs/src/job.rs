@@ -26,7 +26,7 @@
 //!
 //! - A claim is a lease: the worker that holds it extends it while it delivers. Once the lease has expired, the job
 //!   can be claimed again. An interrupted delivery is therefore retried, and an occurrence is delivered at least
-//!   once.
+//!   once. It uses up no attempt, unless five deliveries of the occurrence have been interrupted before.
 //! - Every claim has a new fencing token, its [`fence`](Job::fence). A report with an older token fails with
 //!   [`StepError::Stale`] and changes nothing, however late it arrives.
 //! - An occurrence's [`key`](Job::occurrence_key) is the same in every attempt and unique to the occurrence, so the
@@ -74,6 +74,9 @@ pub use view::{AttemptView, Delivery, JobView};
 pub(crate) const DEFAULT_MAX_ATTEMPTS: u32 = 12;
 /// Upper limit of [`Job::max_attempts`].
 pub const MAX_ATTEMPTS_LIMIT: u32 = 100;
+/// Maximum number of deliveries of an occurrence that are abandoned without using up an attempt. A process that is killed takes
+/// the deliveries with it that it makes or receives; the bound ends a job that kills it each time.
+pub(crate) const MAX_ABANDONED: u32 = 5;
 /// Maximum number of past attempts that a job records; older ones are dropped.
 pub(crate) const MAX_RECORDED_ATTEMPTS: usize = 10;
 /// Maximum number of dead letters that a periodic job keeps; older ones are dropped.
@@ -356,6 +359,10 @@ pub struct Job {
     pub due: Timestamp,
     /// Number of attempts at this occurrence that have begun.
     pub attempt: u32,
+    /// Number of deliveries of this occurrence that were abandoned and used up no attempt: the lease expired, or the connection
+    /// to the receiver ended without an answer.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub abandoned: u32,
     /// Fencing token of the last claim.
     pub fence: u64,
     /// Misfire decision for this occurrence; absent before its first attempt, unless it is redriven. If present, the
@@ -371,6 +378,10 @@ pub struct Job {
     /// Permanently failed occurrences of a periodic job, oldest first; at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dead_letters: Vec<DeadLetter>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Job {
@@ -395,6 +406,7 @@ impl Job {
             position: SchedulePosition { occurrence: 1, scheduled_for },
             due: scheduled_for.max(now),
             attempt: 0,
+            abandoned: 0,
             fence: 0,
             misfire_decision: None,
             next_position: None,

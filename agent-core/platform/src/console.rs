@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::ids::{IdError, WIDGET_USER_PREFIX, check_id};
+use crate::known_companies::KnownCompanies;
 use crate::records::{
     Collection, Key, ListQuery, MAX_ID_BYTES, Precondition, Record, Records, RecordsExt, StoreError, Write,
     to_json,
@@ -190,12 +191,13 @@ struct UserSessions {
 pub struct ConsoleSessions {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
+    companies: KnownCompanies<String>,
 }
 
 impl ConsoleSessions {
     /// Creates the service over `records`, with times from `clock`.
     pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
-        Self { records, clock }
+        Self { records, clock, companies: KnownCompanies::default() }
     }
 
     /// Creates a code that signs a user in once.
@@ -209,8 +211,9 @@ impl ConsoleSessions {
         let NewConsoleCode { company_id, user_id, ttl, session_idle } = new;
         let expires_at = after(now, ttl);
         let stored = StoredCode { company_id, user_id, expires_at, idle_seconds: session_idle.as_secs() };
-        let mut writes = self.expired_codes(now).await?;
-        writes.push(put(key(CODES, id)?, &stored, Precondition::Absent)?);
+        let mut writes = self.expired_codes(&stored.company_id, now).await?;
+        let key = key(CODES, id)?.counted_for(&stored.company_id);
+        writes.push(put(key, &stored, Precondition::Absent)?);
         self.records.commit(writes).await?;
         Ok(ConsoleCode { text: Secret::new(secret), expires_at })
     }
@@ -253,11 +256,13 @@ impl ConsoleSessions {
     /// # Errors
     /// [`ConsoleError::Unknown`] and [`ConsoleError::Store`].
     pub async fn find(&self, text: &str) -> Result<ConsoleSession, ConsoleError> {
-        let key = session_key(text)?;
+        let key = self.session_key(text)?;
         let now = self.now();
         let session_record =
             self.records.get_as::<ConsoleSession>(&key).await?.ok_or(ConsoleError::Unknown)?;
         let Record { value: session, version, .. } = session_record;
+        self.companies.record(key.id().to_owned(), &session.company_id);
+        let key = key.counted_for(&session.company_id);
         if session.expires_at <= now {
             return Err(ConsoleError::Unknown);
         }
@@ -283,7 +288,7 @@ impl ConsoleSessions {
     /// # Errors
     /// Errors of the store.
     pub async fn revoke(&self, text: &str) -> Result<bool, StoreError> {
-        match session_key(text) {
+        match self.session_key(text) {
             Ok(key) => self.records.delete(&key, Precondition::Any).await,
             Err(ConsoleError::Store(error)) => Err(error),
             Err(_) => Ok(false),
@@ -326,7 +331,8 @@ impl ConsoleSessions {
             Some(Record { value, version, .. }) => (value, Precondition::Version(version)),
             None => (UserSessions::default(), Precondition::Absent),
         };
-        let keys: Vec<Key> = list.ids.iter().map(|id| key(SESSIONS, id.clone())).collect::<Result<_, _>>()?;
+        let sessions = Collection::of_platform(SESSIONS)?.counted_for(&session.company_id);
+        let keys: Vec<Key> = list.ids.iter().map(|id| sessions.key(id.clone())).collect::<Result<_, _>>()?;
         let session_records = self.records.get_many_as::<ConsoleSession>(&keys).await?;
         let is_open = |record: &Option<Record<ConsoleSession>>| {
             record.as_ref().is_some_and(|record| record.value.expires_at > now)
@@ -345,9 +351,9 @@ impl ConsoleSessions {
         Ok(writes)
     }
 
-    /// Returns the deletions of some of the codes that have expired.
-    async fn expired_codes(&self, now: Timestamp) -> Result<Vec<Write>, StoreError> {
-        let codes = Collection::of_platform(CODES)?;
+    /// Returns the deletions of some of the codes that have expired, as work of a company that creates another one.
+    async fn expired_codes(&self, company_id: &CompanyId, now: Timestamp) -> Result<Vec<Write>, StoreError> {
+        let codes = Collection::of_platform(CODES)?.counted_for(company_id);
         let list = ListQuery { limit: Some(SWEPT_CODES), ..ListQuery::default() };
         let mut expired = Vec::new();
         for record in self.records.list(&codes, &list).await?.records {
@@ -357,6 +363,12 @@ impl ConsoleSessions {
             }
         }
         Ok(expired)
+    }
+
+    /// Returns the key of the session of a text.
+    fn session_key(&self, text: &str) -> Result<Key, ConsoleError> {
+        let id = text.strip_prefix(SESSION_PREFIX).and_then(secret_id).ok_or(ConsoleError::Unknown)?;
+        Ok(self.companies.counted(&id, key(SESSIONS, id.clone())?))
     }
 
     fn now(&self) -> Timestamp {
@@ -379,11 +391,6 @@ fn secret_id(text: &str) -> Option<String> {
 
 fn digest(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(Sha256::digest(bytes))
-}
-
-fn session_key(text: &str) -> Result<Key, ConsoleError> {
-    let id = text.strip_prefix(SESSION_PREFIX).and_then(secret_id).ok_or(ConsoleError::Unknown)?;
-    Ok(key(SESSIONS, id)?)
 }
 
 fn key(collection: &str, id: String) -> Result<Key, StoreError> {

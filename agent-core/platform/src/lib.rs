@@ -34,6 +34,7 @@ pub mod job_request;
 pub mod journal;
 pub mod json;
 pub mod jwt;
+mod known_companies;
 pub mod layers;
 pub mod local_models;
 pub mod local_pulse;

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 
 use crate::records::{
     Collection, Inventory, Key, ListQuery, MAX_PAGE_RECORDS, MAX_VALUE_BYTES, Order, Page, Precondition,
-    Record, RecordCounter, Records, StoreError, Write, WriterQueues, WriterTurn, check_writes,
+    Record, RecordCounter, Records, StoreError, Write, WriterQueues, WriterTurn, check_writes, to_millis,
 };
 use agent_core::clock::{Clock, SystemClock};
 
@@ -231,14 +231,10 @@ impl Inventory for MemoryRecords {
     }
 }
 
-/// Truncates a time to the precision that every store keeps.
-fn to_millis(time: SystemTime) -> SystemTime {
-    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    UNIX_EPOCH + Duration::from_millis(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
     use futures_util::FutureExt;
 
     use super::*;

@@ -206,14 +206,9 @@ pub(crate) async fn claim(
     let mut attempt = 1;
     loop {
         let stored_state: Option<Record<OccurrenceState>> = records.get_as(&key).await?;
-        let holder =
-            owner_state(records, process, stored_state.as_ref().map(|stored_state| &stored_state.value), now)
-                .await?;
-        let work = match decide_occurrence(
-            stored_state.as_ref().map(|stored_state| &stored_state.value),
-            holder,
-            now,
-        ) {
+        let state = stored_state.as_ref().map(|stored_state| &stored_state.value);
+        let holder = owner_state(records, process, company_id, state, now).await?;
+        let work = match decide_occurrence(state, holder, now) {
             OccurrenceDecision::Wait(remaining) => return Ok(ClaimAttempt::Busy(remaining)),
             OccurrenceDecision::Nothing => return Ok(ClaimAttempt::Done),
             OccurrenceDecision::Run => OccurrenceWork::Run,
@@ -267,13 +262,14 @@ pub async fn has_failed(
 async fn owner_state(
     records: &dyn Records,
     process: &ProcessLease,
+    company_id: &CompanyId,
     mark: Option<&OccurrenceState>,
     now: Timestamp,
 ) -> Result<OwnerState, StoreError> {
     match mark.and_then(OccurrenceState::owner) {
         None => Ok(OwnerState::Unknown),
         Some(owner) if owner == process.id() => Ok(OwnerState::Gone),
-        Some(owner) if process::is_alive(records, owner, now).await? => Ok(OwnerState::Alive),
+        Some(owner) if process::is_alive(records, owner, company_id, now).await? => Ok(OwnerState::Alive),
         Some(_) => Ok(OwnerState::Gone),
     }
 }

@@ -17,6 +17,8 @@
 //!   existed all the time;
 //! - a completed write is visible to every later read.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -404,6 +406,12 @@ pub(crate) async fn commit_put<R: Records + ?Sized>(
     let version = records.commit(writes).await?.into_iter().next().flatten();
     // A store that returns no version for a put violates the contract.
     version.ok_or_else(|| StoreError::unavailable("a version is missing"))
+}
+
+/// Truncates a time to the precision that every store keeps.
+pub(crate) fn to_millis(time: SystemTime) -> SystemTime {
+    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Serializes a value as JSON text.

@@ -19,8 +19,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::call_reports::ToolCallReporter;
+use crate::known_companies::KnownCompanies;
 use crate::records::{
     Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json,
+    to_millis,
 };
 use agent_core::clock::Clock;
 use agent_core::ids::{AgentId, CompanyId};
@@ -96,6 +98,7 @@ pub struct Tokens {
     clock: Arc<dyn Clock>,
     runs: RunTokenTable,
     ended: Arc<TokenEndListeners>,
+    companies: KnownCompanies<Uuid>,
 }
 
 impl Tokens {
@@ -103,7 +106,7 @@ impl Tokens {
     pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
         let ended = Arc::<TokenEndListeners>::default();
         let runs = RunTokenTable::new(clock.clone(), RUN_TOKEN_LIMITS, ended.clone(), None);
-        Self { records, runs, clock, ended }
+        Self { records, runs, clock, ended, companies: KnownCompanies::default() }
     }
 
     /// Calls `listener` with the id of each token that ends in this process: by a revocation here, with its run, or
@@ -179,11 +182,12 @@ impl Tokens {
         if let Some(found) = self.runs.find(&text) {
             return found;
         }
-        let stored_token =
-            self.records.get_as::<StoredToken>(&key(text.id)?).await?.ok_or(TokenError::Unknown)?.value;
+        let key = self.companies.counted(&text.id, key(text.id)?);
+        let stored_token = self.records.get_as::<StoredToken>(&key).await?.ok_or(TokenError::Unknown)?.value;
         if !(text.matches_kind(&stored_token.token.grant) && text.matches(&stored_token.secret_sha256)) {
             return Err(TokenError::WrongSecret);
         }
+        self.companies.record(text.id, &stored_token.token.company_id);
         stored_token.token.check(self.clock.now())?;
         Ok(stored_token.token)
     }
@@ -205,7 +209,7 @@ impl Tokens {
             }
         }
         let Ok(id) = Uuid::try_parse(id) else { return Ok(false) };
-        let now = time::to_millis(self.clock.now());
+        let now = to_millis(self.clock.now());
         let revoke = |found: Option<Record<StoredToken>>| {
             let of_company = |stored_token: &StoredToken| {
                 company.is_none_or(|company| stored_token.token.company_id == *company)
@@ -217,7 +221,11 @@ impl Tokens {
             }
             Ok(stored_token)
         };
-        match self.records.update(&key(id)?, revoke).await {
+        let key = match company {
+            Some(company) => key(id)?.counted_for(company),
+            None => self.companies.counted(&id, key(id)?),
+        };
+        match self.records.update(&key, revoke).await {
             Ok(_) => {
                 self.ended.notify(id);
                 Ok(true)
@@ -239,7 +247,7 @@ impl Tokens {
         list: &ListQuery,
     ) -> Result<Page<Token>, StoreError> {
         let page = self.records.list(&agent_tokens(company_id, agent_id)?, list).await?;
-        let tokens = Collection::of_platform(TOKENS)?;
+        let tokens = Collection::of_platform(TOKENS)?.counted_for(company_id);
         let keys: Vec<Key> =
             page.records.into_iter().map(|record| tokens.key(record.id)).collect::<Result<_, _>>()?;
         let stored_tokens = self.records.get_many_as::<StoredToken>(&keys).await?;

@@ -9,8 +9,9 @@
 //! hold the format of the newest version and read those of all older ones.
 //!
 //! A new optional member needs no migration if its default value is not written, and if an older version, which drops
-//! the member when it writes the row, may treat the job as before. Such are `traceparent` of the payload, and
-//! `postponed` and `deferralsFrom` of `begun`, without which the hour of a busy receiver begins with the first claim.
+//! the member when it writes the row, may treat the job as before. Such are `traceparent` of the payload; `postponed` and
+//! `deferralsFrom` of `begun`, without which the hour of a busy receiver begins with the first claim; and `abandoned`, without
+//! which an abandoned delivery uses up an attempt in the older version, and is counted from 0 in the newer one.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -83,6 +84,8 @@ struct JobProgress<'j> {
     #[serde(default, skip_serializing_if = "is_zero")]
     attempt: u32,
     #[serde(default, skip_serializing_if = "is_zero")]
+    abandoned: u32,
+    #[serde(default, skip_serializing_if = "is_zero")]
     fence: u64,
     #[serde(rename = "begun", default, skip_serializing_if = "Option::is_none")]
     misfire_decision: Option<MisfireDecision>,
@@ -125,6 +128,7 @@ impl MutableColumns {
             position: job.position,
             due: Some(job.due).filter(|due| *due != job.position.scheduled_for),
             attempt: job.attempt,
+            abandoned: job.abandoned,
             fence: job.fence,
             misfire_decision: job.misfire_decision,
             next_position: job.next_position,
@@ -180,6 +184,7 @@ pub(crate) fn parse_job(id: &str, body: &str, progress: Option<&str>) -> Result<
         position: progress.position,
         due: progress.due.unwrap_or(progress.position.scheduled_for),
         attempt: progress.attempt,
+        abandoned: progress.abandoned,
         fence: progress.fence,
         misfire_decision: progress.misfire_decision,
         next_position: progress.next_position,

@@ -10,11 +10,13 @@ pub(crate) fn owner_of_keys<'k>(keys: impl IntoIterator<Item = &'k Key>) -> Stri
 }
 
 /// Returns the company that an operation on a collection is counted for. The platform's own collections have one for each
-/// company, such as `budgetMeters/<company>`: its records are the platform's, and work of the company.
+/// company, such as `budgetMeters/<company>`: its records are the platform's, and work of the company. Others are counted for
+/// the company that the caller has named.
 pub(crate) fn owner_of_collection(collection: &Collection) -> String {
-    match collection.company() {
-        "" => collection.parts().nth(1).unwrap_or_default(),
-        company => company.to_owned(),
+    match (collection.company(), collection.counted_company()) {
+        ("", Some(company)) => company.to_string(),
+        ("", None) => collection.parts().nth(1).unwrap_or_default(),
+        (company, _) => company.to_owned(),
     }
 }
 
@@ -32,6 +34,8 @@ mod tests {
             (vec![of_company("budgetMeters", "acme")], "acme"),
             (vec![of_company("userRates", "a/b%")], "a/b%"),
             (vec![platform("tokens")], ""),
+            (vec![platform("tokens").counted_for(&"acme".into())], "acme"),
+            (vec![own("acme").counted_for(&"other".into())], "acme"),
             (vec![platform("tokenDays"), own("acme")], "acme"),
             (vec![], ""),
         ] {

@@ -25,6 +25,7 @@ use crate::error::{Code, HttpError};
 use crate::request::Query;
 use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
+use crate::state::RequestSender;
 use crate::stream::{self, Framing, RunRecorder, RunSource};
 
 /// Tag of the chat operations.
@@ -44,6 +45,7 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
     let RequestContext { state: app, head, body, .. } = context;
     let query = Query::from_uri(&head.uri);
     let ChatHead { framing, credential: presented } = chat_head;
+    let is_counted = presented.sender().is_some();
     let read_turn = |body: &history::JsonBody<'_>, query: &Query<'_>| history::read(body, query.pairs());
     let (credential, input) = read(&app, &head, &query, presented, body, read_turn).await?;
     let thread = match &credential {
@@ -59,6 +61,11 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
         }
     }
     let AuthorizedTurn { mut principal, mut turn, visitor } = authorize_turn(credential, input)?;
+    // A visitor whose token is in the body is known from here on.
+    let permit = match &visitor {
+        Some(_) if !is_counted => Some(app.bounds.admit_exchange(RequestSender::of(&principal), false)?),
+        _ => None,
+    };
     let chosen_id = match &visitor {
         Some(visitor) => app.rate_limits.count_visitor_run(visitor, &turn.run_id).await?,
         None if principal.caller == Caller::Session => {
@@ -78,7 +85,7 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
     turn.whole_delivery = (framing == Framing::Json && !is_background).then(WholeDelivery::default);
     let whole_delivery = turn.whole_delivery.clone();
     let (events, recorder) = start(&app, &principal, turn, (thread, chosen_id)).await?;
-    match recorder {
+    let response = match recorder {
         Some(recorder) if is_background => {
             let state = if events.is_queued() { RunState::Queued } else { RunState::Running };
             let response = runs::accepted(events.run(), state);
@@ -89,6 +96,10 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
             let events = events.with_whole_delivery(whole_delivery);
             stream::run_response(framing, events, recorder, &app.stream).await
         }
+    }?;
+    match permit {
+        Some(permit) => permit.hold(response),
+        None => Ok(response),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::auth::{ApiClient, BearerAuth, Credential, HeadCredential};
 use crate::endpoint::{Authenticate, CredentialClass};
 use crate::error::HttpError;
 use crate::request::Query;
-use crate::state::BodySender;
+use crate::state::RequestSender;
 use crate::stream::{Framing, negotiate};
 
 /// Session of a signed-in user. The field makes the error for another valid credential.
@@ -28,8 +28,8 @@ impl Authenticate<App> for UserSession {
         Ok(principal)
     }
 
-    fn body_sender(principal: &Principal) -> Option<BodySender<'_>> {
-        Some(BodySender::of(principal))
+    fn sender(principal: &Principal) -> Option<RequestSender<'_>> {
+        Some(RequestSender::of(principal))
     }
 }
 
@@ -49,8 +49,8 @@ impl Authenticate<App> for QuerySession {
         }
     }
 
-    fn body_sender(principal: &Principal) -> Option<BodySender<'_>> {
-        Some(BodySender::of(principal))
+    fn sender(principal: &Principal) -> Option<RequestSender<'_>> {
+        Some(RequestSender::of(principal))
     }
 }
 
@@ -82,8 +82,8 @@ impl Authenticate<App> for SessionOrVisitor {
         }
     }
 
-    fn body_sender(principal: &Principal) -> Option<BodySender<'_>> {
-        Some(BodySender::of(principal))
+    fn sender(principal: &Principal) -> Option<RequestSender<'_>> {
+        Some(RequestSender::of(principal))
     }
 }
 
@@ -106,8 +106,8 @@ impl Authenticate<App> for PreviewSession {
         }
     }
 
-    fn body_sender(credential: &HeadCredential) -> Option<BodySender<'_>> {
-        credential.body_sender()
+    fn sender(credential: &HeadCredential) -> Option<RequestSender<'_>> {
+        credential.sender()
     }
 }
 
@@ -134,8 +134,8 @@ impl Authenticate<App> for ChatCredential {
         Ok(ChatHead { framing, credential })
     }
 
-    fn body_sender(head: &ChatHead) -> Option<BodySender<'_>> {
-        head.credential.body_sender()
+    fn sender(head: &ChatHead) -> Option<RequestSender<'_>> {
+        head.credential.sender()
     }
 }
 
@@ -164,8 +164,8 @@ impl Authenticate<App> for ApiToken {
         Ok(app.auth.authenticate_api(head).await?)
     }
 
-    fn body_sender(client: &ApiClient) -> Option<BodySender<'_>> {
-        Some(BodySender { company_id: &client.company_id, is_visitor: false })
+    fn sender(client: &ApiClient) -> Option<RequestSender<'_>> {
+        Some(RequestSender { company_id: &client.company_id, is_visitor: false })
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use agent_core::turn::Platform;
 use agent_platform::catalog::Catalog;
 use agent_platform::compaction::Compaction;
-use agent_platform::company_permits::CompanyPermit;
 use agent_platform::layers::DocumentsLayer;
 use agent_platform::own_tools::OwnToolRegistry;
 use agent_platform::records::Records;
@@ -19,7 +18,8 @@ use super::services::{
 };
 use crate::auth::Authenticator;
 use crate::error::HttpError;
-use crate::state::{BodySender, ServiceBase, ServiceState};
+use crate::exchange_permit::ExchangePermit;
+use crate::state::{RequestSender, ServiceBase, ServiceState};
 use crate::stream::StreamLimits;
 
 /// Shared state of the application's HTTP routes.
@@ -83,7 +83,11 @@ impl ServiceState for App {
         &self.base
     }
 
-    fn admit_body(&self, sender: BodySender<'_>) -> Result<Option<CompanyPermit>, HttpError> {
-        self.bounds.admit_body(sender).map(Some)
+    fn admit_exchange(
+        &self,
+        sender: RequestSender<'_>,
+        is_query: bool,
+    ) -> Result<Option<ExchangePermit>, HttpError> {
+        self.bounds.admit_exchange(sender, is_query).map(Some)
     }
 }

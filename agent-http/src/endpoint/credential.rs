@@ -6,7 +6,7 @@ use http::request;
 use serde_json::{Value, json};
 
 use crate::error::HttpError;
-use crate::state::BodySender;
+use crate::state::RequestSender;
 
 /// Credential that an endpoint requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +54,8 @@ impl CredentialClass {
         }
     }
 
-    /// Returns true if the bodies of requests with the credential are counted for a company, so that they may be answered
-    /// with 429.
-    pub(super) fn counts_bodies(self) -> bool {
+    /// Returns true if requests with the credential are counted for a company, so that they may be answered with 429.
+    pub(super) fn counts_requests(self) -> bool {
         matches!(
             self,
             Self::Session | Self::SessionOrVisitor | Self::SessionOrWidgetOrProactive | Self::ApiToken
@@ -103,9 +102,9 @@ pub(crate) trait Authenticate<S>: Copy + Send + Sync + 'static {
         head: &request::Parts,
     ) -> impl Future<Output = Result<Self::Verified, HttpError>> + Send;
 
-    /// Returns the sender that the request's body is counted for; `None` if it is not counted, or if the sender is known
-    /// only from the body.
-    fn body_sender(_verified: &Self::Verified) -> Option<BodySender<'_>> {
+    /// Returns the sender that the request is counted for; `None` if it is not counted, or if the sender is known only from
+    /// the body.
+    fn sender(_verified: &Self::Verified) -> Option<RequestSender<'_>> {
         None
     }
 }

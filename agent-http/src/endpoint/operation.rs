@@ -174,7 +174,7 @@ impl Operation {
                 Code::StoreUnavailable,
             ]),
         };
-        if class.counts_bodies() && operation.0.get("requestBody").is_some() {
+        if class.counts_requests() {
             operation = operation.problems(&[Code::RateLimited]);
         }
         let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));

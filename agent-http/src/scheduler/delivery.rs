@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use agent_client::outbound::{BodyStream, OutboundClient, OutboundResponse, UrlTrust, retry_after};
 use agent_client::problem::{PROBLEM_JSON, ProblemDetails};
-use agent_core::error::AgentError;
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
 use agent_jobs::job::{AttemptOutcome, Delivery, Job};
 use agent_platform::trace::job_trace;
@@ -57,12 +57,21 @@ impl CallbackClient {
         job: &Job,
         now: SystemTime,
     ) -> Result<OutboundResponse, DeliveryResult> {
-        let (error, retry_after) = match time::timeout(self.timeout, self.call(job, now)).await {
+        let outcome = match time::timeout(self.timeout, self.call(job, now)).await {
             Ok(Ok(response)) => return Ok(response),
-            Ok(Err(failure)) => (failure.message().to_owned(), failure.retry_after()),
-            Err(_) => ("the receiver did not respond in time".to_owned(), None),
+            Ok(Err(failure)) if failure.kind() == AgentErrorKind::Unreachable => {
+                AttemptOutcome::Abandoned { error: failure.message().to_owned() }
+            }
+            Ok(Err(failure)) => AttemptOutcome::Failed {
+                error: failure.message().to_owned(),
+                retry_after: failure.retry_after(),
+            },
+            Err(_) => {
+                let error = "the receiver did not respond in time".to_owned();
+                AttemptOutcome::Failed { error, retry_after: None }
+            }
         };
-        Err(DeliveryResult { outcome: AttemptOutcome::Failed { error, retry_after }, status: None })
+        Err(DeliveryResult { outcome, status: None })
     }
 
     async fn call(&self, job: &Job, now: SystemTime) -> Result<OutboundResponse, AgentError> {
@@ -161,8 +170,7 @@ fn outcome_of_status(
 }
 
 fn internal(error: impl std::error::Error + Send + Sync + 'static) -> AgentError {
-    AgentError::new(agent_core::error::AgentErrorKind::Internal, "the delivery could not be serialized")
-        .with_source(error)
+    AgentError::new(AgentErrorKind::Internal, "the delivery could not be serialized").with_source(error)
 }
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ impl SchedulerMetrics {
 pub(super) fn outcome_label(outcome: &AttemptOutcome) -> &'static str {
     match outcome {
         AttemptOutcome::Succeeded => "succeeded",
-        AttemptOutcome::Failed { .. } => "failed",
+        AttemptOutcome::Failed { .. } | AttemptOutcome::Abandoned { .. } => "failed",
         AttemptOutcome::Rejected { .. } => "rejected",
         AttemptOutcome::Deferred { .. } => "deferred",
         AttemptOutcome::Postponed { .. } => "postponed",

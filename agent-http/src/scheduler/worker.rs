@@ -207,7 +207,7 @@ impl Worker {
     }
 
     /// Releases claims whose deliveries have not started. Returns those of jobs that another transaction has locked. If the
-    /// store fails, their leases expire, which uses up an attempt.
+    /// store fails, their leases expire, which counts as an abandoned delivery.
     async fn release(&self, jobs: Vec<Job>) -> Vec<Job> {
         if jobs.is_empty() {
             return jobs;

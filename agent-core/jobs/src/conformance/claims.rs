@@ -13,8 +13,8 @@ use super::support::{
     SharedJobStore, at, claim_job, ended, every, expect_ok, failed, get, insert, once, step,
 };
 use crate::job::{
-    AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobState, JobStore, MAX_JOBS_PER_CLAIM, Phase, Step,
-    StepError,
+    AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobState, JobStore, MAX_ABANDONED, MAX_JOBS_PER_CLAIM,
+    Phase, Step, StepError,
 };
 use crate::schedule::{MisfirePolicy, Schedule};
 
@@ -103,7 +103,7 @@ pub(super) async fn a_lease_excludes_other_claims_until_it_expires(store: &dyn J
     assert_eq!(claim(store, claim_due(1199, 10)).await, [], "an extended lease is not reclaimed");
     let reclaimed = claim(store, claim_due(1200, 10)).await;
     assert_eq!(ids(&reclaimed), ids([&jobs[0]]), "a job with an expired lease is claimed again");
-    assert_eq!((reclaimed[0].fence, reclaimed[0].attempt), (claimed.fence + 1, 2), "a claim has a new fence");
+    assert_eq!((reclaimed[0].fence, reclaimed[0].attempt), (claimed.fence + 1, 1), "a claim has a new fence");
     for stale_step in [
         ended(&claimed, AttemptOutcome::Succeeded),
         Step::Extend { fence: claimed.fence, lease: at(9000) },
@@ -124,7 +124,7 @@ pub(super) async fn a_lease_excludes_other_claims_until_it_expires(store: &dyn J
     assert_eq!(ids(&released), ids([&jobs[0]]), "a released job can be claimed at once");
     assert_eq!(
         (released[0].fence, released[0].attempt),
-        (claimed.fence + 2, 2),
+        (claimed.fence + 2, 1),
         "a released attempt does not count"
     );
 }
@@ -179,12 +179,18 @@ pub(super) async fn skipped_occurrences_are_not_delivered(store: &dyn JobStore) 
     );
     assert!(quota.take("acme"));
     assert_eq!(claim(store, late_claim(quota)).await, []);
-    // A job whose last attempt lost its lease is discarded when a claim finds it.
-    let mut last = once("acme", 10);
-    last.max_attempts = 1;
+    // A job that loses its lease again and again is discarded when a claim finds it.
+    let last = Job { max_attempts: 1, ..once("acme", 10) };
     insert(store, std::slice::from_ref(&last)).await;
     claim_job(store, &last, at(10), at(20)).await;
-    assert_eq!(claim(store, claim_due(20, 10)).await, [], "there is no attempt left");
+    for number in 1..=MAX_ABANDONED {
+        let now = 1000 * i64::from(number);
+        let again = claim(store, claim_due(now, 10)).await;
+        assert_eq!(ids(&again), ids([&last]), "a lease that expires uses up no attempt");
+        assert_eq!((again[0].attempt, again[0].abandoned), (1, number));
+    }
+    let end = 1000 * i64::from(MAX_ABANDONED) + 1000;
+    assert_eq!(claim(store, claim_due(end, 10)).await, [], "there is no attempt left");
     assert_eq!(get(store, &last).await.state(), JobState::Discarded);
 }
 

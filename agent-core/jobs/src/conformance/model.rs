@@ -206,8 +206,9 @@ impl ModelRun {
 
     fn outcome(&mut self) -> AttemptOutcome {
         let error = "it was busy".to_owned();
-        match self.rng.below(9) {
+        match self.rng.below(10) {
             0 => AttemptOutcome::Rejected { error },
+            9 => AttemptOutcome::Abandoned { error },
             8 => AttemptOutcome::Postponed { error, retry_after: Duration::from_secs(90) },
             1 if self.rng.one_in(4) => AttemptOutcome::Gone,
             1 => AttemptOutcome::Deferred { error, retry_after: None },

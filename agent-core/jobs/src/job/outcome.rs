@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::retry::{MAX_DEFERRAL, MAX_POSTPONEMENT, MAX_REQUESTED_DEFERRAL, deferral, postponement};
-use super::{Job, Phase, backoff};
+use super::{Job, MAX_ABANDONED, Phase, backoff};
 
 /// Outcome of a delivery attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,12 @@ pub enum AttemptOutcome {
         error: String,
         /// Delay that the receiver requested before the next attempt.
         retry_after: Option<Duration>,
+    },
+    /// The connection to the receiver ended without an answer, as if its process has been killed, or there was none. Does not
+    /// count as an attempt, unless five deliveries of the occurrence have been abandoned before; then it is a failure.
+    Abandoned {
+        /// Error text.
+        error: String,
     },
     /// Permanent failure: a retry cannot succeed.
     Rejected {
@@ -84,6 +90,11 @@ impl Job {
                 self.record_postponement(error, duration, status, now);
                 return self.postpone(postponement(retry_after, jitter), now);
             }
+            AttemptOutcome::Abandoned { error } if self.abandoned < MAX_ABANDONED => {
+                self.record_attempt(now, Some(duration), status, Some(error));
+                return self.abandon(backoff(self.abandoned + 1, jitter, None), now);
+            }
+            AttemptOutcome::Abandoned { error } => AttemptOutcome::Failed { error, retry_after: None },
             AttemptOutcome::Deferred { error, retry_after } => AttemptOutcome::Failed { error, retry_after },
             AttemptOutcome::Postponed { error, retry_after } => {
                 AttemptOutcome::Failed { error, retry_after: Some(retry_after) }
@@ -105,6 +116,7 @@ impl Job {
             }
             AttemptOutcome::Failed { error, .. }
             | AttemptOutcome::Rejected { error }
+            | AttemptOutcome::Abandoned { error }
             | AttemptOutcome::Deferred { error, .. }
             | AttemptOutcome::Postponed { error, .. } => self.give_up(error, now),
         }
@@ -133,6 +145,12 @@ impl Job {
         if let Some(decision) = &mut self.misfire_decision {
             decision.postponed = true;
         }
+    }
+
+    /// Returns the job to the waiting ones after a delivery whose result is unknown.
+    pub(super) fn abandon(&mut self, delay: Duration, now: Timestamp) {
+        self.abandoned += 1;
+        self.deliver_again(delay, now);
     }
 
     /// Returns the job to the waiting ones after a delivery that does not count. In contrast to a release, the

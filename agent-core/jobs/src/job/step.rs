@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use super::outcome::AttemptOutcome;
 use super::{
-    Attempt, DeadLetter, Job, JobState, MAX_DEAD_LETTERS, MAX_ERROR_BYTES, MAX_RECORDED_ATTEMPTS,
-    MisfireDecision, NextPosition, Phase, SchedulePosition,
+    Attempt, DeadLetter, Job, JobState, MAX_ABANDONED, MAX_DEAD_LETTERS, MAX_ERROR_BYTES,
+    MAX_RECORDED_ATTEMPTS, MisfireDecision, NextPosition, Phase, SchedulePosition,
 };
 use crate::schedule::{CatchUp, Schedule, catch_up};
 
@@ -229,11 +229,14 @@ impl Job {
         }
     }
 
-    /// Records that the lease expired without a report, and schedules another attempt if one is left.
+    /// Records that the lease expired without a report, which uses up an attempt only after [`MAX_ABANDONED`] such deliveries,
+    /// and schedules another attempt if one is left.
     fn expire_lease(&mut self, now: Timestamp) {
         let error = "the lease expired: the worker reported no outcome".to_owned();
         self.record_attempt(now, None, None, Some(error.clone()));
-        if self.is_rescheduled() {
+        if self.abandoned < MAX_ABANDONED {
+            self.abandon(Duration::ZERO, now);
+        } else if self.is_rescheduled() {
             self.advance(now);
         } else if self.attempt < self.max_attempts {
             self.phase = Phase::Retryable;
@@ -334,7 +337,7 @@ impl Job {
         self.position = position;
         self.phase = Phase::Scheduled;
         self.due = position.scheduled_for.max(now);
-        self.attempt = 0;
+        (self.attempt, self.abandoned) = (0, 0);
         self.misfire_decision = None;
     }
 
@@ -403,7 +406,7 @@ impl Job {
         // A redriven occurrence runs whatever its scheduled time; the schedule then continues where it was.
         self.misfire_decision = Some(MisfireDecision::new(now, None, true));
         self.due = now;
-        self.attempt = 0;
+        (self.attempt, self.abandoned) = (0, 0);
         Ok(())
     }
 }

@@ -7,6 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use agent_core::ids::CompanyId;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -82,11 +83,16 @@ impl ProcessLease {
     }
 }
 
-/// Returns true if the lease of another process is valid.
-pub(super) async fn is_alive(records: &dyn Records, id: &str, now: Timestamp) -> Result<bool, StoreError> {
+/// Returns true if the lease of another process is valid, for an occurrence of a company.
+pub(super) async fn is_alive(
+    records: &dyn Records,
+    id: &str,
+    company_id: &CompanyId,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
     // An identity that cannot be a key was written by no process.
     let Ok(key) = lease_key(id) else { return Ok(false) };
-    let lease: Option<Record<StoredLease>> = records.get_as(&key).await?;
+    let lease: Option<Record<StoredLease>> = records.get_as(&key.counted_for(company_id)).await?;
     Ok(lease.is_some_and(|lease| lease.value.until > now))
 }
 
@@ -136,7 +142,7 @@ mod tests {
     fn a_process_is_alive_until_its_lease_expires() {
         let records = MemoryRecords::default();
         let process = ProcessLease::default();
-        let alive = |second| ready(is_alive(&records, process.id(), at(second)));
+        let alive = |second| ready(is_alive(&records, process.id(), &"c".into(), at(second)));
         assert!(!alive(0), "no lease is stored");
         ready(process.extend(&records, at(0)));
         assert!(alive(2) && !alive(3));

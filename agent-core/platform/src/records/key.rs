@@ -1,6 +1,8 @@
 //! Keys of records: tenant, collection and id.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use agent_core::ids::CompanyId;
@@ -19,6 +21,36 @@ pub const MAX_COLLECTION_BYTES: usize = 1024;
 pub struct Collection {
     company: CompanyId,
     path: Arc<str>,
+    counted_for: CountedFor,
+}
+
+/// Company that operations on records of the platform are counted for. All values are equal: it is no part of the identity of
+/// a record.
+#[derive(Debug, Clone, Default)]
+struct CountedFor(Option<CompanyId>);
+
+impl PartialEq for CountedFor {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for CountedFor {}
+
+impl Hash for CountedFor {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl PartialOrd for CountedFor {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for CountedFor {
+    fn cmp(&self, _: &Self) -> Ordering {
+        Ordering::Equal
+    }
 }
 
 impl Collection {
@@ -29,7 +61,7 @@ impl Collection {
         check_key_part("the company id", &company, MAX_ID_BYTES)?;
         let path: Arc<str> = escape(name).into();
         check_key_part("the collection", &path, MAX_COLLECTION_BYTES)?;
-        Ok(Self { company, path })
+        Ok(Self { company, path, counted_for: CountedFor::default() })
     }
 
     /// Creates the collection `name` of the platform as a whole rather than of a company, such as the tokens, which
@@ -38,7 +70,7 @@ impl Collection {
     pub fn of_platform(name: &str) -> Result<Self, StoreError> {
         let path: Arc<str> = escape(name).into();
         check_key_part("the collection", &path, MAX_COLLECTION_BYTES)?;
-        Ok(Self { company: CompanyId::default(), path })
+        Ok(Self { company: CompanyId::default(), path, counted_for: CountedFor::default() })
     }
 
     /// Recreates a collection that a store has saved: `company` and `path` are the values of [`Self::company`] and
@@ -49,7 +81,7 @@ impl Collection {
             check_key_part("the company id", &company, MAX_ID_BYTES)?;
         }
         check_key_part("the collection", &path, MAX_COLLECTION_BYTES)?;
-        Ok(Self { company, path: path.into() })
+        Ok(Self { company, path: path.into(), counted_for: CountedFor::default() })
     }
 
     /// Returns the collection `part` nested in this one. Different sequences of parts are different collections,
@@ -71,6 +103,19 @@ impl Collection {
         let id = id.into();
         check_key_part("the id", &id, MAX_KEY_ID_BYTES)?;
         Ok(Key { collection: self, id })
+    }
+
+    /// Returns the collection, with operations on it counted for a company: for one of the platform, where the company is known
+    /// that an operation is for. A store in which companies take turns then gives it the turn of this company. The records
+    /// are the same.
+    #[must_use]
+    pub fn counted_for(self, company_id: &CompanyId) -> Self {
+        Self { counted_for: CountedFor(Some(company_id.clone())), ..self }
+    }
+
+    /// Returns the company that operations are counted for, if [`counted_for`](Self::counted_for) has set one.
+    pub fn counted_company(&self) -> Option<&CompanyId> {
+        self.counted_for.0.as_ref()
     }
 
     /// Returns the tenant.
@@ -100,6 +145,12 @@ impl Key {
     /// Creates the key of `id` in the collection `name` of `company`; see [`Collection::new`] for errors.
     pub fn new(company: impl Into<CompanyId>, name: &str, id: impl Into<String>) -> Result<Self, StoreError> {
         Collection::new(company, name)?.into_key(id)
+    }
+
+    /// Returns the key, with operations on it counted for a company; see [`Collection::counted_for`].
+    #[must_use]
+    pub fn counted_for(self, company_id: &CompanyId) -> Self {
+        Self { collection: self.collection.counted_for(company_id), id: self.id }
     }
 
     /// Returns the tenant and the collection.
@@ -146,7 +197,18 @@ fn escape(part: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
+
+    #[test]
+    fn the_company_that_a_key_is_counted_for_is_no_part_of_it() {
+        let key = Collection::of_platform("tokens").expect("a name").key("1").expect("a key");
+        let counted = key.clone().counted_for(&"acme".into());
+        assert_eq!(counted.collection().counted_company().map(CompanyId::as_str), Some("acme"));
+        assert_eq!((&key, key.cmp(&counted)), (&counted, Ordering::Equal));
+        assert_eq!(HashSet::from([key, counted]).len(), 1);
+    }
 
     #[test]
     fn a_key_has_no_part_that_some_database_would_refuse() {

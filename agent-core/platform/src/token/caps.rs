@@ -88,20 +88,15 @@ impl Tokens {
         caps: &Caps,
         mut new_id: Option<NewRunId>,
     ) -> Result<Option<RunIdClaim>, RunCapError> {
-        let key = run_counts_key(token_id)?;
+        let key = run_counts_key(token_id)?.counted_for(company_id);
         let mut attempts = UpdateAttempts::new(&*self.records, &key);
         loop {
             let found = self.records.get_as::<RunCounts>(&key).await?;
             let precondition = Precondition::unchanged_since(found.as_ref().map(|record| record.version));
             let counts = RunCounts::admit(found.map(|record| record.value), caps, self.clock.now())?;
             let mut writes = vec![Write::Put { key: key.clone(), value: to_json(&counts)?, precondition }];
-            match &new_id {
-                Some(new_id) => writes.extend(new_id.writes()?),
-                // Always holds. By its key, the store counts the commit as the company's.
-                None => writes.push(Write::Check {
-                    key: Collection::of_platform(TOKEN_DAYS)?.within(company_id)?.key(token_id)?,
-                    precondition: Precondition::Any,
-                }),
+            if let Some(new_id) = &new_id {
+                writes.extend(new_id.writes()?);
             }
             let error = match self.records.commit(writes).await {
                 Ok(versions) => {

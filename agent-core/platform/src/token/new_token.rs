@@ -9,7 +9,7 @@ use super::metadata::Token;
 use super::text::TokenText;
 use super::time;
 use crate::ids::check_id;
-use crate::records::MAX_ID_BYTES;
+use crate::records::{MAX_ID_BYTES, to_millis};
 use agent_core::ids::{AgentId, CompanyId};
 
 /// Maximum number of agents for which an API token is valid.
@@ -54,9 +54,9 @@ impl NewToken {
     pub(super) fn create(self, now: SystemTime) -> Result<(Token, TokenText), TokenMintError> {
         check_new_token(&self)?;
         let text = TokenText::random(&self.grant)?;
-        let created_at = time::to_millis(now);
+        let created_at = to_millis(now);
         let end = |ttl| created_at.checked_add(ttl).filter(|end| time::is_representable(*end));
-        let end = |ttl| end(ttl).map(time::to_millis);
+        let end = |ttl| end(ttl).map(to_millis);
         let token = Token {
             id: text.id.to_string(),
             company_id: self.company_id,

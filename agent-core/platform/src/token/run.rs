@@ -165,7 +165,8 @@ impl RunTokenTable {
             return Err(TokenError::Revoked);
         }
         let expires_at = content.token.expires_at.ok_or(TokenError::Malformed)?;
-        if records.get(&ended_token_key(text.id, expires_at)?).await?.is_some() {
+        let ended = ended_token_key(text.id, expires_at)?.counted_for(&content.token.company_id);
+        if records.get(&ended).await?.is_some() {
             self.live.ended.notify(text.id);
             return Err(TokenError::Revoked);
         }

@@ -15,6 +15,7 @@ use agent_core::event::{Event, EventStream, RunIds};
 use agent_core::ids::UserId;
 use agent_core::testing::ManualClock;
 
+mod counted;
 mod run_ids;
 mod run_tokens;
 mod shared;

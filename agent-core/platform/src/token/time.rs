@@ -1,18 +1,12 @@
 //! Serde representation of times: RFC 3339 in UTC, to the millisecond.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use jiff::Timestamp;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serializer};
-
-/// Truncates a time to the stored precision, so that a returned value equals the one read later.
-pub(super) fn to_millis(time: SystemTime) -> SystemTime {
-    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    UNIX_EPOCH + Duration::from_millis(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
-}
 
 /// Returns true if the time can be represented in RFC 3339.
 pub(super) fn is_representable(time: SystemTime) -> bool {

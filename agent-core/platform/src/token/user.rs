@@ -35,7 +35,7 @@ impl Tokens {
             None => (UserTokens::default(), Precondition::Absent),
         };
         if counted.ids.len() >= MAX_TOKENS_PER_USER {
-            counted.ids = self.valid_ids(&counted.ids).await?;
+            counted.ids = self.valid_ids(company_id, &counted.ids).await?;
         }
         if counted.ids.len() >= MAX_TOKENS_PER_USER {
             return Err(TokenMintError::TooManyTokens { limit: MAX_TOKENS_PER_USER });
@@ -94,8 +94,8 @@ impl Tokens {
     }
 
     /// Returns the ids of the tokens that are neither expired nor revoked.
-    async fn valid_ids(&self, ids: &[String]) -> Result<Vec<String>, StoreError> {
-        let tokens = Collection::of_platform(TOKENS)?;
+    async fn valid_ids(&self, company_id: &CompanyId, ids: &[String]) -> Result<Vec<String>, StoreError> {
+        let tokens = Collection::of_platform(TOKENS)?.counted_for(company_id);
         let keys: Vec<Key> = ids.iter().map(|id| tokens.key(id.as_str())).collect::<Result<_, _>>()?;
         let (stored, now) = (self.records.get_many_as::<StoredToken>(&keys).await?, self.clock.now());
         let valid = ids.iter().zip(stored).filter(|(_, stored)| {

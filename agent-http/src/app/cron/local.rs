@@ -32,7 +32,7 @@ const PAGE_SIZE: usize = 500;
 /// `until`, or while the process shuts down.
 ///
 /// The run continues if the caller drops the future, as when its client leaves: otherwise the outcomes of the claimed jobs
-/// would be lost, and with each an attempt. A process that stops waits for it.
+/// would be lost, and their occurrences delivered again. A process that stops waits for it.
 pub(super) async fn run_local(app: &Arc<App>, until: Instant) -> Result<CronRun, HttpError> {
     let (guard, run) = (app.pulse.begin_local_run(), LocalRun::new(app.clone(), until).run());
     let (sender, receiver) = oneshot::channel();
@@ -114,7 +114,7 @@ impl LocalRun {
     }
 
     /// Claims only as many jobs as can begin at once beside the `running` ones. While a claimed job waited, its lease
-    /// could expire or this process could end, which would use up an attempt without a run.
+    /// could expire or this process could end, which would count as an abandoned delivery without a run.
     async fn claim(&mut self, running: usize) -> Result<Vec<Job>, StoreError> {
         let limit = (MAX_CONCURRENT_RUNS - running).min(MAX_RUNS_PER_CALL - self.begun);
         let (mut claimed, mut turn) = (Vec::new(), self.turn);
@@ -145,7 +145,7 @@ impl LocalRun {
         Ok(claimed)
     }
 
-    /// Returns true if further jobs may begin. While the process shuts down none may: its end would use up their attempts.
+    /// Returns true if further jobs may begin. While the process shuts down none may: its end would abandon them.
     fn may_begin(&self) -> bool {
         let is_stopping = self.app.conversations.shutdown.stage() > ShutdownStage::Running;
         !is_stopping && Instant::now() < self.until

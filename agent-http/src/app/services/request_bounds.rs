@@ -3,31 +3,34 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_platform::company_permits::{CompanyPermit, CompanyPermits};
+use agent_platform::company_permits::CompanyPermits;
 
 use super::anonymous::AnonymousBodies;
 use super::bundle_downloads::BundleDownloads;
 use super::response_readers::ResponseReaders;
 use crate::error::HttpError;
-use crate::state::BodySender;
+use crate::exchange_permit::ExchangePermit;
+use crate::state::RequestSender;
 
-/// Divisor of the maximum number of connections: the bodies of one company that are being read, without those of visitors.
-const COMPANY_BODY_SHARE: u32 = 4;
-/// Divisor of the maximum number of connections: the bodies of the visitors of one company that are being read.
-const VISITOR_BODY_SHARE: u32 = 8;
-/// `Retry-After` of a request whose body is refused.
-const BODY_RETRY_AFTER: Duration = Duration::from_secs(3);
+/// Divisor of the maximum number of connections: the requests of one company in progress, without those of visitors.
+const COMPANY_SHARE: u32 = 4;
+/// Divisor of the maximum number of connections: the requests of the visitors of one company in progress.
+const VISITOR_SHARE: u32 = 8;
+/// `Retry-After` of a request that is refused.
+const RETRY_AFTER: Duration = Duration::from_secs(3);
 
 /// Bounds on requests that hold connections or memory for long.
 #[derive(Debug)]
 pub struct RequestBounds {
     /// Bodies that are read before their sender is authenticated.
     pub(in crate::app) anonymous_bodies: AnonymousBodies,
-    /// Bodies of companies that are being read, without those of visitors.
-    bodies: Arc<CompanyPermits>,
-    /// Bodies of visitors that are being read. Visitors are not known to the company, so they take no room from its users.
-    visitor_bodies: Arc<CompanyPermits>,
-    /// Readers of runs' logs and of downloads.
+    /// Requests with a body or an effect, without those of visitors: from their authentication until their response begins, or
+    /// until it is sent if it is whole and large.
+    requests: Arc<CompanyPermits>,
+    /// The same of visitors, who are not known to the company, so that they take no room from its users; and their large
+    /// responses to other requests.
+    visitor_requests: Arc<CompanyPermits>,
+    /// Readers of runs' logs, of downloads and of users' large responses.
     pub(in crate::app) readers: ResponseReaders,
     /// Bundles of runs that are in memory.
     pub(in crate::app) bundle_downloads: BundleDownloads,
@@ -40,24 +43,41 @@ impl RequestBounds {
         let share = |divisor: u32| CompanyPermits::new(usize::MAX, (connections / divisor).max(1) as usize);
         Self {
             anonymous_bodies: AnonymousBodies::new(connections),
-            bodies: share(COMPANY_BODY_SHARE),
-            visitor_bodies: share(VISITOR_BODY_SHARE),
+            requests: share(COMPANY_SHARE),
+            visitor_requests: share(VISITOR_SHARE),
             readers: ResponseReaders::new(connections),
             bundle_downloads: BundleDownloads::default(),
         }
     }
 
-    /// Returns the permit to hold while a body is read.
+    /// Admits a request. `is_query` is true for one without a body and an effect, which is refused only if its response is large.
     ///
     /// # Errors
-    /// 429 if the company, or its visitors, have as many bodies as they may have.
-    pub(in crate::app) fn admit_body(&self, sender: BodySender<'_>) -> Result<CompanyPermit, HttpError> {
-        let bodies = if sender.is_visitor { &self.visitor_bodies } else { &self.bodies };
-        bodies.try_acquire(sender.company_id).ok_or_else(|| {
-            let error = HttpError::rate_limited(Some(BODY_RETRY_AFTER));
-            error.with_detail("too many requests of the company are sending their bodies")
-        })
+    /// 429 if the company, or its visitors, have as many requests in progress as they may have.
+    pub(in crate::app) fn admit_exchange(
+        &self,
+        sender: RequestSender<'_>,
+        is_query: bool,
+    ) -> Result<ExchangePermit, HttpError> {
+        let RequestSender { company_id, is_visitor } = sender;
+        let requests = if is_visitor { &self.visitor_requests } else { &self.requests };
+        match (is_query, is_visitor) {
+            (true, false) => Ok(self.readers.permit_of_query(company_id)),
+            (true, true) => {
+                let (permits, company_id) = (requests.clone(), company_id.clone());
+                Ok(ExchangePermit::ForResponse { permits, company_id, refusal: too_many_requests })
+            }
+            (false, _) => {
+                let permit = requests.try_acquire(company_id).ok_or_else(too_many_requests)?;
+                Ok(ExchangePermit::Held(permit))
+            }
+        }
     }
+}
+
+fn too_many_requests() -> HttpError {
+    let error = HttpError::rate_limited(Some(RETRY_AFTER));
+    error.with_detail("too many requests of the company are sending their bodies or reading their responses")
 }
 
 #[cfg(test)]
@@ -67,12 +87,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_of_visitors_take_no_room_from_users_of_the_company() {
+    fn requests_of_visitors_take_no_room_from_users_of_the_company() {
         let bounds = RequestBounds::new(16);
         let company_id = CompanyId::from("c1");
         let admit_all = |is_visitor| {
-            let sender = BodySender { company_id: &company_id, is_visitor };
-            std::iter::from_fn(|| bounds.admit_body(sender).ok()).collect::<Vec<_>>()
+            let sender = RequestSender { company_id: &company_id, is_visitor };
+            std::iter::from_fn(|| bounds.admit_exchange(sender, false).ok()).collect::<Vec<_>>()
         };
         let visitors = admit_all(true);
         let users = admit_all(false);

@@ -1,4 +1,5 @@
-//! Bounds on the readers of responses that last as long as their clients read them: logs of runs, and downloads.
+//! Bounds on the readers of responses that last as long as their clients read them: logs of runs, downloads, and large lists
+//! and documents.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use agent_platform::company_permits::{CompanyPermit, CompanyPermits};
 use futures_util::{Stream, StreamExt};
 
 use crate::error::{Code, HttpError};
+use crate::exchange_permit::ExchangePermit;
 
 /// Divisor of the maximum number of connections: the readers of one company.
 const COMPANY_SHARE: u32 = 2;
@@ -22,7 +24,7 @@ const MAX_COMPANY_COLLECTED: usize = MAX_COLLECTED / 4;
 /// `Retry-After` of a download that is refused because of others.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// Counts the clients that read logs of runs and downloads, of all companies and of each.
+/// Counts the clients that read logs of runs, downloads and large responses, of all companies and of each.
 ///
 /// A reader of a live run holds its connection as long as the run lasts, and a run may have many of them. One that gets a
 /// single object has the run's output in memory as well. A download holds its connection, and a piece of it in memory, as
@@ -73,10 +75,13 @@ impl ResponseReaders {
     /// # Errors
     /// 429 if the company, or all companies together, have as many readers as they may have.
     pub(in crate::app) fn admit_download(&self, company_id: &CompanyId) -> Result<CompanyPermit, HttpError> {
-        self.readers.try_acquire(company_id).ok_or_else(|| {
-            let error = HttpError::rate_limited(Some(RETRY_AFTER));
-            error.with_detail("too many downloads and run logs are being read, by the company or in total")
-        })
+        self.readers.try_acquire(company_id).ok_or_else(too_many_downloads)
+    }
+
+    /// Returns the permit of a response to a request without an effect. It is refused as a download is.
+    pub(super) fn permit_of_query(&self, company_id: &CompanyId) -> ExchangePermit {
+        let (permits, company_id) = (self.readers.clone(), company_id.clone());
+        ExchangePermit::ForResponse { permits, company_id, refusal: too_many_downloads }
     }
 }
 
@@ -89,6 +94,13 @@ pub(in crate::app) fn hold_while_read<S: Stream>(
         let _held = &permit;
         piece
     })
+}
+
+fn too_many_downloads() -> HttpError {
+    let error = HttpError::rate_limited(Some(RETRY_AFTER));
+    error.with_detail(
+        "too many downloads, large responses and run logs are being read, by the company or in total",
+    )
 }
 
 fn too_many_readers() -> HttpError {

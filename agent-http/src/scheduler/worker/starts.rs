@@ -89,6 +89,7 @@ impl Worker {
                 tracing::debug!(job = %job.id, occurrence, attempt, status, took_ms, outcome, "delivered");
             }
             AttemptOutcome::Failed { error, .. }
+            | AttemptOutcome::Abandoned { error }
             | AttemptOutcome::Postponed { error, .. }
             | AttemptOutcome::Rejected { error } => {
                 tracing::info!(

@@ -77,6 +77,7 @@ fn each_row_is_decided_on_by_its_state() {
         phase: Phase::Running { lease: at(10) },
         attempt: 1,
         max_attempts: 1,
+        abandoned: crate::job::MAX_ABANDONED,
         misfire_decision: Some(crate::job::MisfireDecision::new(at(0), None, false)),
         ..once("acme", 0)
     };

@@ -138,6 +138,7 @@ fn check_steps(job: Job, expected: &ExpectFile) {
             ("release", Step::Release { fence }, 15),
             ("succeed", end(&job, AttemptOutcome::Succeeded), 15),
             ("fail", end(&job, failed()), 15),
+            ("abandon", end(&job, abandoned()), 15),
             ("reject", end(&job, rejected()), 15),
             ("defer", end(&job, deferred(None)), 15),
             ("postpone", end(&job, postponed(100)), 15),
@@ -184,8 +185,52 @@ fn a_step_reports_a_delivery_in_progress() {
     assert_eq!(cancelled.step(end(&running, AttemptOutcome::Succeeded), at(12)), Err(StepError::Stale));
 }
 
+fn abandoned() -> AttemptOutcome {
+    AttemptOutcome::Abandoned { error: "the connection was reset".to_owned() }
+}
+
+#[test]
+fn a_few_deliveries_that_are_abandoned_use_no_attempt() {
+    let mut job = Job { max_attempts: 1, ..once(10) };
+    let mut now = 10;
+    for number in 1..=MAX_ABANDONED {
+        let claimed = claim_for_ten_seconds(&job, now);
+        assert_eq!((claimed.attempt, claimed.occurrence_key()), (1, job.occurrence_key()));
+        now += 10;
+        // Of the application's process, or of the scheduler's.
+        job = if number % 2 == 1 { take(&claimed, end(&claimed, abandoned()), now) } else { claimed };
+        if number % 2 == 1 {
+            assert_eq!((job.state(), job.attempt, job.abandoned), (JobState::Retryable, 0, number));
+            assert!(job.due > at(now), "it waits, since the receiver may be starting");
+            now += 60;
+        }
+    }
+    let last = claim_for_ten_seconds(&job, now);
+    assert_eq!(last.abandoned, MAX_ABANDONED);
+    let discarded = take(&last, end(&last, abandoned()), now + 1);
+    assert_eq!(discarded.state(), JobState::Discarded, "a job that kills its process ends");
+    assert_eq!(discarded.attempts.len(), 6, "each delivery is recorded");
+    // Each occurrence has its own deliveries, and a redriven one has them again.
+    assert_eq!(take(&discarded, Step::Redrive, now + 2).abandoned, 0);
+    let periodic = claim_for_ten_seconds(&Job { abandoned: MAX_ABANDONED, ..every(10) }, 10);
+    assert_eq!(take(&periodic, end(&periodic, AttemptOutcome::Succeeded), 11).abandoned, 0);
+}
+
+#[test]
+fn a_released_delivery_keeps_the_occurrence_of_one_that_was_abandoned() {
+    let job = Job { misfire: MisfirePolicy::Skip, ..every(10) };
+    let claimed = claim_for_ten_seconds(&job, 10);
+    let waiting = take(&claimed, end(&claimed, abandoned()), 11);
+    let claimed = claim_for_ten_seconds(&waiting, 500);
+    let released = take(&claimed, Step::Release { fence: claimed.fence }, 501);
+    // The receiver may know the occurrence.
+    assert_eq!(line(&claim_for_ten_seconds(&released, 502)), "running #1@10 wakes 512 attempt 1");
+}
+
 #[test]
 fn a_lease_that_expires_in_the_last_attempt_is_a_permanent_failure() {
+    let once = |seconds| Job { abandoned: MAX_ABANDONED, ..once(seconds) };
+    let every = |seconds| Job { abandoned: MAX_ABANDONED, ..every(seconds) };
     let first = claim_for_ten_seconds(&once(10), 10);
     let second = claim_for_ten_seconds(&first, 20);
     assert_eq!((second.attempt, second.fence), (2, 2));

@@ -38,6 +38,7 @@ fn outcomes() -> impl Strategy<Value = AttemptOutcome> {
         4 => Just(AttemptOutcome::Succeeded),
         4 => retry.prop_map(|retry_after| AttemptOutcome::Failed { error: "busy".to_owned(), retry_after }),
         2 => Just(rejected()),
+        2 => Just(abandoned()),
         2 => deferrals,
         2 => (0..4_000_000_u64).prop_map(postponed),
         1 => Just(AttemptOutcome::Gone),

@@ -1,0 +1,131 @@
+//! Permits of a company's requests, which a large response holds until its client has read it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use agent_core::ids::CompanyId;
+use agent_platform::company_permits::{CompanyPermit, CompanyPermits};
+use bytes::Bytes;
+use http::Response;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+
+use crate::body::{BodyError, ResponseBody};
+use crate::error::HttpError;
+use crate::service::HandlerResult;
+
+/// Size of a whole response, in bytes, from which it holds a permit. The kernel's buffer of a connection takes a smaller one at
+/// once: its memory is freed, and its connection is idle, although its client does not read.
+const MIN_HELD_BYTES: u64 = 32 * 1024;
+
+/// Permit of one exchange of a company.
+#[derive(Debug)]
+pub(crate) enum ExchangePermit {
+    /// Held from the authentication of the request on, for one that may have an effect: the effect is not made if its
+    /// response may not be sent.
+    Held(CompanyPermit),
+    /// Acquired for the response alone, of a request without an effect: few have a large one.
+    ForResponse {
+        /// Permits to acquire one of.
+        permits: Arc<CompanyPermits>,
+        /// Company of the request.
+        company_id: CompanyId,
+        /// Error if there is none.
+        refusal: fn() -> HttpError,
+    },
+}
+
+impl ExchangePermit {
+    /// Returns the response, which holds the permit until all of it is sent if it is whole and large. A stream holds none.
+    ///
+    /// # Errors
+    /// 429 if the company has no permit for the response.
+    pub(crate) fn hold(self, response: Response<ResponseBody>) -> HandlerResult {
+        if response.body().size_hint().exact().is_none_or(|bytes| bytes < MIN_HELD_BYTES) {
+            return Ok(response);
+        }
+        let permit = match self {
+            Self::Held(permit) => permit,
+            Self::ForResponse { permits, company_id, refusal } => {
+                permits.try_acquire(&company_id).ok_or_else(refusal)?
+            }
+        };
+        Ok(response.map(|body| HeldBody { body, permit: Arc::new(permit) }.boxed_unsync()))
+    }
+}
+
+/// Body whose data hold a permit. The server drops a body before the last of its data are sent.
+struct HeldBody {
+    body: ResponseBody,
+    permit: Arc<CompanyPermit>,
+}
+
+/// Data of a body, with its permit.
+struct HeldBytes {
+    bytes: Bytes,
+    _permit: Arc<CompanyPermit>,
+}
+
+impl AsRef<[u8]> for HeldBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Body for HeldBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Self { body, permit } = self.get_mut();
+        let held = |bytes| Bytes::from_owner(HeldBytes { bytes, _permit: permit.clone() });
+        let frame = ready!(Pin::new(body).poll_frame(cx));
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(held))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::body::{full, streaming};
+    use crate::error::Code;
+
+    fn refusal() -> HttpError {
+        HttpError::rate_limited(None)
+    }
+
+    fn hold(permits: &Arc<CompanyPermits>, body: ResponseBody) -> HandlerResult {
+        let (permits, company_id) = (permits.clone(), CompanyId::from("c"));
+        ExchangePermit::ForResponse { permits, company_id, refusal }.hold(Response::new(body))
+    }
+
+    #[tokio::test]
+    async fn a_large_whole_response_holds_its_permit_until_its_data_are_dropped() {
+        let permits = CompanyPermits::new(usize::MAX, 1);
+        let large = || full(vec![7; MIN_HELD_BYTES as usize]);
+        let mut body = hold(&permits, large()).expect("a permit").into_body();
+        assert_eq!(body.size_hint().exact(), Some(MIN_HELD_BYTES), "its length is sent");
+        assert_eq!(hold(&permits, large()).expect_err("it is held").code(), Code::RateLimited);
+        let data = body.frame().await.expect("a frame").expect("data").into_data().expect("data");
+        assert!(body.is_end_stream() && data.iter().all(|byte| *byte == 7));
+        drop(body);
+        assert!(hold(&permits, large()).is_err(), "the data are not sent yet");
+        assert!(hold(&permits, full("small")).is_ok(), "needs none");
+        let stream = futures_util::stream::iter([Ok::<_, BodyError>(Bytes::from_static(&[7; 1 << 16]))]);
+        assert!(hold(&permits, streaming(stream)).is_ok(), "is counted elsewhere");
+        drop(data);
+        assert!(hold(&permits, large()).is_ok());
+    }
+}
