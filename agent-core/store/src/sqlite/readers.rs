@@ -15,7 +15,7 @@ use super::file;
 use super::freshness::ChangeTracker;
 use super::open_error::SqliteOpenError;
 use super::rows::RecordTable;
-use super::spin::{SpinOptions, SpinReceiver};
+use super::spin::{SpinReceiver, SpinWaits};
 use super::turn_queue::TurnQueue;
 use super::{SqliteOptions, schema};
 use crate::activity::ActivityCounters;
@@ -62,7 +62,7 @@ pub(super) struct Readers {
     threads: Vec<JoinHandle<()>>,
     freshness: Arc<ChangeTracker>,
     counts: Arc<ActivityCounters>,
-    spin: SpinOptions,
+    waits: SpinWaits,
 }
 
 impl Readers {
@@ -76,7 +76,7 @@ impl Readers {
         let queue = TurnQueue::new(readers * 3 / 4);
         // If a thread cannot be started, dropping this value ends the others.
         let (freshness, counts, spin) = (Arc::clone(freshness), Arc::clone(counts), options.spin);
-        let mut store_readers = Self { queue, threads: Vec::new(), freshness, counts, spin };
+        let mut store_readers = Self { queue, threads: Vec::new(), freshness, counts, waits: spin.waits() };
         for _ in 0..readers {
             let connection =
                 file::open_reader(path, options).map_err(|error| SqliteOpenError::failed(path, error))?;
@@ -109,7 +109,7 @@ impl Readers {
         let (freshness, counts) = (Arc::clone(&self.freshness), Arc::clone(&self.counts));
         let read = Box::new(PendingRead { query, freshness, counts, answer });
         self.queue.send(company, read).map_err(StoreError::unavailable)?;
-        match self.spin.wait(receiver).await {
+        match self.waits.wait(receiver).await {
             Ok(outcome) => outcome.map_err(StoreError::from),
             Err(oneshot::Canceled) => Err(StoreError::unavailable(SqliteError::closed())),
         }

@@ -2,8 +2,10 @@
 //!
 //! Everything here works the same without polling, only slower; [`SpinOptions`] selects it.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,12 +18,13 @@ use crate::company_turns::Waiting;
 /// microseconds. Reads often follow one another, such as of a role and then of its documents.
 const READER_ITERATIONS: usize = 400;
 
-/// Time for which a reader thread's last wait for a read must not have lasted longer, so that it polls in the next one.
-/// Otherwise reads are rare, and polling takes processor time from the turns that they belong to.
-const READER_SPIN_TIME: Duration = Duration::from_micros(50);
+/// Time for which one of a reader thread's last two waits must not have lasted longer, so that it polls in the next one.
+/// Otherwise reads are rare, and polling takes processor time from the turns that they belong to. Two, because reads of a
+/// pair follow one another at once and the next pair comes later. It includes the time in which a sleeping thread wakes.
+const READER_SPIN_TIME: Duration = Duration::from_micros(100);
 
-/// Number of times a task polls for its result before it waits for the waker.
-const TASK_ITERATIONS: usize = 100;
+/// Maximum time for which a task polls for its result before it waits for the waker. Most reads take less.
+const TASK_SPIN_TIME: Duration = Duration::from_micros(50);
 
 /// Number of times the writer thread polls the empty queue for more commits, yielding in between, if the previous
 /// group was larger: some microseconds, compared with milliseconds for a disk flush.
@@ -32,7 +35,7 @@ const WRITER_ITERATIONS: usize = 100;
 pub struct SpinOptions {
     /// Reader threads poll the queue before they block; true.
     pub readers: bool,
-    /// Tasks poll for the result of a read before they sleep; true.
+    /// A task polls for the result of a read before it sleeps, unless others wait too; true.
     pub tasks: bool,
     /// The writer thread polls for more commits before it begins a transaction; true.
     pub writer: bool,
@@ -47,21 +50,12 @@ impl Default for SpinOptions {
 impl SpinOptions {
     /// Creates the receiving end of a reader thread's queue.
     pub(super) fn receiver<T>(self, queue: TurnReceiver<T>) -> SpinReceiver<T> {
-        SpinReceiver { queue, polls: self.readers, last_wait: Duration::MAX }
+        SpinReceiver { queue, polls: self.readers, last_waits: [Duration::MAX; 2] }
     }
 
-    /// Waits for the result of a read. With polling, other ready tasks run in between.
-    pub(super) async fn wait<T>(self, mut answered: oneshot::Receiver<T>) -> Result<T, oneshot::Canceled> {
-        let mut remaining = if self.tasks { TASK_ITERATIONS } else { 0 };
-        poll_fn(|cx| {
-            let polled = Pin::new(&mut answered).poll(cx);
-            if polled.is_pending() && remaining > 0 {
-                remaining -= 1;
-                cx.waker().wake_by_ref();
-            }
-            polled
-        })
-        .await
+    /// Creates the waits of tasks for the results of reads.
+    pub(super) fn waits(self) -> SpinWaits {
+        SpinWaits { polls: self.tasks, waiting: AtomicUsize::new(0) }
     }
 
     /// Returns how often the writer polls for more commits while a group is smaller than the previous one.
@@ -70,27 +64,99 @@ impl SpinOptions {
     }
 }
 
+/// Waits of tasks for the results of reads. A task polls while no other waits: with several, the threads have work for the time
+/// that a wake-up takes.
+pub(super) struct SpinWaits {
+    /// True if tasks may poll.
+    polls: bool,
+    /// Number of tasks that wait.
+    waiting: AtomicUsize,
+}
+
+impl SpinWaits {
+    /// Waits for the result of a read. Other ready tasks run before it is polled for, and none on this thread meanwhile: a task
+    /// that woke itself for each poll would each time wake another thread of the runtime, to take the task over.
+    pub(super) async fn wait<T>(&self, mut answered: oneshot::Receiver<T>) -> Result<T, oneshot::Canceled> {
+        let _count = WaitCount::new(&self.waiting);
+        if self.polls_next() {
+            // Without it, a task that reads again and again would keep its thread from the others.
+            yield_to_tasks().await;
+            let started = Instant::now();
+            while self.polls_next() && started.elapsed() < TASK_SPIN_TIME {
+                if let Some(answer) = answered.try_recv()? {
+                    return Ok(answer);
+                }
+                thread::yield_now();
+            }
+        }
+        answered.await
+    }
+
+    /// Returns true if the task that waits may poll.
+    fn polls_next(&self) -> bool {
+        self.polls && self.waiting.load(Ordering::Relaxed) == 1
+    }
+}
+
+/// Counts a task that waits until it is dropped.
+struct WaitCount<'a>(&'a AtomicUsize);
+
+impl<'a> WaitCount<'a> {
+    fn new(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for WaitCount<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Lets other ready tasks run.
+async fn yield_to_tasks() {
+    let mut has_yielded = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// Receiving end of a reader thread's queue.
 pub(super) struct SpinReceiver<T> {
     queue: TurnReceiver<T>,
     /// True if the thread may poll.
     polls: bool,
-    /// Duration of the last wait.
-    last_wait: Duration,
+    /// Durations of the last two waits, the last one first.
+    last_waits: [Duration; 2],
 }
 
 impl<T: Waiting> SpinReceiver<T> {
     /// Returns the next item; `None` once the queue is closed and no item can be taken.
     pub(super) fn receive(&mut self) -> Option<T> {
         if let Some(item) = self.queue.try_receive() {
-            self.last_wait = Duration::ZERO;
+            self.record_wait(Duration::ZERO);
             return Some(item);
         }
         let wait_started = Instant::now();
-        let found = if self.polls && self.last_wait <= READER_SPIN_TIME { self.spin() } else { None };
+        let found = if self.polls_next() { self.spin() } else { None };
         let found = found.or_else(|| self.queue.receive());
-        self.last_wait = wait_started.elapsed();
+        self.record_wait(wait_started.elapsed());
         found
+    }
+
+    fn record_wait(&mut self, duration: Duration) {
+        self.last_waits = [duration, self.last_waits[0]];
+    }
+
+    /// Returns true if the thread polls in its next wait.
+    fn polls_next(&self) -> bool {
+        self.polls && self.last_waits.iter().any(|wait| *wait <= READER_SPIN_TIME)
     }
 
     fn spin(&mut self) -> Option<T> {
@@ -106,6 +172,12 @@ impl<T: Waiting> SpinReceiver<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::pin::pin;
+    use std::sync::Arc;
+
+    use futures_util::poll;
+
     use super::*;
     use crate::sqlite::turn_queue::TurnQueue;
 
@@ -137,19 +209,70 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_thread_polls_as_long_as_one_of_two_waits_is_short() {
+        let (short, long) = (READER_SPIN_TIME, READER_SPIN_TIME + Duration::from_micros(1));
+        let queue = TurnQueue::<Item>::new(usize::MAX);
+        let mut receiver = SpinOptions::default().receiver(queue.receiver());
+        let mut polls = |waits: &[Duration]| {
+            waits.iter().for_each(|wait| receiver.record_wait(*wait));
+            receiver.polls_next()
+        };
+        assert!(!polls(&[]), "the first wait is not known");
+        assert!(polls(&[short]));
+        assert!([short, long, short, long].iter().all(|wait| polls(&[*wait])), "pairs of reads");
+        assert!(!polls(&[long]), "reads are rare");
+        let mut receiver = OPTIONS[1].receiver(queue.receiver());
+        receiver.record_wait(short);
+        assert!(!receiver.polls_next(), "it is switched off");
+    }
+
+    #[tokio::test]
+    async fn a_task_lets_others_run_before_it_polls() {
+        let waits = SpinOptions::default().waits();
+        let (sender, answered) = oneshot::channel();
+        sender.send(1).expect("it is not dropped");
+        let order = RefCell::new(Vec::new());
+        let read = async {
+            assert_eq!(waits.wait(answered).await, Ok(1));
+            order.borrow_mut().push("read");
+        };
+        futures_util::join!(read, async { order.borrow_mut().push("other") });
+        assert_eq!(*order.borrow(), ["other", "read"]);
+    }
+
+    #[tokio::test]
+    async fn a_task_polls_while_no_other_waits() {
+        let waits = SpinOptions::default().waits();
+        let (sender, answered) = oneshot::channel::<()>();
+        {
+            let mut first = pin!(waits.wait(answered));
+            assert!(poll!(&mut first).is_pending());
+            assert!(waits.polls_next());
+            let (_sender, answered) = oneshot::channel::<()>();
+            let mut second = pin!(waits.wait(answered));
+            assert!(poll!(&mut second).is_pending());
+            assert!(!waits.polls_next(), "both sleep");
+        }
+        assert!(sender.is_canceled());
+        assert_eq!(waits.waiting.load(Ordering::Relaxed), 0, "cancelled tasks wait no more");
+    }
+
     #[tokio::test]
     async fn a_late_result_and_a_cancelled_one_arrive() {
         for options in OPTIONS {
+            let waits = Arc::new(options.waits());
             let (sender, answered) = oneshot::channel();
-            let waiting = tokio::spawn(options.wait(answered));
-            for _ in 0..2 * TASK_ITERATIONS {
+            let task_waits = Arc::clone(&waits);
+            let waiting = tokio::spawn(async move { task_waits.wait(answered).await });
+            for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
             sender.send(1).expect("it waits");
             assert_eq!(waiting.await.expect("no panic"), Ok(1), "{options:?}");
             let (sender, answered) = oneshot::channel::<()>();
             drop(sender);
-            assert_eq!(options.wait(answered).await, Err(oneshot::Canceled));
+            assert_eq!(waits.wait(answered).await, Err(oneshot::Canceled));
         }
     }
 }

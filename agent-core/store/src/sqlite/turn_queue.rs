@@ -2,7 +2,8 @@
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
 
 use super::fault::SqliteError;
 use crate::company_turns::{CompanyTurns, Waiting};
@@ -26,17 +27,15 @@ struct SharedTurns<T> {
     state: Mutex<TurnState<T>>,
     /// True while an operation can be taken, for threads that poll.
     has_next: AtomicBool,
-    wake: Condvar,
 }
 
 struct TurnState<T> {
     turns: CompanyTurns<T>,
     /// Number of receiving ends.
     receivers: usize,
-    /// Number of threads that wait and have not been woken.
-    sleeping: usize,
-    /// Number of threads that have been woken and have not continued yet.
-    woken: usize,
+    /// Threads that wait and have not been woken, in the order in which they began to wait. The last one is woken first, so
+    /// that reads that follow one another meet the same thread: it polls for the next one, and its connection has the pages.
+    sleeping: Vec<Thread>,
     is_closed: bool,
 }
 
@@ -44,9 +43,8 @@ impl<T: Waiting> TurnQueue<T> {
     /// Creates a queue of whose operations at most `share` of one company are in progress.
     pub(super) fn new(share: usize) -> Self {
         let turns = CompanyTurns::new(share, MAX_WAITING_PER_COMPANY);
-        let state = TurnState { turns, receivers: 0, sleeping: 0, woken: 0, is_closed: false };
-        let state = Mutex::new(state);
-        Self(Arc::new(SharedTurns { state, has_next: AtomicBool::new(false), wake: Condvar::new() }))
+        let state = TurnState { turns, receivers: 0, sleeping: Vec::new(), is_closed: false };
+        Self(Arc::new(SharedTurns { state: Mutex::new(state), has_next: AtomicBool::new(false) }))
     }
 
     /// Creates a receiving end.
@@ -73,9 +71,9 @@ impl<T: Waiting> TurnQueue<T> {
     pub(super) fn close(&self) {
         let mut state = self.0.lock();
         state.is_closed = true;
-        state.woken += mem::take(&mut state.sleeping);
+        let sleeping = mem::take(&mut state.sleeping);
         drop(state);
-        self.0.wake.notify_all();
+        sleeping.iter().for_each(Thread::unpark);
     }
 }
 
@@ -146,27 +144,28 @@ impl<T> SharedTurns<T> {
     }
 
     /// Waits until the thread is woken.
-    fn sleep<'s>(&self, mut state: MutexGuard<'s, TurnState<T>>) -> MutexGuard<'s, TurnState<T>> {
-        state.sleeping += 1;
-        let waited = self.wake.wait_while(state, |state| state.woken == 0);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-        state.woken -= 1;
+    fn sleep<'s>(&'s self, mut state: MutexGuard<'s, TurnState<T>>) -> MutexGuard<'s, TurnState<T>> {
+        let current = thread::current();
+        let id = current.id();
+        state.sleeping.push(current);
+        // A thread can also continue without a reason, or for one of an earlier wait.
+        while state.sleeping.iter().any(|thread| thread.id() == id) {
+            drop(state);
+            thread::park();
+            state = self.lock();
+        }
         state
     }
 
     /// Ends a change of the state: wakes a thread that waits, if there is an operation for it. Threads that have been woken
-    /// are not woken again by each operation that is sent until they continue.
+    /// are not woken again by each operation that is sent until they continue; they look for operations before they wait again.
     fn wake_next(&self, mut state: MutexGuard<'_, TurnState<T>>) {
         let has_next = state.turns.has_next();
         self.has_next.store(has_next, Ordering::Release);
-        let is_awaited = has_next && state.sleeping > 0;
-        if is_awaited {
-            state.sleeping -= 1;
-            state.woken += 1;
-        }
+        let woken = if has_next { state.sleeping.pop() } else { None };
         drop(state);
-        if is_awaited {
-            self.wake.notify_one();
+        if let Some(thread) = woken {
+            thread.unpark();
         }
     }
 }
@@ -174,10 +173,10 @@ impl<T> SharedTurns<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::thread;
+    use std::time::Duration;
 
     use super::*;
-    use crate::sqlite::SqliteErrorKind;
+    use crate::sqlite::{SpinOptions, SqliteErrorKind};
 
     #[derive(Debug, PartialEq, Eq)]
     struct Operation(u32);
@@ -250,6 +249,89 @@ mod tests {
         assert!(queue.0.lock().turns.is_empty(), "no thread would receive the last one");
         let refused = queue.send("large", Operation(3)).expect_err("it is closed");
         assert_eq!(refused.kind(), SqliteErrorKind::Closed);
+    }
+
+    /// Waits until this many threads wait.
+    fn wait_until_asleep(queue: &TurnQueue<Operation>, threads: usize) {
+        while queue.0.lock().sleeping.len() < threads {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn the_thread_that_began_to_wait_last_is_woken_first() {
+        let queue = TurnQueue::<Operation>::new(usize::MAX);
+        let (received, operations) = mpsc::channel();
+        let woken = thread::scope(|scope| {
+            for asleep in 1..=3 {
+                let (mut receiver, received) = (queue.receiver(), received.clone());
+                scope.spawn(move || received.send((asleep, receiver.receive())));
+                wait_until_asleep(&queue, asleep);
+            }
+            let woken = [0, 1, 2].map(|number| {
+                send(&queue, "company", [number]);
+                operations.recv().expect("a thread receives it")
+            });
+            queue.close();
+            woken
+        });
+        assert_eq!(woken, [(3, Some(Operation(0))), (2, Some(Operation(1))), (1, Some(Operation(2)))]);
+    }
+
+    #[test]
+    fn a_close_wakes_all_threads_that_wait() {
+        let queue = TurnQueue::<Operation>::new(1);
+        thread::scope(|scope| {
+            let threads = [1, 2, 3].map(|asleep| {
+                let mut receiver = queue.receiver();
+                let thread = scope.spawn(move || receiver.receive());
+                wait_until_asleep(&queue, asleep);
+                thread.thread().unpark();
+                thread
+            });
+            queue.close();
+            assert_eq!(threads.map(|thread| thread.join().expect("no panic")), [None, None, None]);
+        });
+    }
+
+    /// A lost wake-up leaves a caller without its answer: none sends its next operation before the answer to the last one.
+    #[test]
+    fn every_operation_of_callers_that_wait_is_received() {
+        struct Call(mpsc::Sender<()>);
+        impl Waiting for Call {
+            fn is_caller_waiting(&self) -> bool {
+                true
+            }
+        }
+
+        for (share, polls) in [(1, false), (3, false), (1, true), (3, true)] {
+            let queue = TurnQueue::new(share);
+            let options = SpinOptions { readers: polls, ..SpinOptions::default() };
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    let mut receiver = options.receiver(queue.receiver());
+                    scope.spawn(move || {
+                        while let Some(Call(answer)) = receiver.receive() {
+                            answer.send(()).expect("the caller waits");
+                        }
+                    });
+                }
+                let callers = [0, 1, 2, 3, 4, 5].map(|caller| {
+                    let (queue, company) = (&queue, ["a", "b", "c"][caller / 2]);
+                    scope.spawn(move || {
+                        let (answer, answers) = mpsc::channel();
+                        (0..2_000).all(|_| {
+                            queue.send(company, Call(answer.clone())).expect("it has room");
+                            answers.recv_timeout(Duration::from_secs(60)).is_ok()
+                        })
+                    })
+                });
+                let outcomes = callers.map(|caller| caller.join().expect("no panic"));
+                // Wakes threads that wait for ever, so that the test fails instead of waiting for them.
+                queue.close();
+                assert_eq!(outcomes, [true; 6], "share {share}, polling {polls}");
+            });
+        }
     }
 
     #[test]
