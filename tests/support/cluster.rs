@@ -1,10 +1,14 @@
-//! A temporary PostgreSQL server for a test, created by `initdb` and deleted when the value is dropped.
+//! A temporary PostgreSQL server for a test, deleted when the value is dropped.
 //!
 //! Requires the server's programs, on `PATH` or in Debian's package directories, and no privileges. A test that runs
 //! as root starts the server as another user, because PostgreSQL refuses to run as root.
+//!
+//! `initdb` takes most of the time to a server's start. The first test packs the folder that it creates into a file of
+//! the folder of temporary files, and later tests unpack that.
 
 use std::ffi::OsStr;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
@@ -16,6 +20,10 @@ use tempfile::TempDir;
 
 /// Time limit for the server's start, generous enough for a busy machine.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Settings of `initdb`, without the folder.
+const INITDB_ARGUMENTS: [&str; 5] =
+    ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"];
 
 /// A PostgreSQL server that listens on a Unix socket in its own folder.
 pub(crate) struct Cluster {
@@ -84,24 +92,41 @@ impl Cluster {
 
     fn start_with(file_bytes: Option<u64>, has_certificate: bool) -> Self {
         let mut cluster = Self::create(file_bytes, has_certificate);
-        let data = cluster.data();
-        cluster.run("initdb", |command| {
-            command
-                .args([
-                    "--username=postgres",
-                    "--auth=trust",
-                    "--encoding=UTF8",
-                    "--locale=C",
-                    "--no-sync",
-                    "-D",
-                ])
-                .arg(data);
-        });
+        cluster.create_data();
         if has_certificate {
             cluster.make_certificate();
         }
         cluster.restart();
         cluster
+    }
+
+    /// Creates the data of an empty server: by `initdb`, or from the archive of an earlier call of it.
+    fn create_data(&self) {
+        let owner = fs::metadata(self.folder.path()).expect("metadata").uid();
+        let archive = self.archive(owner);
+        if fs::metadata(&archive).is_ok_and(|metadata| metadata.uid() == owner) {
+            return self.run("tar", |command| {
+                command.arg("-xf").arg(archive);
+            });
+        }
+        self.run("initdb", |command| {
+            command.args(INITDB_ARGUMENTS).arg("-D").arg(self.data());
+        });
+        // Renamed when it is complete. Of tests that begin together, the last one's stays.
+        let unfinished = self.folder.path().join("data.tar");
+        self.run("tar", |command| {
+            command.arg("-cf").arg(&unfinished).arg("data");
+        });
+        fs::rename(unfinished, archive)
+            .expect("the folder of temporary files holds no such file of another user");
+    }
+
+    /// Returns the path of the archive, which differs by version, settings and owner.
+    fn archive(&self, owner: u32) -> PathBuf {
+        let version = self.command("initdb").arg("--version").output().expect("initdb").stdout;
+        let mut hasher = DefaultHasher::new();
+        (version, INITDB_ARGUMENTS, owner).hash(&mut hasher);
+        std::env::temp_dir().join(format!("agentd-tests-postgres-{:016x}.tar", hasher.finish()))
     }
 
     /// Creates the folder of a server without data.
