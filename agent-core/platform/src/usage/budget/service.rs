@@ -20,7 +20,8 @@ use super::limit::Budget;
 use super::meter::{LimitStatus, METERS, MeterState};
 use super::reservation::RequestedCall;
 use super::state::{
-    Admission, AdmissionSubject, AdmittedRequest, BudgetError, BudgetOptions, BudgetState, Hold, SettlementOutcome, budget_key,
+    Admission, AdmissionSubject, AdmittedRequest, BudgetError, BudgetOptions, BudgetState, Hold,
+    SettlementOutcome, budget_key,
 };
 use super::{BudgetExceededError, BudgetKind, BudgetTimeZone, BudgetUnit, Settlement};
 use crate::company_table::{CompanyTable, CompanyTableLimits};
