@@ -10,7 +10,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use crate::support::control::ControlledVendor;
-use crate::support::packages::{INSPECTOR, node_path, npm_folder, python_path, recipes, run_program};
+use crate::support::packages::{
+    INSPECTOR, keep_bytecode, node_path, npm_folder, python_path, recipes, run_program,
+};
 use crate::support::server::{self, Server, session_token};
 
 /// Origin of the page in which the widgets run.
@@ -68,9 +70,8 @@ impl ClientApp {
 
     /// Returns the command of a Python script with the recipes in its path.
     async fn python(&self, environment: &str, script: &Path) -> Command {
-        let pycache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pycache");
         let mut python = Command::new(python_path(environment));
-        python.arg(script).env("PYTHONPATH", recipes()).env("PYTHONPYCACHEPREFIX", pycache);
+        keep_bytecode(&mut python).arg(script).env("PYTHONPATH", recipes());
         self.set_variables(&mut python).await;
         python
     }
@@ -159,7 +160,7 @@ async fn the_openai_package_for_python_works() {
 /// else its errors.
 async fn run_llm(folder: &Path, arguments: &[&str], input: &str) -> Result<String, String> {
     let mut llm = Command::new(python_path("openai").with_file_name("llm"));
-    llm.args(arguments).env("LLM_USER_PATH", folder).kill_on_drop(true);
+    keep_bytecode(&mut llm).args(arguments).env("LLM_USER_PATH", folder).kill_on_drop(true);
     llm.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = llm.spawn().expect("the program starts");
     let mut stdin = running.stdin.take().expect("an input");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::conversations::call_as;
-use crate::support::packages::{python_path, run_program};
+use crate::support::packages::{keep_bytecode, python_path, run_program};
 use crate::support::server::{self, INTERNAL_SECRET, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
 use crate::support::{expect_problem, parse_events, parse_run, poll_until, text_of, workspace};
@@ -335,7 +335,7 @@ async fn the_openai_package_for_python_parses_the_answers() {
     let minted = mint(&app, json!({"kind": "api", "agents": ["a2"]})).await;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python/openai_format.py");
     let mut python = Command::new(python_path("openai"));
-    python.arg(script).env("AGENTD_URL", app.url(""));
+    keep_bytecode(&mut python).arg(script).env("AGENTD_URL", app.url(""));
     let output = run_program(python.env("API_TOKEN", minted)).await;
     let printed_json: Value = serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"));
     let order = json!({"item": "pear", "count": 3});

@@ -6,6 +6,7 @@ use serde_json::Value;
 use tokio::process::Command;
 
 use super::env_number;
+use super::packages::keep_bytecode;
 use super::server::Server;
 
 /// Time limit for the tests, far above their duration, so that a hanging test does not hang the suite.
@@ -68,7 +69,8 @@ pub async fn run(server: &Server, bearer: &str, operations: Operations<'_>) {
     let file = folder.path().join("openapi.json");
     std::fs::write(&file, document.to_string()).expect("it is written");
     let program = std::env::var("SCHEMATHESIS").unwrap_or_else(|_| "schemathesis".to_owned());
-    let tests = Command::new(program)
+    let mut command = Command::new(program);
+    let tests = keep_bytecode(&mut command)
         .arg("run")
         .arg(&file)
         .args(["--url", &server.url("")])
