@@ -11,12 +11,13 @@
 //! |---|---|
 //! | `weights` | header of a weights file |
 //! | `vocabulary` | encoding and decoding of tokens |
-//! | `matrix`, `llama` | inference |
+//! | `attention`, `matrix`, `llama` | inference |
 //! | `shape` | selection of the text that the model reads |
 //! | `chat` | rendering of prompts |
 //! | `intent`, `grammar` | tool calls, for a model that is too small to make them by itself |
 //! | `call`, `runner`, `engine` | a call as data, its execution, and the model thread with its queue |
 
+mod attention;
 mod call;
 pub mod catalog;
 mod chat;

@@ -11,7 +11,8 @@ use candle_core::quantized::gguf_file::Content;
 use candle_core::{Device, Error};
 use rayon::prelude::*;
 
-use crate::matrix::Matrix;
+use crate::attention::{Attention, LANES};
+use crate::matrix::{Arithmetic, Matrix};
 
 /// Model dimensions, from the metadata of the weights file.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -159,8 +160,9 @@ impl Llama {
     }
 
     /// Runs `tokens` at the positions after the cached ones and appends them to the cache. Returns the hidden
-    /// states of the new positions, concatenated. Every token must be below the vocabulary size.
-    pub(crate) fn forward(&self, tokens: &[u32], cache: &mut KvCache) -> Vec<f32> {
+    /// states of the new positions, concatenated. Every token must be below the vocabulary size. With the same arithmetic
+    /// for all positions, the states do not depend on how the tokens are divided among calls.
+    pub(crate) fn forward(&self, tokens: &[u32], cache: &mut KvCache, arithmetic: Arithmetic) -> Vec<f32> {
         let Shape { hidden, norm_epsilon, .. } = self.shape;
         let mut x = vec![0.0; tokens.len() * hidden];
         for (token, x) in tokens.iter().zip(x.chunks_exact_mut(hidden)) {
@@ -168,11 +170,11 @@ impl Llama {
         }
         for (layer, layer_cache) in self.layers.iter().zip(&mut cache.layers) {
             let normed = normalise(&x, &layer.attention_norm, norm_epsilon);
-            let mixed = self.attend(layer.projections.multiply(&normed), layer_cache, cache.len);
-            add(&mut x, &layer.attention_output.multiply(&mixed));
+            let mixed = self.attend(layer.projections.multiply(&normed, arithmetic), layer_cache, cache.len);
+            add(&mut x, &layer.attention_output.multiply(&mixed, arithmetic));
             let normed = normalise(&x, &layer.feed_norm, norm_epsilon);
-            let gated = gated_silu(&layer.gate_up.multiply(&normed), layer.down.columns());
-            add(&mut x, &layer.down.multiply(&gated));
+            let gated = gated_silu(&layer.gate_up.multiply(&normed, arithmetic), layer.down.columns());
+            add(&mut x, &layer.down.multiply(&gated, arithmetic));
         }
         cache.len += tokens.len();
         x
@@ -181,7 +183,8 @@ impl Llama {
     /// Computes the logits over the vocabulary for hidden states, concatenated by position.
     pub(crate) fn logits(&self, hidden: &[f32]) -> Vec<f32> {
         let normed = normalise(hidden, &self.norm, self.shape.norm_epsilon);
-        self.output.as_ref().unwrap_or(&self.embeddings).multiply(&normed)
+        let arithmetic = Arithmetic::fastest(hidden.len() / self.shape.hidden);
+        self.output.as_ref().unwrap_or(&self.embeddings).multiply(&normed, arithmetic)
     }
 
     /// Returns the hidden states of the last position.
@@ -212,16 +215,8 @@ impl Llama {
             let query = &projected[n * width + head * size..][..size];
             let kv_start = head / (heads / kv_heads) * size;
             let visible_range = ..(past + n + 1) * kv_size;
-            let mut weights: Vec<f32> = keys[visible_range]
-                .chunks_exact(kv_size)
-                .map(|key| dot(query, &key[kv_start..][..size]) * scale)
-                .collect();
-            softmax(&mut weights);
-            for (weight, value) in weights.iter().zip(values[visible_range].chunks_exact(kv_size)) {
-                for (m, v) in mixed.iter_mut().zip(&value[kv_start..][..size]) {
-                    *m += weight * v;
-                }
-            }
+            let (keys, values) = (&keys[visible_range], &values[visible_range]);
+            Attention { query, keys, values, kv_size, kv_start, scale }.write_to(mixed);
         });
         mixed
     }
@@ -256,31 +251,6 @@ impl KvCache {
             values.truncate(kept_len);
         }
         self.len = len;
-    }
-}
-
-/// Number of partial sums in a dot product, so that the compiler can vectorise it.
-const LANES: usize = 8;
-
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0.0; LANES];
-    for (a, b) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)) {
-        for lane in 0..LANES {
-            sums[lane] += a[lane] * b[lane];
-        }
-    }
-    sums.iter().sum()
-}
-
-fn softmax(values: &mut [f32]) {
-    let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sum = 0.0;
-    for value in values.iter_mut() {
-        *value = (*value - max).exp();
-        sum += *value;
-    }
-    for value in values {
-        *value /= sum;
     }
 }
 

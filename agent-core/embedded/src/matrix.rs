@@ -1,21 +1,46 @@
-//! Matrices of 8-bit blocks, multiplied by candle's vectorised dot products.
+//! Matrices of 8-bit blocks, multiplied by candle's vectorised dot products or, for batches, its matrix product.
 //!
 //! Matrices are stored as `Q8_0` regardless of the precision of the file, because candle has vector kernels for `Q8_0` on
 //! every processor. It has none for `Q4_1`, and multiplication takes three to five times as long there. Products run on
-//! the caller's rayon pool. The threads of candle's pool spin at a barrier after each product; if other work shares the
-//! cores, a token takes at least five times as long.
+//! the caller's rayon pool, as those of candle's tensors in single precision do. The threads of candle's pool for quantised
+//! products spin at a barrier after each product; if other work shares the cores, a token takes at least five times as long.
 
 use candle_core::quantized::k_quants::BlockQ8_0;
 use candle_core::quantized::{GgmlType, QTensor};
-use candle_core::{Device, Error};
+use candle_core::{Device, Error, Tensor};
 use rayon::prelude::*;
 
 const BLOCK: usize = BlockQ8_0::BLCK_SIZE;
 
 /// Number of blocks quantised by one rayon task.
 const BLOCKS_PER_TASK: usize = 4_096;
-/// Number of matrix rows multiplied by one rayon task.
+/// Number of matrix rows multiplied by one rayon task with [`Arithmetic::Int8`].
 const ROWS_PER_TASK: usize = 32;
+/// Minimum number of matrix rows multiplied by one rayon task with [`Arithmetic::Float32`]. In single precision, so many
+/// rows fit in a core's second-level cache.
+const MIN_PANEL_ROWS: usize = 96;
+/// Minimum number of vectors of a matrix product. The library computes products of fewer ones in another order.
+const MIN_PRODUCT_VECTORS: usize = 4;
+/// Number of vectors from which [`Arithmetic::Float32`] takes less time than [`Arithmetic::Int8`].
+const MIN_BATCH_VECTORS: usize = 12;
+
+/// Arithmetic of a product with a batch of vectors. With either, the product of a vector is the same to the bit whatever
+/// other vectors are in the batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arithmetic {
+    /// Dot products of 8-bit blocks; the vectors are quantised.
+    Int8,
+    /// Matrix product in single precision. Dequantising the matrix takes as long as four dot products of each row; further
+    /// vectors take a quarter of the time.
+    Float32,
+}
+
+impl Arithmetic {
+    /// Returns the faster arithmetic for a number of vectors.
+    pub(crate) fn fastest(vectors: usize) -> Self {
+        if vectors < MIN_BATCH_VECTORS { Self::Int8 } else { Self::Float32 }
+    }
+}
 
 /// A matrix of `rows` outputs by `columns` inputs.
 pub(crate) struct Matrix {
@@ -65,11 +90,18 @@ impl Matrix {
 
     /// Multiplies each vector of `inputs`, which are concatenated, and returns the products in the same
     /// order.
-    pub(crate) fn multiply(&self, inputs: &[f32]) -> Vec<f32> {
-        let count = inputs.len() / self.columns;
-        if count == 0 {
+    pub(crate) fn multiply(&self, inputs: &[f32], arithmetic: Arithmetic) -> Vec<f32> {
+        if inputs.len() < self.columns {
             return Vec::new();
         }
+        match arithmetic {
+            Arithmetic::Int8 => self.multiply_blocks(inputs),
+            Arithmetic::Float32 => self.multiply_panels(inputs).expect("the dimensions of the product agree"),
+        }
+    }
+
+    fn multiply_blocks(&self, inputs: &[f32]) -> Vec<f32> {
+        let count = inputs.len() / self.columns;
         let mut blocks = vec![BlockQ8_0::zeros(); inputs.len() / BLOCK];
         BlockQ8_0::from_float(inputs, &mut blocks);
         let inputs: Vec<&[BlockQ8_0]> = blocks.chunks_exact(self.columns / BLOCK).collect();
@@ -85,6 +117,34 @@ impl Matrix {
             }
         });
         if count == 1 { by_row } else { transpose(&by_row, self.rows, count) }
+    }
+
+    fn multiply_panels(&self, inputs: &[f32]) -> Result<Vec<f32>, Error> {
+        let count = inputs.len() / self.columns;
+        let batch = count.max(MIN_PRODUCT_VECTORS);
+        let mut padded = inputs.to_vec();
+        padded.resize(batch * self.columns, 0.0);
+        let inputs = Tensor::from_vec(padded, (batch, self.columns), &Device::Cpu)?;
+
+        // Panels of equal size, so that none is so small that its products are computed in another order.
+        let panel_rows = self.rows.div_ceil((self.rows / MIN_PANEL_ROWS).max(1));
+        let multiply_panel = |blocks: &[BlockQ8_0]| {
+            let rows = blocks.len() * BLOCK / self.columns;
+            let mut panel = vec![0.0; rows * self.columns];
+            BlockQ8_0::to_float(blocks, &mut panel);
+            let panel = Tensor::from_vec(panel, (rows, self.columns), &Device::Cpu)?;
+            inputs.matmul(&panel.t()?)?.flatten_all()?.to_vec1()
+        };
+        let panels = self.blocks.par_chunks(panel_rows * self.columns / BLOCK).map(multiply_panel);
+        let panels: Vec<Vec<f32>> = panels.collect::<Result<_, Error>>()?;
+        let mut products = Vec::with_capacity(self.rows * count);
+        for vector in 0..count {
+            for panel in &panels {
+                let rows = panel.len() / batch;
+                products.extend_from_slice(&panel[vector * rows..(vector + 1) * rows]);
+            }
+        }
+        Ok(products)
     }
 
     fn row_blocks(&self, index: usize) -> &[BlockQ8_0] {
@@ -105,7 +165,6 @@ fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
 
 #[cfg(test)]
 mod tests {
-    use candle_core::Tensor;
     use candle_core::quantized::GgmlDType;
 
     use super::*;
@@ -125,16 +184,41 @@ mod tests {
         let matrix = Matrix::stack(&[first, second]).unwrap();
         assert_eq!((matrix.rows(), matrix.columns()), (75, 64));
         let (inputs, _) = tensor(3, 64, 3);
-        let products = matrix.multiply(&inputs);
-        for (i, input) in inputs.chunks(64).enumerate() {
-            for (r, row) in weights.chunks(64).enumerate() {
-                let exact: f32 = row.iter().zip(input).map(|(a, b)| a * b).sum();
-                let got = products[i * 75 + r];
-                assert!((got - exact).abs() < 0.3, "vector {i}, row {r}: {got} for {exact}");
+        // The inputs are quantised too in one, and the weights alone in the other.
+        for (arithmetic, tolerance) in [(Arithmetic::Int8, 0.3), (Arithmetic::Float32, 0.15)] {
+            let products = matrix.multiply(&inputs, arithmetic);
+            assert_eq!(products.len(), 3 * 75);
+            for (i, input) in inputs.chunks(64).enumerate() {
+                for (r, row) in weights.chunks(64).enumerate() {
+                    let exact: f32 = row.iter().zip(input).map(|(a, b)| a * b).sum();
+                    let got = products[i * 75 + r];
+                    assert!((got - exact).abs() < tolerance, "vector {i}, row {r}: {got} for {exact}");
+                }
+            }
+            assert!(matrix.multiply(&[], arithmetic).is_empty());
+        }
+    }
+
+    /// Panels of several sizes, and columns beyond the length of the sums that the library adds up at a time.
+    #[test]
+    fn products_do_not_depend_on_the_other_vectors() {
+        for (rows, columns) in [(75, 64), (193, 576), (288, 1536)] {
+            let matrix = Matrix::stack(&[tensor(rows, columns, 1).1]).unwrap();
+            let (inputs, _) = tensor(130, columns, 3);
+            for arithmetic in [Arithmetic::Int8, Arithmetic::Float32] {
+                let all = matrix.multiply(&inputs, arithmetic);
+                for batch in [1, 2, 3, 5, 8, 16, 33, 64, 65, 100] {
+                    for (n, some) in inputs.chunks(batch * columns).enumerate() {
+                        let products = matrix.multiply(some, arithmetic);
+                        let start = n * batch * rows;
+                        assert!(
+                            products == all[start..start + products.len()],
+                            "{rows}x{columns}, {arithmetic:?}, batch {n} of {batch}"
+                        );
+                    }
+                }
             }
         }
-        let one = matrix.multiply(&inputs[64..128]);
-        assert_eq!(one, products[75..150]);
     }
 
     #[test]

@@ -11,11 +11,12 @@ use llguidance::Matcher;
 use crate::call::{Decision, ModelCall, ToolCandidate};
 use crate::grammar::GrammarCompiler;
 use crate::llama::{KvCache, Llama};
+use crate::matrix::Arithmetic;
 use crate::sample::Sampler;
 use crate::vocabulary::{TokenTextDecoder, Vocabulary};
 
-/// Number of prompt tokens processed between two cancellation checks. Larger chunks are hardly faster.
-const PREFILL_CHUNK_TOKENS: usize = 8;
+/// Maximum number of prompt tokens processed between two cancellation checks. Larger chunks are hardly faster.
+const MAX_PREFILL_CHUNK_TOKENS: usize = 128;
 /// Maximum number of request tokens that are scored; more improve the ranking little and take long.
 const MAX_SCORED_TOKENS: usize = 40;
 
@@ -48,20 +49,32 @@ pub(crate) struct Runner {
     grammars: Option<GrammarCompiler>,
     context: usize,
     cache: KvCache,
-    /// Tokens in the cache. A prefix that the next prompt shares with them is not processed again.
+    /// Tokens in the cache. A prefix that the next prompt shares with those of the last prompt is not processed again.
     cached_tokens: Vec<u32>,
+    /// Number of cached tokens that were processed as a prompt. Those generated after it are processed again if the next prompt
+    /// contains them: their states have other rounding errors, and the answer to a prompt must not depend on earlier calls.
+    cached_prompt_len: usize,
 }
 
 impl Runner {
     pub(crate) fn new(llama: Llama, vocabulary: Arc<Vocabulary>, context: usize) -> Self {
         let cache = llama.cache();
-        Self { llama, vocabulary, grammars: None, context, cache, cached_tokens: Vec::new() }
+        Self {
+            llama,
+            vocabulary,
+            grammars: None,
+            context,
+            cache,
+            cached_tokens: Vec::new(),
+            cached_prompt_len: 0,
+        }
     }
 
     /// Clears the cache. Required after a panic, which can leave it inconsistent.
     pub(crate) fn reset(&mut self) {
         self.cache = self.llama.cache();
         self.cached_tokens.clear();
+        self.cached_prompt_len = 0;
     }
 
     /// Runs one call and sends its events. An error is sent as the last item of the channel.
@@ -115,15 +128,15 @@ impl Runner {
         let mut cache = self.llama.cache();
         let mut forward = |tokens: &[u32]| match job.is_abandoned() {
             true => Err(EarlyEnd::Abandoned),
-            false => Ok(self.llama.forward(tokens, &mut cache)),
+            false => Ok(self.llama.forward(tokens, &mut cache, Arithmetic::fastest(tokens.len()))),
         };
-        for chunk in tokens[..start].chunks(PREFILL_CHUNK_TOKENS) {
+        for chunk in tokens[..start].chunks(MAX_PREFILL_CHUNK_TOKENS) {
             forward(chunk)?;
         }
         // The logits at each token predict the next one.
         let mut sum = 0.0;
         for (chunk, next) in
-            tokens[start..].chunks(PREFILL_CHUNK_TOKENS).zip(request.chunks(PREFILL_CHUNK_TOKENS))
+            tokens[start..].chunks(MAX_PREFILL_CHUNK_TOKENS).zip(request.chunks(MAX_PREFILL_CHUNK_TOKENS))
         {
             let logits = self.llama.logits(&forward(chunk)?);
             let predicted = logits.chunks_exact(self.vocabulary.len()).zip(next);
@@ -203,8 +216,9 @@ impl Runner {
         let answer = &answer[..answer.len().min(MAX_SCORED_TOKENS).min(room)];
         let Some((begin, rest)) = answer.split_first() else { return Ok(f32::NEG_INFINITY) };
         let mut sum = log_probability(first, *begin);
-        for (read, next) in answer.chunks(PREFILL_CHUNK_TOKENS).zip(rest.chunks(PREFILL_CHUNK_TOKENS)) {
-            let hidden = self.forward(job, &read[..next.len()])?;
+        for (read, next) in answer.chunks(MAX_PREFILL_CHUNK_TOKENS).zip(rest.chunks(MAX_PREFILL_CHUNK_TOKENS))
+        {
+            let hidden = self.forward(job, &read[..next.len()], Arithmetic::fastest(next.len()))?;
             let logits = self.llama.logits(&hidden);
             let predicted = logits.chunks_exact(self.vocabulary.len()).zip(next);
             sum += predicted.map(|(logits, next)| log_probability(logits, *next)).sum::<f32>();
@@ -262,18 +276,19 @@ impl Runner {
             return Err(EarlyEnd::Failed(AgentError::new(AgentErrorKind::InvalidRequest, message)));
         };
         // The last token is always processed, because its logits are needed.
-        let shared = self.cached_tokens.iter().zip(&prompt[..last]).take_while(|(a, b)| a == b).count();
+        let reusable = &self.cached_tokens[..self.cached_prompt_len];
+        let shared = reusable.iter().zip(&prompt[..last]).take_while(|(a, b)| a == b).count();
         self.cache.truncate(shared);
         self.cached_tokens.truncate(shared);
-        let mut logits = Vec::new();
+        self.cached_prompt_len = shared;
         let rest = &prompt[shared..];
-        for (i, chunk) in rest.chunks(PREFILL_CHUNK_TOKENS).enumerate() {
-            let ends = (i + 1) * PREFILL_CHUNK_TOKENS >= rest.len();
-            let hidden = self.forward(job, chunk)?;
-            if ends {
-                logits = self.llama.logits(self.llama.last_position(&hidden));
-            }
+        let chunk_tokens = rest.len().div_ceil(rest.len().div_ceil(MAX_PREFILL_CHUNK_TOKENS));
+        let mut hidden = Vec::new();
+        for chunk in rest.chunks(chunk_tokens) {
+            hidden = self.forward(job, chunk, Arithmetic::Float32)?;
+            self.cached_prompt_len += chunk.len();
         }
+        let logits = self.llama.logits(self.llama.last_position(&hidden));
         let usage = Usage {
             model: Some(job.call.model.clone()),
             provider: Some(crate::catalog::PROVIDER.to_owned()),
@@ -285,15 +300,20 @@ impl Runner {
     }
 
     fn decode_step(&mut self, job: &QueuedCall, tokens: &[u32]) -> Result<Vec<f32>, EarlyEnd> {
-        let hidden = self.forward(job, tokens)?;
+        let hidden = self.forward(job, tokens, Arithmetic::fastest(tokens.len()))?;
         Ok(self.llama.logits(self.llama.last_position(&hidden)))
     }
 
-    fn forward(&mut self, job: &QueuedCall, tokens: &[u32]) -> Result<Vec<f32>, EarlyEnd> {
+    fn forward(
+        &mut self,
+        job: &QueuedCall,
+        tokens: &[u32],
+        arithmetic: Arithmetic,
+    ) -> Result<Vec<f32>, EarlyEnd> {
         if job.is_abandoned() {
             return Err(EarlyEnd::Abandoned);
         }
-        let hidden = self.llama.forward(tokens, &mut self.cache);
+        let hidden = self.llama.forward(tokens, &mut self.cache, arithmetic);
         self.cached_tokens.extend_from_slice(tokens);
         Ok(hidden)
     }

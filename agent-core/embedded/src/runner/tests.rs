@@ -76,15 +76,29 @@ fn nothing_is_read_twice_and_nothing_is_done_for_nobody() {
     let long = "Tell me a very long story about bread and the people who bake it. ".repeat(8);
     let (mut again, _) = job(&runner, &long, 1);
     let prompt: Vec<u32> = again.prompt.clone();
-    let read = |runner: &mut Runner, job: &mut QueuedCall| match runner.prefill(job, &prompt) {
-        Ok((_, usage)) => usage.cached_input_tokens,
-        Err(_) => None,
+    let read = |runner: &mut Runner, job: &mut QueuedCall, prompt: &[u32]| match runner.prefill(job, prompt) {
+        Ok((logits, usage)) => (logits, usage.cached_input_tokens.unwrap()),
+        Err(_) => panic!("the prompt is not processed"),
     };
     let (open, _receiver) = job(&runner, &long, 1);
     again.events = open.events;
-    let shared = read(&mut runner, &mut again);
-    assert!(shared.is_some_and(|shared| shared < 4), "{shared:?}");
-    assert_eq!(read(&mut runner, &mut again), Some(prompt.len() as u64 - 1));
+    let (first_logits, shared) = read(&mut runner, &mut again, &prompt);
+    assert!(shared < 4, "{shared}");
+    let (second_logits, shared) = read(&mut runner, &mut again, &prompt);
+    assert_eq!(shared, prompt.len() as u64 - 1);
+    assert!(second_logits == first_logits, "logits depend on the cache");
+
+    // An answer is processed again as part of the next prompt, whose logits are those of an empty cache.
+    for token in &prompt[..3] {
+        assert!(runner.decode_step(&again, &[*token]).is_ok());
+    }
+    let next: Vec<u32> = [&prompt[..], &prompt[..9]].concat();
+    let (resumed, shared) = read(&mut runner, &mut again, &next);
+    assert_eq!(shared, prompt.len() as u64);
+    runner.reset();
+    let (fresh, shared) = read(&mut runner, &mut again, &next);
+    assert_eq!(shared, 0);
+    assert!(resumed == fresh, "logits depend on the cache");
 
     // The receiver was dropped: the prompt is not processed.
     runner.reset();
