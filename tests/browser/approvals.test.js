@@ -236,6 +236,20 @@ test('a colleague decides where the role lets the company decide', async () => {
   await Promise.all([close(asking), close(colleague)]);
 });
 
+inPage('a button whose decision is refused has the focus again', async (page) => {
+  const title = unique('lichen');
+  await askFor(page, title);
+  await visit(page, 'approvals');
+  await page.route('**/api/approvals/*', (route) => (route.request().method() === 'POST'
+    ? route.fulfill({ status: 409, contentType: 'application/problem+json', body: '{"code":"CONFLICT","detail":"the run has not ended yet"}' })
+    : route.fallback()));
+  const approve = button(page.locator('.page .approval', { hasText: title }), 'Approve');
+  await approve.press('Enter');
+  await page.getByRole('alert').filter({ hasText: 'the run has not ended yet' }).waitFor();
+  await page.waitForFunction((button) => !button.disabled, await approve.elementHandle());
+  await page.waitForFunction((button) => document.activeElement === button, await approve.elementHandle());
+});
+
 inPage('the page of approvals decides, and the navigation counts', async (page, { context }) => {
   const title = unique('moss');
   await askFor(page, title);
@@ -255,6 +269,7 @@ inPage('the page of approvals decides, and the navigation counts', async (page, 
   await button(lateItem, 'Deny the call').click();
   await late.getByRole('alert').filter({ hasText: 'too late: the approval is approved already' }).waitFor();
   await late.getByText('Approved by u1, outside of the chat').waitFor();
+  assert.notEqual(await late.evaluate(() => document.activeElement.tagName), 'BODY', 'the focus stays in the list');
   await page.goto(chat);
   await page.locator('.message.answer .markdown', { hasText: 'Result:' }).waitFor();
   assert.ok((await documents(page)).includes(title));

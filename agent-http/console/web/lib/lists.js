@@ -26,7 +26,7 @@ export function useOpenedForm(isOpen, isReplaced = false) {
   return root;
 }
 
-/** Ref of a list. A row, or a button of it, that disappears with the focus gives it to the same button of the next row, else of one before, else to the region around the list. One that is moved keeps it. */
+/** Ref of a list. A row, or a button of it, that disappears with the focus gives it to the same button of the next row, else of one before, else to the region around the list. One that is moved, or enabled again, keeps it. */
 export function keepFocus(list) {
   if (!list) return;
   let button, place;
@@ -41,7 +41,7 @@ export function keepFocus(list) {
     if (!button || document.activeElement !== document.body) return;
     const left = alike();
     (button.isConnected ? button : left[place] ?? left.at(-1) ?? list.closest('[tabindex]'))?.focus();
-  }).observe(list, { childList: true, subtree: true });
+  }).observe(list, { childList: true, subtree: true, attributeFilter: ['disabled'] });
 }
 
 /** A limit, and how far it is used. */
