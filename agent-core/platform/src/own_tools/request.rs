@@ -11,6 +11,7 @@ use super::form::{
     FORM_CONTENT_TYPE, MULTIPART_CONTENT_TYPE, encode_multipart, encode_urlencoded, is_part_type,
 };
 use super::template::{ArgumentError, BodyTemplate, Template, is_given, joined_text, value_text};
+use crate::json::objects_only;
 use crate::media_type::{essence, is_json};
 
 /// Request of a tool, with placeholders.
@@ -366,7 +367,7 @@ fn parse_query(name: &str, value: &Value) -> Result<QueryValue, ToolSettingsErro
 }
 
 fn parse_list(value: &Value) -> Option<QueryValue> {
-    let ListSettings { list, separator } = ListSettings::deserialize(value).ok()?;
+    let ListSettings { list, separator } = ListSettings::deserialize(objects_only(value)).ok()?;
     let argument = Template::parse(&list).ok()?.sole_argument()?.to_owned();
     QUERY_SEPARATORS.contains(&separator).then_some(QueryValue::List { argument, separator })
 }

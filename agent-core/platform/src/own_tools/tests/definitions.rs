@@ -220,6 +220,11 @@ fn faults_of_definitions_have_their_path() {
             "httpTools[0].request must be an object",
         ),
         (
+            "request",
+            json!({"method": "GET", "url": "https://api.acme.example/{orderId}", "query": {"tag": ["{tags}", ","]}}),
+            "httpTools[0].request.query.tag must be a text, a number, a boolean, or a list with its separator",
+        ),
+        (
             "inputSchema",
             json!({"type": "object", "properties": {"a": {"type": "object", "required": "sk-1"}}}),
             "httpTools[0].inputSchema is not a valid JSON Schema at /properties/a/required: value is not of type \"array\"",
