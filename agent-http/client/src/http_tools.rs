@@ -47,7 +47,7 @@ impl OutboundHttpTools {
             let content_type = HeaderValue::from_str(&request.content_type);
             let content_type = content_type
                 .map_err(|_| AgentError::new(AgentErrorKind::InvalidRequest, "invalid media type"))?;
-            outbound = outbound.header(CONTENT_TYPE, content_type).body(Bytes::from(body.clone()));
+            outbound = outbound.header(CONTENT_TYPE, content_type).body(body.clone());
         }
         let response =
             for_tenant(&request.company_id, outbound.header_timeout(request.timeout).send()).await?;
