@@ -130,10 +130,7 @@ impl Content {
 
     /// Returns true if there are parts other than text, which some models do not accept.
     pub fn has_media(&self) -> bool {
-        match self {
-            Self::Text(_) => false,
-            Self::Parts(parts) => parts.iter().any(|part| !matches!(part, ContentPart::Text { .. })),
-        }
+        matches!(self, Self::Parts(parts) if part_texts(parts).count() < parts.len())
     }
 
     /// Returns the text parts, joined by newlines.

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -19,6 +19,7 @@ use crate::store_error::StoreError;
 mod approval;
 mod conversations;
 mod fallback;
+mod objects;
 mod own_tools;
 mod response_format;
 #[cfg(feature = "schemars")]
@@ -315,28 +316,26 @@ impl Container {
 impl<'de> Deserialize<'de> for Container {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct Named {
+        struct Named<T> {
             name: String,
-        }
-        #[derive(Deserialize)]
-        struct ContainerContent<T> {
             #[serde(default = "Option::default")]
             content: Option<T>,
         }
         // The name decides the content's type and may follow it, so the value is buffered; its errors name their field.
-        fn content<T: DeserializeOwned + Default, E: serde::de::Error>(container: Value) -> Result<T, E> {
-            let parsed: Result<ContainerContent<T>, _> = serde_path_to_error::deserialize(container);
+        fn content<T: DeserializeOwned + Default, E: serde::de::Error>(container: &Value) -> Result<T, E> {
+            let parsed: Result<Named<T>, _> = serde_path_to_error::deserialize(container);
             Ok(parsed.map_err(E::custom)?.content.unwrap_or_default())
         }
-        let container = Value::deserialize(deserializer)?;
-        let Named { name } = serde_path_to_error::deserialize(&container).map_err(D::Error::custom)?;
-        Ok(match name.as_str() {
-            "AgentServer" => Self::AgentServer(content(container)?),
-            "WorkflowConnector" => Self::WorkflowConnector(content(container)?),
-            "EmbeddedAI" => Self::EmbeddedAi(content(container)?),
-            "SubscriptionConnector" => Self::SubscriptionConnector(content(container)?),
-            _ => Self::Other { content: Value::Object(content(container)?), name },
-        })
+        let named = Value::Object(Map::deserialize(deserializer)?);
+        let parsed: Named<IgnoredAny> = serde_path_to_error::deserialize(&named).map_err(D::Error::custom)?;
+        let container = match parsed.name.as_str() {
+            "AgentServer" => Self::AgentServer(content(&named)?),
+            "WorkflowConnector" => Self::WorkflowConnector(content(&named)?),
+            "EmbeddedAI" => Self::EmbeddedAi(content(&named)?),
+            "SubscriptionConnector" => Self::SubscriptionConnector(content(&named)?),
+            _ => Self::Other { content: Value::Object(content(&named)?), name: parsed.name },
+        };
+        objects::check_objects(&named, &container).map(|()| container)
     }
 }
 

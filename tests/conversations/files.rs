@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use reqwest::Response;
 use serde_json::{Value, json};
 
-use super::{ConversationApp, whole_run};
-use crate::support::server::{Server, session_token};
-use crate::support::vendor::answer;
+use super::{ConversationApp, everyone, whole_run};
+use crate::support::server::{self, Server, session_token};
+use crate::support::vendor::{Vendor, answer, json_response, tool_calls};
 use crate::support::{expect_problem, poll_until};
 
 /// The smallest picture: its signature and the beginning of its header.
@@ -290,4 +290,63 @@ async fn expired_files_are_deleted_unless_a_thread_has_them() {
     assert_eq!(test.call("DELETE", "/api/threads/t", None).await.0, 204);
     let _third = test.another_process().await;
     poll_until(count, |count| *count == 0).await;
+}
+
+#[tokio::test]
+async fn a_tool_sends_the_file_that_the_model_names_once_it_is_approved() {
+    let (vendor, service) = (Vendor::start().await, Vendor::start().await);
+    service.on_all(json_response("200 OK", "", r#"{"stored":true}"#));
+    let mut all = everyone(&vendor.base_url());
+    let content = &mut all["agents"][0]["content"];
+    content["httpTools"] = json!([{"name": "sendPhoto", "description": "Sends a photo.",
+        "inputSchema": {"type": "object", "required": ["photo"], "properties": {"photo": {"type": "string"}}},
+        "request": {"method": "POST", "url": format!("http://{}/photos", service.address),
+            "contentType": "multipart/form-data", "body": {"photo": "{photo}"}, "fileParts": ["photo"]}}]);
+    content["approvals"] = json!([{"tools": ["sendPhoto"]}]);
+    let stores = server::stores(&all).await;
+    let app = server::app_with_stores(stores.clone(), &[]).await;
+    let test = ConversationApp { vendor, app, stores };
+    let file = test.upload("/api/files?name=dot.png", "image/png", PNG).await;
+    let id = file["fileId"].as_str().expect("an id");
+    let call = |id: &str| tool_calls(&[("c1", "sendPhoto", &json!({"photo": id}).to_string())]);
+
+    // The model reads the file's id in front of the file, as the preview does.
+    test.vendor.on("m", [call(id)]);
+    let body = json!({"threadId": "t", "messages": with_file(&json!(id), "Send it.")});
+    let mut preview = body.clone();
+    preview["agentId"] = json!("a1");
+    let (_, shown) = test.call("POST", "/api/svcchat/previewPrompt", Some(preview)).await;
+    let turn = test.chat(body).await;
+    let interrupt = &turn.last()["outcome"]["interrupts"][0];
+    assert!(!interrupt["id"].is_null() && service.connections() == 0, "{:?}", turn.events);
+    let summary = turn.custom("agent.prompt").expect("a summary");
+    assert_eq!(summary["requestSha256"], shown["requestSha256"]);
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let label = format!("[file \"dot.png\" of type image/png, id {id}]");
+    let parts = request_body["messages"].as_array().expect("messages").iter().rev();
+    let parts =
+        parts.clone().find(|message| message["role"] == "user").expect("a message")["content"].clone();
+    let at = parts.as_array().expect("parts").iter().position(|part| part["text"] == label);
+    assert_eq!(parts[at.expect("a label") + 1]["type"], "image_url", "{parts}");
+
+    test.vendor.on("m", [answer(&["Sent."])]);
+    test.resume("t", interrupt, json!({"approved": true})).await;
+    let received = service.received();
+    assert_eq!(received.len(), 1);
+    let head = b"Content-Disposition: form-data; name=\"photo\"; filename=\"dot.png\"\r\nContent-Type: image/png\r\n\r\n";
+    let expected = [&head[..], PNG, b"\r\n--"].concat();
+    assert!(received[0].body.windows(expected.len()).any(|part| part == expected), "{:?}", received[0].body);
+    let audit = poll_until(
+        async || test.get("/api/agent/tools/audit?agentId=a1").await,
+        |page| page["calls"].as_array().is_some_and(|calls| !calls.is_empty()),
+    );
+    assert_eq!(audit.await["calls"][0]["tool"], "sendPhoto");
+
+    // A file of nobody is refused before the service is reached, in words that the model reads.
+    test.vendor.on("m", [call("01a2"), answer(&["Sorry."])]);
+    let turn = test.say("t", "Send the other one.").await;
+    test.resume("t", &turn.last()["outcome"]["interrupts"][0], json!({"approved": true})).await;
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request")["messages"].to_string();
+    assert!(request_body.contains("/photo: is not the id of a stored file of this user"), "{request_body}");
+    assert_eq!(service.received().len(), 1);
 }

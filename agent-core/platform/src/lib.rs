@@ -71,6 +71,7 @@ mod tags;
 #[cfg(feature = "conformance")]
 pub mod testing;
 pub mod token;
+pub mod tool_files;
 pub mod tools;
 pub mod trace;
 pub mod usage;

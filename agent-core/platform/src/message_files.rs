@@ -70,6 +70,11 @@ fn newest_file_ids<'m>(messages: impl DoubleEndedIterator<Item = &'m Message>) -
     ids
 }
 
+/// Returns true if a message refers to a file.
+pub fn has_files(messages: &[Arc<Message>]) -> bool {
+    messages.iter().any(|message| file_ids(message).next().is_some())
+}
+
 impl MessageFiles<'_> {
     /// Returns the first file of the latest user message that the user does not have; `None` if the user has all of them.
     ///
@@ -113,7 +118,8 @@ impl MessageFiles<'_> {
     }
 
     /// Replaces references to files by their contents, within the limits of a prompt. A file that the user does not have,
-    /// or that is beyond the limits, is replaced by a note. The files stay as long as `thread`, if the turn has one.
+    /// or that is beyond the limits, is replaced by a note. The files stay as long as `thread`, if the turn has one. With
+    /// `shows_ids`, the model is told the ids of the files, for tools that send them.
     ///
     /// # Errors
     /// Errors of the store.
@@ -121,6 +127,7 @@ impl MessageFiles<'_> {
         &self,
         messages: &mut Arc<Vec<Arc<Message>>>,
         thread: Option<&ThreadId>,
+        shows_ids: bool,
     ) -> Result<(), StoreError> {
         let ids = newest_file_ids(messages.iter().map(|message| &**message));
         if ids.is_empty() {
@@ -137,36 +144,39 @@ impl MessageFiles<'_> {
             let Some(less) = rest.checked_sub(record.value.bytes) else { continue };
             if let Some(bytes) = record.value.read(self.records, self.company_id).await? {
                 rest = less;
-                contents.insert(id.to_owned(), prompt_part(&record.value, &bytes));
+                contents.insert(id.to_owned(), prompt_parts(&record.value, &bytes, shows_ids));
             }
         }
         // Other messages stay shared, and the list if none has a file.
         let list = Arc::make_mut(messages);
         for message in list.iter_mut().filter(|message| file_ids(message).next().is_some()) {
             let Content::Parts(parts) = &mut Arc::make_mut(message).content else { continue };
-            for part in parts {
-                let Some(id) = file_id(part) else { continue };
-                *part = match (contents.get(id), user_files.get(id)) {
+            let replaced = std::mem::take(parts).into_iter().flat_map(|part| match file_id(&part) {
+                None => vec![part],
+                Some(id) => match (contents.get(id), user_files.get(id)) {
                     (Some(content), _) => content.clone(),
-                    (None, Some(file)) => note(&format!("{}, not sent", label(&file.value))),
-                    (None, None) => note("file, no longer stored"),
-                };
-            }
+                    (None, Some(file)) => vec![note(&format!("{}, not sent", label(&file.value, shows_ids)))],
+                    (None, None) => vec![note("file, no longer stored")],
+                },
+            });
+            *parts = replaced.collect();
         }
         Ok(())
     }
 }
 
 /// Returns the words by which a file is named in a prompt.
-fn label(file: &UserFile) -> String {
+fn label(file: &UserFile, shows_id: bool) -> String {
+    let id = if shows_id { format!(", id {}", file.id) } else { String::new() };
     match &file.name {
-        Some(name) => format!("file {name:?} of type {}", file.media_type),
-        None => format!("file of type {}", file.media_type),
+        Some(name) => format!("file {name:?} of type {}{id}", file.media_type),
+        None => format!("file of type {}{id}", file.media_type),
     }
 }
 
-/// Returns a file as a part of a prompt: a text as text, which every model reads, and anything else by its media type.
-fn prompt_part(file: &UserFile, bytes: &Bytes) -> ContentPart {
+/// Returns a file as parts of a prompt: a text as text, which every model reads, and anything else by its media type, behind its
+/// label if that has the id.
+fn prompt_parts(file: &UserFile, bytes: &Bytes, shows_id: bool) -> Vec<ContentPart> {
     let media_type = file.media_type.as_str();
     let is_text = media_type.starts_with("text/") || media_type == "application/json";
     if let (true, Ok(text)) = (is_text, std::str::from_utf8(bytes)) {
@@ -176,7 +186,9 @@ fn prompt_part(file: &UserFile, bytes: &Bytes) -> ContentPart {
         } else {
             String::new()
         };
-        return ContentPart::Text { text: format!("[{}{cut}]\n{shown_text}", label(file)) };
+        return vec![ContentPart::Text { text: format!("[{}{cut}]\n{shown_text}", label(file, shows_id)) }];
     }
-    part_for_media_type(MediaSource::Data { value: STANDARD.encode(bytes), mime_type: media_type.to_owned() })
+    let source = MediaSource::Data { value: STANDARD.encode(bytes), mime_type: media_type.to_owned() };
+    let id = shows_id.then(|| note(&label(file, true)));
+    id.into_iter().chain([part_for_media_type(source)]).collect()
 }

@@ -11,9 +11,11 @@
 //!   them before a run's first call, and a tool whose definition differs is not called, which the run's stream reports.
 
 mod answer;
+mod body;
 mod changes;
 mod credential;
 mod definition;
+mod file_parts;
 mod fingerprint;
 mod form;
 mod inspection;
@@ -37,6 +39,7 @@ use agent_core::ids::CompanyId;
 use agent_core::role::{OwnTool, OwnTools, ToolAuth, grouped_name};
 use agent_core::secret::Secret;
 use async_trait::async_trait;
+use bytes::Bytes;
 use serde_json::Value;
 use url::Url;
 
@@ -45,6 +48,7 @@ use definition::HttpTool;
 use tool_server::ToolServer;
 
 pub use changes::{ReportedToolChanges, ToolChanges};
+pub use file_parts::{ToolFile, ToolFiles, sends_files};
 pub use inspection::{
     DiscoveredTool, Discovery, InspectionError, OwnToolReport, ToolSource, spec_fingerprint,
 };
@@ -70,9 +74,9 @@ pub struct HttpToolRequest {
     pub secret_query: Option<(String, Secret)>,
     /// Headers, whose values may be secret.
     pub headers: Vec<(String, Secret)>,
-    /// Body of the type `content_type`.
-    pub body: Option<Vec<u8>>,
-    /// Media type of the body.
+    /// Body of the type `content_type`, in pieces that are sent one after the other.
+    pub body: Option<Vec<Bytes>>,
+    /// Media type of the body; empty without one.
     pub content_type: String,
     /// Time limit of the request and its response together.
     pub timeout: Duration,

@@ -2,7 +2,7 @@
 //! its thread runs meanwhile.
 
 use percent_encoding::percent_decode_str;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 /// Maximum number of schemas that are applied within one another.
 const MAX_CHECK_DEPTH: usize = 256;
@@ -152,8 +152,8 @@ fn certainly_rejects(schema: &Value, value: &Value) -> bool {
         ("type", Value::Array(names)) => {
             !names.iter().any(|name| name.as_str().is_none_or(|name| may_have_type(value, name)))
         }
-        ("const", expected) => is_comparable(expected) && expected != value,
-        ("enum", Value::Array(values)) => values.iter().all(is_comparable) && !values.contains(value),
+        ("const", expected) => certainly_differ(expected, value),
+        ("enum", Value::Array(values)) => values.iter().all(|expected| certainly_differ(expected, value)),
         ("required", Value::Array(names)) => members.is_some_and(|members| {
             names.iter().filter_map(Value::as_str).any(|name| !members.contains_key(name))
         }),
@@ -166,7 +166,7 @@ fn certainly_rejects(schema: &Value, value: &Value) -> bool {
     })
 }
 
-/// Returns false if a value does not have a type. Whether a number is an integer is left open.
+/// Returns false if a value does not have a type. Revisions differ about whether 1.0 is an integer, which is left open.
 fn may_have_type(value: &Value, name: &str) -> bool {
     match name {
         "null" => value.is_null(),
@@ -174,14 +174,23 @@ fn may_have_type(value: &Value, name: &str) -> bool {
         "string" => value.is_string(),
         "array" => value.is_array(),
         "object" => value.is_object(),
-        "number" | "integer" => value.is_number(),
+        "number" => value.is_number(),
+        "integer" => value.as_f64().is_some_and(|number| number.fract() == 0.0),
         _ => true,
     }
 }
 
-/// Returns true for values that equal no value that is written otherwise, as 1 equals 1.0.
-fn is_comparable(value: &Value) -> bool {
-    matches!(value, Value::Null | Value::Bool(_) | Value::String(_))
+/// Returns true for scalar values that differ, and for a scalar value and another kind of value. Numbers with a fraction or an
+/// exponent are left open, since 1 equals 1.0, and so are lists and objects.
+fn certainly_differ(expected: &Value, value: &Value) -> bool {
+    let is_whole = |number: &Number| number.is_i64() || number.is_u64();
+    match (expected, value) {
+        (Value::Number(expected), Value::Number(number)) => {
+            is_whole(expected) && is_whole(number) && expected != number
+        }
+        (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => false,
+        (expected, value) => expected != value,
+    }
 }
 
 /// Returns the steps for the comparisons that a schema's own keywords make.

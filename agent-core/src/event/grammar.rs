@@ -90,51 +90,42 @@ impl EventGrammar {
 
     /// Validates an event of a run that has started.
     fn accept_running(&mut self, name: &'static str, event: &Event) -> Result<(), GrammarError> {
+        use OpenItem::{Call, Reasoning, ReasoningMessage, Step, Text};
         match event {
             Event::RunStarted { .. } => Err(GrammarError::StartedTwice),
-            Event::TextMessageStart { message_id, .. } => self.open(name, OpenItem::Text(message_id.clone())),
-            Event::TextMessageContent { message_id, delta } => {
-                self.check_delta(name, delta, OpenItem::Text(message_id.clone()))
+            Event::TextMessageStart { message_id: id, .. } => self.open(name, Text(id.clone())),
+            Event::TextMessageContent { message_id: id, delta } => {
+                self.check_delta(name, delta, Text(id.clone()))
             }
-            Event::TextMessageEnd { message_id } => self.close(name, OpenItem::Text(message_id.clone())),
-            Event::ReasoningStart { message_id } => self.open(name, OpenItem::Reasoning(message_id.clone())),
-            Event::ReasoningMessageStart { message_id, .. } => {
-                self.open(name, OpenItem::ReasoningMessage(message_id.clone()))
+            Event::TextMessageEnd { message_id: id } => self.close(name, Text(id.clone())),
+            Event::ReasoningStart { message_id: id } => self.open(name, Reasoning(id.clone())),
+            Event::ReasoningMessageStart { message_id: id, .. } => {
+                self.open(name, ReasoningMessage(id.clone()))
             }
-            Event::ReasoningMessageContent { message_id, delta } => {
-                self.check_delta(name, delta, OpenItem::ReasoningMessage(message_id.clone()))
+            Event::ReasoningMessageContent { message_id: id, delta } => {
+                self.check_delta(name, delta, ReasoningMessage(id.clone()))
             }
-            Event::ReasoningMessageEnd { message_id } => {
-                self.close(name, OpenItem::ReasoningMessage(message_id.clone()))
-            }
-            Event::ReasoningEnd { message_id } => self.close(name, OpenItem::Reasoning(message_id.clone())),
-            Event::ToolCallStart { tool_call_id, .. } => {
-                self.open(name, OpenItem::Call(tool_call_id.clone()))
-            }
-            Event::ToolCallArgs { tool_call_id, .. } => {
-                self.check_open(name, OpenItem::Call(tool_call_id.clone()))
-            }
-            Event::ToolCallEnd { tool_call_id } => {
-                self.close(name, OpenItem::Call(tool_call_id.clone()))?;
-                self.awaiting_result.insert(tool_call_id.clone());
+            Event::ReasoningMessageEnd { message_id: id } => self.close(name, ReasoningMessage(id.clone())),
+            Event::ReasoningEnd { message_id: id } => self.close(name, Reasoning(id.clone())),
+            Event::ToolCallStart { tool_call_id: id, .. } => self.open(name, Call(id.clone())),
+            Event::ToolCallArgs { tool_call_id: id, .. } => self.check_open(name, Call(id.clone())),
+            Event::ToolCallEnd { tool_call_id: id } => {
+                self.close(name, Call(id.clone()))?;
+                self.awaiting_result.insert(id.clone());
                 Ok(())
             }
-            Event::ToolCallResult { tool_call_id, .. } => {
-                let expected = self.awaiting_result.remove(tool_call_id);
-                if expected { Ok(()) } else { Err(GrammarError::UnexpectedResult(tool_call_id.clone())) }
-            }
-            Event::StepStarted { step_name } => self.open(name, OpenItem::Step(step_name.clone())),
-            Event::StepFinished { step_name } => self.close(name, OpenItem::Step(step_name.clone())),
-            Event::Custom { .. } => Ok(()),
-            Event::RunFinished { .. } => match self.open_items().last().map(|item| item.id().clone()) {
-                Some(id) => Err(GrammarError::LeftOpen(id)),
-                None => {
-                    self.phase = Phase::Over;
-                    Ok(())
-                }
+            Event::ToolCallResult { tool_call_id: id, .. } => match self.awaiting_result.remove(id) {
+                true => Ok(()),
+                false => Err(GrammarError::UnexpectedResult(id.clone())),
             },
-            Event::RunError { .. } => {
-                self.phase = Phase::Over;
+            Event::StepStarted { step_name: id } => self.open(name, Step(id.clone())),
+            Event::StepFinished { step_name: id } => self.close(name, Step(id.clone())),
+            Event::Custom { .. } => Ok(()),
+            Event::RunFinished { .. } | Event::RunError { .. } => {
+                match self.open_items().last().map(|item| item.id().clone()) {
+                    Some(id) if name == "RUN_FINISHED" => return Err(GrammarError::LeftOpen(id)),
+                    _ => self.phase = Phase::Over,
+                }
                 Ok(())
             }
         }
@@ -177,13 +168,12 @@ impl EventGrammar {
     }
 
     fn check_open(&mut self, name: &'static str, open: OpenItem) -> Result<(), GrammarError> {
-        if self.latest.as_ref() == Some(&open) {
-            return Ok(());
+        if self.latest.as_ref() != Some(&open) {
+            if !self.open.contains_key(&open) {
+                return Err(GrammarError::NotOpen(name, open.id().clone()));
+            }
+            self.latest = Some(open);
         }
-        if !self.open.contains_key(&open) {
-            return Err(GrammarError::NotOpen(name, open.id().clone()));
-        }
-        self.latest = Some(open);
         Ok(())
     }
 

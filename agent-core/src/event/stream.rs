@@ -202,13 +202,12 @@ impl EventStream {
     /// Queues the last reported tool calls and the number of omitted ones; later reports are discarded.
     fn close_reported_calls(&mut self) {
         self.queue_reported_calls();
-        let Some(omitted) = self.calls.take().map(|calls| calls.omitted_count()).filter(|count| *count > 0)
-        else {
-            return;
-        };
-        warn!(run_id = %self.run.run_id, omitted, "tool calls were omitted from a run's stream");
-        let value = json!({"kind": "toolCallsLeftOut", "count": omitted});
-        self.push(Event::Custom { name: "agent.debug".into(), value });
+        let omitted = self.calls.take().map_or(0, |calls| calls.omitted_count());
+        if omitted > 0 {
+            warn!(run_id = %self.run.run_id, omitted, "tool calls were omitted from a run's stream");
+            let value = json!({"kind": "toolCallsLeftOut", "count": omitted});
+            self.push(Event::Custom { name: "agent.debug".into(), value });
+        }
     }
 
     /// Processes an event of the source; returns it if it can be emitted at once, else queues it.

@@ -176,6 +176,27 @@ fn a_fault_names_its_field_and_shows_no_secret() {
         (json!({}), json!([{"content": {}}]), "children[0]: missing field `name`"),
         (json!({}), json!([{"name": 7}]), "children[0]: name: invalid type: integer `7`, expected a string"),
         (json!({}), json!(["AgentServer"]), r#"children[0]: invalid type: string "AgentServer""#),
+        (json!({}), json!([["AgentServer", {}]]), "children[0]: invalid type: sequence, expected a map"),
+        (
+            json!({}),
+            json!([{"name": "EmbeddedAI", "content": ["openai", "m"]}]),
+            "children[0]: content: invalid type: sequence, expected a map",
+        ),
+        (
+            json!({}),
+            json!([{"name": "EmbeddedAI", "content": {"retry": [2, 1000]}}]),
+            "children[0]: content.retry: invalid type: sequence, expected a map",
+        ),
+        (
+            json!({}),
+            json!([{"content": {"fallbacks": [{"model": "m"}, ["openai", "n"]]}, "name": "EmbeddedAI"}]),
+            "children[0]: content.fallbacks[1]: invalid type: sequence, expected a map",
+        ),
+        (
+            json!({}),
+            json!([{"name": "WorkflowConnector", "content": {"auth": ["jwt", "4711"]}}]),
+            "children[0]: content.auth: invalid type: sequence, expected a map",
+        ),
     ] {
         let role = json!({"id": "a", "companyId": "c", "content": content, "children": children});
         let error = parse(role).expect_err(expected);

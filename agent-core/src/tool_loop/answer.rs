@@ -16,6 +16,7 @@ const INITIAL_TEXT_CAPACITY: usize = 256;
 const MAX_RUN_ITEM_BYTES: usize = 4 << 20;
 
 /// Assembles an answer from deltas, and emits the start and end events of its messages and calls.
+#[derive(Default)]
 pub(super) struct AnswerAssembler {
     /// Identifier of the assistant message; calls name it as their parent even if it has no text.
     message_id: Id,
@@ -56,15 +57,8 @@ impl AnswerAssembler {
         let items = earlier.iter().flat_map(|message| &message.provider_items);
         Self {
             message_id: crate::new_id().into(),
-            is_message_id_used: false,
-            text_id: None,
-            reasoning_id: None,
-            text: String::new(),
-            calls: Vec::new(),
-            provider_items: Vec::new(),
             provider_item_bytes: items.map(|item| item.json.get().len()).sum(),
-            usage: None,
-            object: None,
+            ..Self::default()
         }
     }
 
@@ -92,12 +86,11 @@ impl AnswerAssembler {
         limits: &LoopLimits,
     ) -> Result<Option<FinishedAnswer>, AgentError> {
         match event {
-            ModelEvent::Text(delta) if delta.is_empty() => {}
+            ModelEvent::Text(delta) | ModelEvent::Reasoning(delta) if delta.is_empty() => {}
             ModelEvent::Text(_) => {
                 self.open_text(out);
                 out.extend(self.continue_open(event).ok());
             }
-            ModelEvent::Reasoning(delta) if delta.is_empty() => {}
             ModelEvent::Reasoning(_) => {
                 self.open_reasoning(out);
                 out.extend(self.continue_open(event).ok());

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use agent_core::error::{AgentError, AgentErrorKind};
+use agent_platform::media_type::is_json;
 use agent_platform::own_tools::{HttpToolClient, HttpToolError, HttpToolRequest, HttpToolResponse};
 use async_trait::async_trait;
 use bytes::Bytes;
+use encoding_rs::{Encoding, UTF_8};
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderValue, Method};
+use http::{HeaderMap, HeaderValue, Method};
 use tokio::time::Instant;
 use url::Url;
 
@@ -45,19 +47,21 @@ impl OutboundHttpTools {
             let content_type = HeaderValue::from_str(&request.content_type);
             let content_type = content_type
                 .map_err(|_| AgentError::new(AgentErrorKind::InvalidRequest, "invalid media type"))?;
-            outbound = outbound.header(CONTENT_TYPE, content_type).body(Bytes::from(body.clone()));
+            outbound = outbound.header(CONTENT_TYPE, content_type).body(body.clone());
         }
         let response =
             for_tenant(&request.company_id, outbound.header_timeout(request.timeout).send()).await?;
         let (status, media_type) = (response.status, response.media_type());
-        let has_retry_after = retry_after(&response.headers, SystemTime::now()).is_some();
+        let headers = response.headers.clone();
+        let has_retry_after = retry_after(&headers, SystemTime::now()).is_some();
         let remaining = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let body = match read(response, request.max_response_bytes, remaining).await {
             // The status tells the outcome of the request, the body only the reason.
             Err(_) if !status.is_success() => Bytes::new(),
             body => body?,
         };
-        Ok(HttpToolResponse { status: status.as_u16(), has_retry_after, media_type, body: body.into() })
+        let body = utf8_body(&headers, &media_type, body);
+        Ok(HttpToolResponse { status: status.as_u16(), has_retry_after, media_type, body })
     }
 }
 
@@ -67,6 +71,30 @@ fn address(request: &HttpToolRequest) -> Cow<'_, Url> {
     let mut url = request.url.clone();
     url.query_pairs_mut().append_pair(name, value.expose());
     Cow::Owned(url)
+}
+
+/// Returns a body whose text has another encoding, or begins with a byte order mark, in UTF-8 without the mark. A body that is not
+/// valid in its encoding is left as it is.
+fn utf8_body(headers: &HeaderMap, media_type: &str, body: Bytes) -> Vec<u8> {
+    let is_text = is_json(media_type) || media_type.starts_with("text/");
+    let encoding = match charset(headers) {
+        Some(label) => Encoding::for_label(label.as_bytes()),
+        None => is_text.then_some(UTF_8),
+    };
+    let decoded = encoding.and_then(|encoding| match encoding.decode(&body) {
+        (Cow::Owned(text), _, false) => Some(text.into_bytes()),
+        (Cow::Borrowed(text), _, false) if text.len() < body.len() => Some(text.as_bytes().to_vec()),
+        _ => None,
+    });
+    decoded.unwrap_or_else(|| body.into())
+}
+
+/// Returns the parameter `charset` of a response's media type.
+fn charset(headers: &HeaderMap) -> Option<&str> {
+    let parameters = headers.get(CONTENT_TYPE)?.to_str().ok()?.split(';').skip(1);
+    let mut parameters = parameters.filter_map(|parameter| parameter.split_once('='));
+    let (_, value) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("charset"))?;
+    Some(value.trim().trim_matches('"'))
 }
 
 /// Reads the body of a response.
@@ -87,5 +115,38 @@ fn tool_error(error: &AgentError) -> HttpToolError {
         message: error.to_string(),
         was_sent: was_sent(error),
         is_transient: matches!(error.kind(), AgentErrorKind::Unreachable | AgentErrorKind::Truncated),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_other_encodings_become_utf8() {
+        let utf16: Vec<u8> = "\u{feff}{\"a\":\"\u{e9}\"}".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let json = "{\"a\":\"\u{e9}\"}".as_bytes();
+        let marked = [&b"\xef\xbb\xbf"[..], json].concat();
+        let cases: [(&str, &[u8], &[u8]); 12] = [
+            ("application/json", json, json),
+            ("application/json", &marked, json),
+            ("application/problem+json; charset=utf-8", &marked, json),
+            ("application/json; charset=utf-16", &utf16, json),
+            ("application/json", &utf16, json),
+            ("text/plain; format=flowed; Charset=\"ISO-8859-1\"", b"caf\xe9", "caf\u{e9}".as_bytes()),
+            ("text/plain; charset=windows-1252", b"\x80 5", "\u{20ac} 5".as_bytes()),
+            ("text/plain; charset=utf-8", b"caf\xe9", b"caf\xe9"),
+            ("text/plain; charset=unknown", b"caf\xe9", b"caf\xe9"),
+            ("text/plain", b"caf\xe9", b"caf\xe9"),
+            ("image/png", b"\xff\xfe\x00\x01", b"\xff\xfe\x00\x01"),
+            ("application/octet-stream", &marked, &marked),
+        ];
+        for (content_type, body, expected) in cases {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(content_type))]);
+            let media_type = agent_platform::media_type::essence(content_type);
+            let decoded = utf8_body(&headers, &media_type, Bytes::copy_from_slice(body));
+            assert_eq!(decoded, expected, "{content_type} {body:?}");
+        }
+        assert_eq!(utf8_body(&HeaderMap::new(), "", Bytes::from_static(b"\xe9")), b"\xe9");
     }
 }

@@ -8,7 +8,8 @@ use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::turn::{TurnError, run_observed_turn, run_turn};
 use agent_platform::approval_floor::load_approval_floor;
-use agent_platform::message_files::MessageFiles;
+use agent_platform::message_files::{MessageFiles, has_files};
+use agent_platform::own_tools::sends_files;
 use agent_platform::preview::{Preview, preview_turn};
 use agent_platform::records::StoreError;
 use agent_platform::run_observer::RunObserver;
@@ -25,7 +26,7 @@ impl App {
         mut turn: TurnRequest,
     ) -> Result<EventStream, TurnError> {
         turn.trace.get_or_insert_with(begin_trace);
-        self.load_files(principal, &mut turn.messages, None).await?;
+        self.load_files(principal, &mut turn, None).await?;
         run_turn(&self.platform, principal, turn).await
     }
 
@@ -37,7 +38,8 @@ impl App {
         observer: &RunObserver,
     ) -> Result<EventStream, TurnError> {
         turn.trace.get_or_insert_with(begin_trace);
-        self.load_files(principal, &mut turn.messages, Some(&turn.thread_id)).await?;
+        let thread_id = turn.thread_id.clone();
+        self.load_files(principal, &mut turn, Some(&thread_id)).await?;
         let started = run_observed_turn(&self.platform, principal, turn, observer).await;
         started.inspect_err(|error| observer.record_start_error(error))
     }
@@ -48,7 +50,7 @@ impl App {
         principal: &Principal,
         mut turn: TurnRequest,
     ) -> Result<Preview, TurnError> {
-        self.load_files(principal, &mut turn.messages, None).await?;
+        self.load_files(principal, &mut turn, None).await?;
         let floor = load_approval_floor(&*self.records, &principal.company_id).await?;
         Ok(preview_turn(&self.platform, principal, turn).await?.with_approval_floor(&floor))
     }
@@ -83,13 +85,22 @@ impl App {
         self.files_of(principal).hold(messages, thread).await
     }
 
+    /// Replaces references to files by their contents, with the ids of the files if the agent has tools that send files.
     async fn load_files(
         &self,
         principal: &Principal,
-        messages: &mut Arc<Vec<Arc<Message>>>,
+        turn: &mut TurnRequest,
         thread: Option<&ThreadId>,
     ) -> Result<(), TurnError> {
-        Ok(self.files_of(principal).load(messages, thread).await?)
+        if !has_files(&turn.messages) {
+            return Ok(());
+        }
+        let role = match &turn.role {
+            Some(previewed) => Some(previewed.clone()),
+            None => self.roles.role(&principal.company_id, &turn.agent_id).await?,
+        };
+        let shows_ids = role.is_some_and(|role| sends_files(&role.content.own_tools));
+        Ok(self.files_of(principal).load(&mut turn.messages, thread, shows_ids).await?)
     }
 
     fn files_of<'a>(&'a self, principal: &'a Principal) -> MessageFiles<'a> {

@@ -64,7 +64,7 @@ impl FileBench {
     async fn load(&self, messages: &[Message], thread: Option<&ThreadId>) -> Vec<Message> {
         let files = MessageFiles { records: &*self.records, company_id: &self.company, user_id: &self.user };
         let mut messages = Arc::new(messages.iter().cloned().map(Arc::new).collect());
-        files.load(&mut messages, thread).await.expect("loaded");
+        files.load(&mut messages, thread, false).await.expect("loaded");
         messages.iter().map(|message| Message::clone(message)).collect()
     }
 }
@@ -193,7 +193,7 @@ async fn files_are_their_users_alone(bench: &FileBench) {
         let files = MessageFiles { records, company_id: owner.0, user_id: owner.1 };
         let mut messages = Arc::new(vec![Arc::new(user_message(vec![reference(&file.id)]))]);
         assert_eq!(files.find_missing(&messages).await.expect("read"), Some(&*file.id), "{owner:?}");
-        files.load(&mut messages, None).await.expect("loaded");
+        files.load(&mut messages, None, false).await.expect("loaded");
         assert_eq!(parts(&messages[0]), ["[file, no longer stored]"], "{owner:?}");
     }
     assert!(bench.find(&file.id).await.is_some());

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use url::form_urlencoded;
 
+use super::file_parts::{FileReference, FormFile, FormFiles};
 use super::limits::MAX_REQUEST_BYTES;
 use super::template::{ArgumentError, BodyTemplate, NOT_FIELDS, value_text};
 use crate::media_type::{essence, is_json};
@@ -26,12 +28,48 @@ const MAX_BOUNDARIES: u32 = 16;
 /// Member of a filled template: its name, the path of its argument, and its values.
 type Member<'b> = (&'b str, String, &'b [Value]);
 
+/// A body whose placeholders are filled.
+pub(super) struct FilledBody {
+    pub(super) content_type: String,
+    /// The body's bytes, in order.
+    pub(super) pieces: Vec<Bytes>,
+    /// Size of the stored files among the pieces, in bytes.
+    pub(super) file_bytes: usize,
+}
+
+impl FilledBody {
+    /// Returns the size without the stored files, in bytes.
+    pub(super) fn own_bytes(&self) -> usize {
+        self.pieces.iter().map(Bytes::len).sum::<usize>() - self.file_bytes
+    }
+}
+
+/// Settings of the parts of a form.
+#[derive(Default)]
+pub(super) struct PartSettings {
+    /// Media types by the names of the parts.
+    pub(super) media_types: BTreeMap<String, String>,
+    /// Names of the parts that are stored files.
+    pub(super) file_parts: Vec<String>,
+}
+
+impl PartSettings {
+    fn is_file(&self, name: &str) -> bool {
+        self.file_parts.iter().any(|part| part == name)
+    }
+}
+
 /// A part of a form.
 struct FormPart<'a> {
     /// The name as the part's header has it.
     name: String,
     media_type: Option<&'a str>,
-    value: String,
+    content: PartContent<'a>,
+}
+
+enum PartContent<'a> {
+    Text(String),
+    File(&'a FormFile),
 }
 
 /// Returns true for a media type of a part that can be sent: JSON, or one of text.
@@ -63,23 +101,30 @@ fn count_bytes(bytes: &mut usize, (name, value): (&str, &str), argument: &str) -
     }
 }
 
-/// Encodes the members of a filled template as the parts of a form, with the media types of `part_types`; returns the media type
-/// with the boundary, and the body. A list is repeated for each of its items, and null is left out. The same members make the
-/// same body.
+/// Encodes the members of a filled template as the parts of a form. A list is repeated for each of its items, and null is left
+/// out. The same members and files make the same body.
 pub(super) fn encode_multipart(
     template: &BodyTemplate,
     body: &Value,
-    part_types: &BTreeMap<String, String>,
-) -> Result<(String, Vec<u8>), ArgumentError> {
-    let (mut parts, mut last_argument, mut bytes) = (Vec::new(), String::new(), 0);
+    (settings, files): (&PartSettings, &FormFiles),
+) -> Result<FilledBody, ArgumentError> {
+    let (mut parts, mut last_argument, mut bytes, mut file_bytes) = (Vec::new(), String::new(), 0, 0);
     for (name, argument, items) in members(template, body)? {
-        let media_type = part_types.get(name).map(String::as_str);
+        let media_type = settings.media_types.get(name).map(String::as_str);
         if parts.len() + items.len() > MAX_PARTS {
             return Err(ArgumentError::new(&argument, "makes more than 1,000 parts of a form"));
         }
         for item in items {
-            let part = part(name, media_type, (&argument, item))?;
-            count_bytes(&mut bytes, (&part.name, &part.value), &argument)?;
+            let part = match settings.is_file(name) {
+                true => {
+                    let file = files.find(&argument, reference_text(&argument, item)?)?;
+                    file_bytes += file.content.len();
+                    let (name, media_type) = (escape_name(name), Some(file.media_type.as_str()));
+                    FormPart { name, media_type, content: PartContent::File(file) }
+                }
+                false => part(name, media_type, (&argument, item))?,
+            };
+            count_bytes(&mut bytes, (&part.name, part.text()), &argument)?;
             parts.push(part);
         }
         last_argument = argument;
@@ -87,7 +132,31 @@ pub(super) fn encode_multipart(
     let boundary = choose_boundary(&parts, boundaries(&parts));
     let boundary =
         boundary.ok_or_else(|| ArgumentError::new(&last_argument, "has every boundary of the form"))?;
-    Ok((format!("{MULTIPART_CONTENT_TYPE}; boundary={boundary}"), write_parts(&parts, &boundary)))
+    let content_type = format!("{MULTIPART_CONTENT_TYPE}; boundary={boundary}");
+    Ok(FilledBody { content_type, pieces: write_parts(&parts, &boundary), file_bytes })
+}
+
+/// Returns the stored files that the members of a filled template name.
+pub(super) fn file_references(
+    template: &BodyTemplate,
+    body: &Value,
+    settings: &PartSettings,
+) -> Result<Vec<FileReference>, ArgumentError> {
+    let mut references = Vec::new();
+    for (_, argument, items) in
+        members(template, body)?.into_iter().filter(|(name, ..)| settings.is_file(name))
+    {
+        for item in items {
+            let reference = reference_text(&argument, item)?.to_owned();
+            references.push(FileReference { argument: argument.clone(), reference });
+        }
+    }
+    Ok(references)
+}
+
+fn reference_text<'b>(argument: &str, item: &'b Value) -> Result<&'b str, ArgumentError> {
+    item.as_str()
+        .ok_or_else(|| ArgumentError::new(argument, "must be the id of a stored file, which is a text"))
 }
 
 fn members<'b>(template: &BodyTemplate, body: &'b Value) -> Result<Vec<Member<'b>>, ArgumentError> {
@@ -114,7 +183,25 @@ fn part<'a>(
         (None, Value::Object(_) | Value::Array(_)) => (Some(JSON_CONTENT_TYPE), item.to_string()),
         (media_type, item) => (media_type, value_text(argument, item)?),
     };
-    Ok(FormPart { name: escape_name(name), media_type, value })
+    Ok(FormPart { name: escape_name(name), media_type, content: PartContent::Text(value) })
+}
+
+impl FormPart<'_> {
+    /// Returns the value of a part that is no file, and the name of a file.
+    fn text(&self) -> &str {
+        match &self.content {
+            PartContent::Text(value) => value,
+            PartContent::File(file) => &file.name,
+        }
+    }
+
+    /// Returns the text by which the content is distinguished: the value, or a hash of a file.
+    fn distinguishing_text(&self) -> &str {
+        match &self.content {
+            PartContent::Text(value) => value,
+            PartContent::File(file) => &file.sha256,
+        }
+    }
 }
 
 /// Returns a name for a quoted parameter, as browsers escape it: control characters and quotation marks are percent-encoded.
@@ -130,10 +217,11 @@ fn escape_name(name: &str) -> String {
     escaped
 }
 
-/// Returns boundaries for the parts, each a hash of all of them.
+/// Returns boundaries for the parts, each a hash of all of them. A file counts by its own hash, so that it cannot be made to have
+/// one of them.
 fn boundaries(parts: &[FormPart<'_>]) -> impl Iterator<Item = String> {
     let mut hash = Sha256::new();
-    for text in parts.iter().flat_map(|part| [&part.name, &part.value]) {
+    for text in parts.iter().flat_map(|part| [&*part.name, part.distinguishing_text(), part.text()]) {
         hash.update((text.len() as u64).to_be_bytes());
         hash.update(text);
     }
@@ -143,24 +231,37 @@ fn boundaries(parts: &[FormPart<'_>]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns the first boundary that occurs in no part.
+/// Returns the first boundary that occurs in no text of a part.
 fn choose_boundary(parts: &[FormPart<'_>], mut boundaries: impl Iterator<Item = String>) -> Option<String> {
     boundaries.find(|boundary| {
-        parts.iter().all(|part| !part.value.contains(boundary) && !part.name.contains(boundary))
+        parts.iter().all(|part| !part.text().contains(boundary) && !part.name.contains(boundary))
     })
 }
 
-fn write_parts(parts: &[FormPart<'_>], boundary: &str) -> Vec<u8> {
-    let mut body = String::new();
-    for FormPart { name, media_type, value } in parts {
-        body.push_str(&format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n"));
-        if let Some(media_type) = media_type {
-            body.push_str(&format!("Content-Type: {media_type}\r\n"));
+/// Returns the bytes of a form in pieces, of which the contents of files are shared.
+fn write_parts(parts: &[FormPart<'_>], boundary: &str) -> Vec<Bytes> {
+    let (mut pieces, mut text) = (Vec::new(), String::new());
+    for FormPart { name, media_type, content } in parts {
+        text.push_str(&format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\""));
+        if let PartContent::File(file) = content {
+            text.push_str(&format!("; filename=\"{}\"", escape_name(&file.name)));
         }
-        body.push_str(&format!("\r\n{value}\r\n"));
+        text.push_str("\r\n");
+        if let Some(media_type) = media_type {
+            text.push_str(&format!("Content-Type: {media_type}\r\n"));
+        }
+        text.push_str("\r\n");
+        match content {
+            PartContent::Text(value) => text.push_str(value),
+            PartContent::File(file) => {
+                pieces.extend([Bytes::from(std::mem::take(&mut text)), file.content.clone()]);
+            }
+        }
+        text.push_str("\r\n");
     }
-    body.push_str(&format!("--{boundary}--\r\n"));
-    body.into_bytes()
+    text.push_str(&format!("--{boundary}--\r\n"));
+    pieces.push(text.into());
+    pieces
 }
 
 #[cfg(test)]
@@ -173,9 +274,10 @@ mod tests {
         let template = BodyTemplate::parse(&json!("{body}")).expect("a template");
         let part_types = part_types.iter().map(|(name, kind)| ((*name).to_owned(), (*kind).to_owned()));
         let part_types: BTreeMap<String, String> = part_types.collect();
-        let (content_type, body) = encode_multipart(&template, body, &part_types)?;
-        let boundary = content_type.strip_prefix("multipart/form-data; boundary=").expect("a boundary");
-        let text = String::from_utf8(body).expect("text").replace(boundary, "B");
+        let settings = PartSettings { media_types: part_types, file_parts: Vec::new() };
+        let body = encode_multipart(&template, body, (&settings, &FormFiles::default()))?;
+        let boundary = body.content_type.strip_prefix("multipart/form-data; boundary=").expect("a boundary");
+        let text = String::from_utf8(body.pieces.concat()).expect("text").replace(boundary, "B");
         Ok((boundary.to_owned(), text))
     }
 
@@ -223,7 +325,8 @@ mod tests {
             let body = json!({(name.as_str()): vec![0; items]});
             let too_long = (!is_short).then(|| ArgumentError::new(&format!("body/{name}"), TOO_LONG));
             assert_eq!(encode_urlencoded(&template, &body).err(), too_long, "{items}");
-            assert_eq!(encode_multipart(&template, &body, &BTreeMap::new()).err(), too_long, "{items}");
+            let parts = (&PartSettings::default(), &FormFiles::default());
+            assert_eq!(encode_multipart(&template, &body, parts).err(), too_long, "{items}");
         }
     }
 
@@ -233,7 +336,7 @@ mod tests {
         let parts = [("name", "x--one"), ("two", "")].map(|(name, value)| FormPart {
             name: name.to_owned(),
             media_type: None,
-            value: value.to_owned(),
+            content: PartContent::Text(value.to_owned()),
         });
         assert_eq!(choose_boundary(&parts, candidates()).as_deref(), Some("three"));
         assert_eq!(choose_boundary(&parts, candidates().take(2)), None);

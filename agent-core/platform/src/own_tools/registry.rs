@@ -8,11 +8,12 @@ use agent_core::role::{OwnTools, RoleBlock, RoleSource};
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 use async_trait::async_trait;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::changes::ToolChanges;
 use super::definition::HttpTool;
+use super::file_parts::{FileError, FileReader, FormFiles, ToolFiles};
 use super::limits::MAX_REQUEST_BYTES;
 use super::pins::{AgentPins, PinStore, StoredPins};
 use super::redact::Redactor;
@@ -41,6 +42,7 @@ pub struct OwnToolRegistry {
     http: Arc<dyn HttpToolClient>,
     clock: Arc<dyn Clock>,
     pub(super) server_calls: Option<ServerCalls>,
+    files: Option<FileReader>,
     parsed: CompanyCache<AgentId, ParsedRole>,
     /// Roles of previews, by their runs.
     previewed: Arc<RunTable<RoleBlock>>,
@@ -90,13 +92,18 @@ impl OwnToolRegistry {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let parsed = CompanyCache::new(MAX_CACHED_AGENTS);
-        Self { tools, roles, http, clock, server_calls: None, parsed, previewed: Arc::default() }
+        Self { tools, roles, http, clock, server_calls: None, files: None, parsed, previewed: Arc::default() }
     }
 
     /// Adds the tools of roles' tool servers, which `client` reaches and whose pins are in `records`.
     pub fn with_tool_servers(self, client: Arc<dyn ToolServerClient>, records: Arc<dyn Records>) -> Self {
         let calls = ServerCalls::new(client, PinStore(records), self.clock.clone());
         Self { server_calls: Some(calls), ..self }
+    }
+
+    /// Sends the stored files of users that calls name. Without it, such a call is refused.
+    pub fn with_files(self, files: Arc<dyn ToolFiles>) -> Self {
+        Self { files: Some(FileReader::new(files)), ..self }
     }
 
     /// Returns the reports of tools at tool servers that are not called.
@@ -180,7 +187,10 @@ impl OwnToolRegistry {
         arguments: Value,
     ) -> Result<ToolOutput, ToolError> {
         let mut redactor = Redactor::default();
-        let request = self.request(tool, context, arguments, &mut redactor)?;
+        let arguments = tool.schema.check(arguments).map_err(ToolError::InvalidArguments)?;
+        // The memory of the files is counted until the last request has been sent.
+        let files = self.read_files(tool, context, &arguments).await?;
+        let request = self.request(tool, context, (&arguments, &files), &mut redactor)?;
         let first = self.http.send(&request).await;
         let sent = match first {
             Err(error) if error.is_transient && (!error.was_sent || tool.is_idempotent()) => {
@@ -198,25 +208,39 @@ impl OwnToolRegistry {
         }
     }
 
+    /// Reads the stored files that the arguments of a call name.
+    async fn read_files(
+        &self,
+        tool: &HttpTool,
+        context: &ExecutionContext,
+        arguments: &Map<String, Value>,
+    ) -> Result<FormFiles, ToolError> {
+        let references = tool.request.file_references(arguments).map_err(invalid_argument)?;
+        match &self.files {
+            _ if references.is_empty() => Ok(FormFiles::default()),
+            None => Err(ToolError::Unavailable("there are no stored files here".to_owned())),
+            Some(files) => files.read(context, &references).await.map_err(|error| match error {
+                FileError::Argument(error) => invalid_argument(error),
+                FileError::Tool(error) => error,
+            }),
+        }
+    }
+
     /// Builds the request of a call.
     fn request(
         &self,
         tool: &HttpTool,
         context: &ExecutionContext,
-        arguments: Value,
+        (arguments, files): (&Map<String, Value>, &FormFiles),
         redactor: &mut Redactor,
     ) -> Result<HttpToolRequest, ToolError> {
-        let arguments = tool.schema.check(arguments).map_err(ToolError::InvalidArguments)?;
-        let invalid = |ArgumentError { argument, message }| {
-            let path = &argument[..argument.floor_char_boundary(MAX_ARGUMENT_PATH_BYTES)];
-            ToolError::InvalidArguments(format!("/{path}: {message}"))
-        };
-        let FilledRequest { url, headers, body, content_type } =
-            tool.request.fill(&arguments).map_err(invalid)?;
-        if body.as_ref().is_some_and(|body| body.len() > MAX_REQUEST_BYTES) {
+        let FilledRequest { url, headers, body } =
+            tool.request.fill(arguments, files).map_err(invalid_argument)?;
+        if body.as_ref().is_some_and(|body| body.own_bytes() > MAX_REQUEST_BYTES) {
             let text = format!("they make a request of more than {MAX_REQUEST_BYTES} bytes");
             return Err(ToolError::InvalidArguments(text));
         }
+        let (content_type, body) = body.map(|body| (body.content_type, body.pieces)).unzip();
         let key = idempotency_key(context);
         let mut headers: Vec<_> =
             headers.into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
@@ -237,11 +261,16 @@ impl OwnToolRegistry {
             secret_query,
             headers,
             body,
-            content_type,
+            content_type: content_type.unwrap_or_default(),
             timeout: *timeout,
             max_response_bytes: MAX_RESPONSE_BYTES,
         })
     }
+}
+
+fn invalid_argument(ArgumentError { argument, message }: ArgumentError) -> ToolError {
+    let path = &argument[..argument.floor_char_boundary(MAX_ARGUMENT_PATH_BYTES)];
+    ToolError::InvalidArguments(format!("/{path}: {message}"))
 }
 
 /// Returns the error of a call that was sent and has no result.

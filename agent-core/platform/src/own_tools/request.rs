@@ -7,11 +7,12 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::ToolSettingsError;
-use super::form::{
-    FORM_CONTENT_TYPE, MULTIPART_CONTENT_TYPE, encode_multipart, encode_urlencoded, is_part_type,
-};
-use super::template::{ArgumentError, BodyTemplate, Template, is_given, joined_text, value_text};
-use crate::media_type::{essence, is_json};
+use super::body::{BodySettings, RequestBody};
+use super::file_parts::{FileReference, FormFiles};
+use super::form::FilledBody;
+use super::limits::is_header_value;
+use super::template::{ArgumentError, Template, is_given, joined_text, value_text};
+use crate::json::objects_only;
 
 /// Request of a tool, with placeholders.
 #[derive(Deserialize)]
@@ -25,22 +26,21 @@ pub(super) struct RequestSettings {
     pub(super) headers: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) body: Option<Value>,
-    /// Media type of the body; [`DEFAULT_CONTENT_TYPE`] if absent.
+    /// Media type of the body; JSON if absent.
     #[serde(default, rename = "contentType")]
     content_type: Option<String>,
     /// Media types of the parts of a `multipart/form-data` body, by their names.
     #[serde(default, rename = "partTypes")]
     part_types: BTreeMap<String, String>,
+    /// Names of the parts of a `multipart/form-data` body that are stored files.
+    #[serde(default, rename = "fileParts")]
+    pub(super) file_parts: Vec<String>,
 }
 
-/// Media type of a body whose settings name none.
-pub(super) const DEFAULT_CONTENT_TYPE: &str = "application/json";
 /// Methods of tools.
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 /// Maximum length of a URL with its query, in bytes.
 const MAX_URL_BYTES: usize = 8 * 1024;
-/// Maximum length of a header's value, in bytes.
-const MAX_HEADER_BYTES: usize = 4 * 1024;
 /// Separator of the items of a list in a path or a header (OpenAPI 3, style `simple`).
 const LIST_SEPARATOR: char = ',';
 /// Separators of the items of a list in one query parameter.
@@ -80,10 +80,7 @@ pub(super) struct RequestTemplate {
     segments: Vec<Template>,
     query: Vec<(String, QueryValue)>,
     headers: Vec<(String, Template)>,
-    body: Option<BodyTemplate>,
-    /// Media type of the body, without the boundary of its parts.
-    content_type: String,
-    part_types: BTreeMap<String, String>,
+    body: Option<RequestBody>,
 }
 
 enum QueryValue {
@@ -109,9 +106,7 @@ struct ListSettings {
 pub(super) struct FilledRequest {
     pub(super) url: Url,
     pub(super) headers: Vec<(String, String)>,
-    pub(super) body: Option<Vec<u8>>,
-    /// Media type of the body.
-    pub(super) content_type: String,
+    pub(super) body: Option<FilledBody>,
 }
 
 impl RequestTemplate {
@@ -140,24 +135,17 @@ impl RequestTemplate {
             }
             Ok((name.clone(), template))
         });
-        let body_fault = |(path, message): (String, &'static str)| {
-            ToolSettingsError::new(format!("request.body{path}"), message)
-        };
-        let body = match &settings.body {
-            Some(_) if method == "GET" => {
-                return Err(ToolSettingsError::new("request.body", "is not allowed with GET"));
-            }
-            Some(body) => Some(BodyTemplate::parse(body).map_err(body_fault)?),
-            None => None,
-        };
-        let content_type = parse_content_type(settings)
-            .map_err(|message| ToolSettingsError::new("request.contentType", message))?;
-        if let Some(form) = body.as_ref().filter(|_| !is_json(&content_type)) {
-            form.check_form(content_type == MULTIPART_CONTENT_TYPE).map_err(body_fault)?;
+        if settings.body.is_some() && method == "GET" {
+            return Err(ToolSettingsError::new("request.body", "is not allowed with GET"));
         }
-        let part_types = parse_part_types(settings, &content_type)?;
+        let body = RequestBody::parse(&BodySettings {
+            body: settings.body.as_ref(),
+            content_type: settings.content_type.as_deref(),
+            part_types: &settings.part_types,
+            file_parts: &settings.file_parts,
+        })?;
         let (query, headers) = (query.collect::<Result<_, _>>()?, headers.collect::<Result<_, _>>()?);
-        Ok(Self { method, origin, segments, query, headers, body, content_type, part_types })
+        Ok(Self { method, origin, segments, query, headers, body })
     }
 
     /// Returns true if the query has a parameter of this name.
@@ -185,14 +173,25 @@ impl RequestTemplate {
             let path = || format!("request.headers.{name}");
             all.extend(template.arguments().map(|argument| (path(), argument, false)));
         }
-        let mut names = Vec::new();
-        self.body.iter().for_each(|body| body.collect_arguments(&mut names));
+        let names = self.body.as_ref().map(RequestBody::arguments).unwrap_or_default();
         all.extend(names.into_iter().map(|name| ("request.body".to_owned(), name, false)));
         all
     }
 
+    /// Returns the stored files that the arguments name, in the order in which the body has them.
+    pub(super) fn file_references(
+        &self,
+        arguments: &Map<String, Value>,
+    ) -> Result<Vec<FileReference>, ArgumentError> {
+        self.body.as_ref().map_or_else(|| Ok(Vec::new()), |body| body.file_references(arguments))
+    }
+
     /// Fills the placeholders. Query parameters and headers whose argument is not given are left out.
-    pub(super) fn fill(&self, arguments: &Map<String, Value>) -> Result<FilledRequest, ArgumentError> {
+    pub(super) fn fill(
+        &self,
+        arguments: &Map<String, Value>,
+        files: &FormFiles,
+    ) -> Result<FilledRequest, ArgumentError> {
         let mut url = self.fill_path(arguments)?;
         for (name, value) in &self.query {
             match value {
@@ -219,24 +218,11 @@ impl RequestTemplate {
         for (name, template) in self.headers.iter().filter(|(_, value)| is_complete(value, arguments)) {
             headers.push((name.clone(), fill_header(template, arguments)?));
         }
-        let (content_type, body) = self.fill_body(arguments)?;
-        Ok(FilledRequest { url, headers, body, content_type })
-    }
-
-    /// Fills the body, and encodes it by its media type; returns the media type to send, and the body.
-    fn fill_body(&self, arguments: &Map<String, Value>) -> Result<(String, Option<Vec<u8>>), ArgumentError> {
-        let content_type = self.content_type.clone();
-        let Some(template) = &self.body else { return Ok((content_type, None)) };
-        let Some(body) = template.expand(arguments)? else { return Ok((content_type, None)) };
-        if content_type == MULTIPART_CONTENT_TYPE {
-            let (content_type, body) = encode_multipart(template, &body, &self.part_types)?;
-            return Ok((content_type, Some(body)));
-        }
-        let body = match is_json(&content_type) {
-            true => body.to_string().into_bytes(),
-            false => encode_urlencoded(template, &body)?,
+        let body = match &self.body {
+            Some(body) => body.fill(arguments, files)?,
+            None => None,
         };
-        Ok((content_type, Some(body)))
+        Ok(FilledRequest { url, headers, body })
     }
 
     fn fill_path(&self, arguments: &Map<String, Value>) -> Result<Url, ArgumentError> {
@@ -317,44 +303,6 @@ fn parse_url(text: &str) -> Result<(String, Vec<Template>), &'static str> {
     }
 }
 
-/// Returns the media type of the body.
-fn parse_content_type(settings: &RequestSettings) -> Result<String, &'static str> {
-    match &settings.content_type {
-        None => Ok(DEFAULT_CONTENT_TYPE.to_owned()),
-        Some(_) if settings.body.is_none() => Err("is not allowed without request.body"),
-        Some(text) if is_header_value(text) && (is_json(text) || essence(text) == FORM_CONTENT_TYPE) => {
-            Ok(text.clone())
-        }
-        Some(text) if text.eq_ignore_ascii_case(MULTIPART_CONTENT_TYPE) => {
-            Ok(MULTIPART_CONTENT_TYPE.to_owned())
-        }
-        Some(_) => Err(
-            "must be application/json, a media type that ends with +json, application/x-www-form-urlencoded, or \
-             multipart/form-data without parameters",
-        ),
-    }
-}
-
-/// Returns the media types of the parts of a body.
-fn parse_part_types(
-    settings: &RequestSettings,
-    content_type: &str,
-) -> Result<BTreeMap<String, String>, ToolSettingsError> {
-    if !settings.part_types.is_empty() && content_type != MULTIPART_CONTENT_TYPE {
-        let message = format!("is allowed with the contentType {MULTIPART_CONTENT_TYPE} only");
-        return Err(ToolSettingsError::new("request.partTypes", message));
-    }
-    let mut types = settings.part_types.iter();
-    match types.find(|(_, media_type)| !is_header_value(media_type) || !is_part_type(media_type)) {
-        Some((name, _)) => {
-            let message =
-                "must be application/json, or a media type that ends with +json or begins with text/";
-            Err(ToolSettingsError::new(format!("request.partTypes.{name}"), message))
-        }
-        None => Ok(settings.part_types.clone()),
-    }
-}
-
 fn parse_query(name: &str, value: &Value) -> Result<QueryValue, ToolSettingsError> {
     let fault = |message| ToolSettingsError::new(format!("request.query.{name}"), message);
     match value {
@@ -366,7 +314,7 @@ fn parse_query(name: &str, value: &Value) -> Result<QueryValue, ToolSettingsErro
 }
 
 fn parse_list(value: &Value) -> Option<QueryValue> {
-    let ListSettings { list, separator } = ListSettings::deserialize(value).ok()?;
+    let ListSettings { list, separator } = ListSettings::deserialize(objects_only(value)).ok()?;
     let argument = Template::parse(&list).ok()?.sole_argument()?.to_owned();
     QUERY_SEPARATORS.contains(&separator).then_some(QueryValue::List { argument, separator })
 }
@@ -417,10 +365,6 @@ pub(super) fn check_header_name(name: &str) -> Result<(), &'static str> {
 pub(super) fn is_token(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte))
-}
-
-fn is_header_value(text: &str) -> bool {
-    text.len() <= MAX_HEADER_BYTES && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
 /// Fills a header's value. The items of a list are separated by commas.

@@ -184,21 +184,31 @@ mod tests {
     #[test]
     fn alternatives_that_lead_back_to_themselves_are_checked() {
         let expression = json!({"$ref": "#/$defs/expression"});
-        let operator = |name: &str| {
-            json!({"type": "object", "properties": {"left": expression, "right": expression, "op": {"const": name}},
+        let operator = |tag: &Value| {
+            json!({"type": "object", "properties": {"left": expression, "right": expression, "op": tag},
                 "required": ["op", "left", "right"]})
         };
-        for keyword in ["anyOf", "oneOf"] {
-            let alternatives = ["add", "multiply", "power"].map(operator);
-            let alternatives: Vec<_> = alternatives.into_iter().chain([json!({"type": "number"})]).collect();
+        // Tags of each scalar type, of which the last one is used, and types that only integers tell apart.
+        let tags = [
+            (["add", "multiply", "power"].map(|name| json!({"const": name})), json!("power")),
+            ([1, 2, 3].map(|number| json!({"const": number})), json!(3)),
+            ([json!({"enum": [1, "add"]}), json!({"enum": [null, [3]]}), json!({"enum": [3, 4]})], json!(3)),
+            ([json!({"const": null}), json!({"const": false}), json!({"const": true})], json!(true)),
+            ([json!({"type": "string"}), json!({"type": "null"}), json!({"type": "integer"})], json!(3)),
+            ([json!({"type": "string"}), json!({"type": "integer"}), json!({"type": "number"})], json!(0.5)),
+        ];
+        for (keyword, (tags, used)) in
+            ["anyOf", "oneOf"].into_iter().flat_map(|k| tags.clone().map(|t| (k, t)))
+        {
+            let alternatives = tags.iter().map(operator);
+            let alternatives: Vec<_> = alternatives.chain([json!({"type": "number"})]).collect();
             let schema = compile(&json!({"type": "object", "properties": {"e": expression},
                 "$defs": {"expression": {keyword: alternatives}}}));
-            let nested = |leaf: Value| {
-                (0..30).fold(leaf, |inner, _| json!({"op": "power", "left": inner, "right": 2}))
-            };
-            assert!(schema.check(json!({"e": nested(json!(1))})).is_ok(), "{keyword}");
+            let nested =
+                |leaf: Value| (0..30).fold(leaf, |inner, _| json!({"op": used, "left": inner, "right": 2}));
+            assert!(schema.check(json!({"e": nested(json!(1))})).is_ok(), "{keyword} {used}");
             let fault = schema.check(json!({"e": nested(json!("x"))})).expect_err("no number");
-            assert!(fault.starts_with("/e: "), "{keyword}: {fault}");
+            assert!(fault.starts_with("/e: "), "{keyword} {used}: {fault}");
         }
     }
 

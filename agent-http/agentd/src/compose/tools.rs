@@ -16,6 +16,7 @@ use agent_platform::approval_tools::ApprovalTools;
 use agent_platform::journal::{JournaledTools, Journals};
 use agent_platform::own_tools::OwnToolRegistry;
 use agent_platform::token::Tokens;
+use agent_platform::tool_files::RecordToolFiles;
 use agent_platform::tools::{self, ToolServices};
 use agent_platform::usage::{MeteredTools, UsageRecorder};
 use agent_platform::users::RecordUsers;
@@ -91,7 +92,8 @@ pub(super) fn builtin_tools(
     let http = Arc::new(OutboundHttpTools { outbound: outbound.clone() });
     let servers = OutboundToolServers { outbound: outbound.clone(), discoveries: DiscoveryCache::default() };
     let registry = OwnToolRegistry::new(tools, stores.roles.clone(), http, Arc::new(TokioClock))
-        .with_tool_servers(Arc::new(servers), stores.records.clone());
+        .with_tool_servers(Arc::new(servers), stores.records.clone())
+        .with_files(Arc::new(RecordToolFiles(stores.records.clone())));
     let registry = Arc::new(registry);
     let tools = Arc::new(MeteredTools::new(registry.clone(), usage.clone()));
     (Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable)), registry)

@@ -82,6 +82,7 @@ impl Anthropic {
         if !response.status.is_success() {
             return Err(vendor_error::refused(response).await.0);
         }
+        errors::check_encoding(&response)?;
         let mut answer = MessageDecoder::new(&self.model.name, traits);
         match response.media_type().as_str() {
             // Some gateways report an error with status 200, and some do not stream although a stream was requested.

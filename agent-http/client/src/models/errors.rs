@@ -2,6 +2,8 @@
 
 use agent_core::error::{AgentError, AgentErrorKind};
 
+use crate::outbound::OutboundResponse;
+
 /// Limit on the tool calls of an answer.
 pub(super) const MAX_CALLS: usize = 32;
 
@@ -43,4 +45,15 @@ pub(super) fn unknown_response() -> AgentError {
 /// An HTML page, typically from a proxy between this program and the server.
 pub(super) fn web_page() -> AgentError {
     AgentError::new(AgentErrorKind::Failed, "the model's server returned an HTML page")
+}
+
+/// Refuses a compressed response, which no request allows: its bytes would pass for an answer that was cut off.
+pub(super) fn check_encoding(response: &OutboundResponse) -> Result<(), AgentError> {
+    match response.is_encoded() {
+        true => {
+            let message = "the model's server compressed its response, which no request allows";
+            Err(AgentError::new(AgentErrorKind::Failed, message))
+        }
+        false => Ok(()),
+    }
 }

@@ -80,6 +80,7 @@ impl Ollama {
         if !response.status.is_success() {
             return Err(error_response(response).await);
         }
+        errors::check_encoding(&response)?;
         match response.media_type().as_str() {
             // A streamed response has no length, whatever its media type; a response with a length is one answer or an
             // error.

@@ -89,6 +89,7 @@ impl OpenAi {
         if !response.status.is_success() {
             return Err(vendor_error::refused(response).await.0);
         }
+        errors::check_encoding(&response)?;
         let events = match response.media_type().as_str() {
             // Some servers report an error with status 200, and some do not stream although a stream was requested.
             "application/json" => {

@@ -83,6 +83,7 @@ impl ResponsesProtocol {
             let body = vendor_error::read_body(body).await;
             return Err(self.server_error(status, headers, &body));
         }
+        super::errors::check_encoding(&response)?;
         let prompt_tokens = context.prompt_tokens;
         let mut answer = AnswerReader::new(self, context);
         answer.reset_time = response.headers.get(RESET_HEADER).cloned();

@@ -167,6 +167,8 @@ struct RequestBuilder<'d> {
     content_type: Option<&'d str>,
     /// Media types of the parts of a form, by their names.
     part_types: Map<String, Value>,
+    /// Names of the parts of a form that are files.
+    file_parts: Vec<&'d str>,
     /// Description of what is not sent, worded to follow the operation.
     omission: Option<String>,
     properties: Map<String, Value>,
@@ -186,6 +188,7 @@ impl<'d> RequestBuilder<'d> {
             body: None,
             content_type: None,
             part_types: Map::new(),
+            file_parts: Vec::new(),
             omission: None,
             properties: Map::new(),
             required: Vec::new(),
@@ -204,6 +207,9 @@ impl<'d> RequestBuilder<'d> {
         }
         if let Some(body) = &self.body {
             request["body"] = body.clone();
+        }
+        if !self.file_parts.is_empty() {
+            request["fileParts"] = json!(self.file_parts);
         }
         if let Some(content_type) = self.content_type {
             request["contentType"] = content_type.into();

@@ -168,6 +168,24 @@ fn faults_of_definitions_have_their_path() {
             expected.into_iter().map(|path| format!("httpTools[0].request.{path}")).collect();
         assert_eq!(fault_paths(&[tool]), expected, "{content_type} {body} {part_types}");
     }
+    for (content_type, body, file_parts, expected) in [
+        ("multipart/form-data", json!({"a": "{lang}", "b": ["{tags}"]}), json!(["a", "b"]), None),
+        ("multipart/form-data", json!("{lang}"), json!(["any"]), None),
+        ("multipart/form-data", json!({"a": "{lang}"}), json!(["b"]), Some("fileParts[0]")),
+        ("multipart/form-data", json!({"a": 1, "t": "{lang}"}), json!(["a", "t"]), Some("fileParts[1]")),
+        ("multipart/form-data", json!({}), json!("a"), Some("fileParts")),
+        ("application/json", json!({"a": 1}), json!(["a"]), Some("fileParts")),
+    ] {
+        let mut tool = get_order();
+        tool["request"] = json!({"method": "POST", "url": "https://api.acme.example/{orderId}", "body": body,
+            "contentType": content_type, "fileParts": file_parts});
+        if content_type.starts_with("multipart") {
+            tool["request"]["partTypes"] = json!({"t": "text/csv"});
+        }
+        let expected: Vec<_> =
+            expected.into_iter().map(|path| format!("httpTools[0].request.{path}")).collect();
+        assert_eq!(fault_paths(&[tool]), expected, "{content_type} {body} {file_parts}");
+    }
     let with = |field: &str, value: Value| {
         let mut tool = get_order();
         tool[field] = value;
@@ -218,6 +236,11 @@ fn faults_of_definitions_have_their_path() {
             "request",
             json!(["GET", "https://api.acme.example/{orderId}", {}]),
             "httpTools[0].request must be an object",
+        ),
+        (
+            "request",
+            json!({"method": "GET", "url": "https://api.acme.example/{orderId}", "query": {"tag": ["{tags}", ","]}}),
+            "httpTools[0].request.query.tag must be a text, a number, a boolean, or a list with its separator",
         ),
         (
             "inputSchema",

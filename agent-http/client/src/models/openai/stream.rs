@@ -10,7 +10,7 @@ use agent_core::message::{FinishReason, ProviderItem};
 use agent_core::model::ModelEvent;
 use futures_util::{Stream, StreamExt};
 
-use super::wire::{Call, Choice, Chunk, Text, WireUsage};
+use super::wire::{AnswerContent, Call, Choice, Chunk, WireUsage};
 use crate::lines::SseDecoder;
 use crate::models::answer_parts::ItemMaker;
 use crate::models::errors::{
@@ -22,6 +22,8 @@ use crate::models::vendor_error::VendorError;
 use crate::outbound::{BodyStream, OutboundResponse};
 use crate::relay::DeltaTemplate;
 
+/// Limit on the arguments of a call that are held back until its name comes, in bytes.
+const MAX_HELD_BYTES: usize = 64 << 10;
 /// Limit on the reasoning that is kept of an answer, in bytes.
 const MAX_REASONING_BYTES: usize = 4 << 20;
 
@@ -208,10 +210,12 @@ impl KeptReasoning {
     }
 }
 
-/// The index and identifier of a started tool call, by which later fragments are matched to it.
+/// A started tool call, with the index and identifier by which later fragments are matched to it.
 struct StartedCall {
     index: Option<usize>,
     id: String,
+    /// Arguments so far of a call whose name has not come.
+    held_arguments: Option<String>,
 }
 
 impl AnswerDecoder {
@@ -248,14 +252,15 @@ impl AnswerDecoder {
 
     fn take_choice(&mut self, choice: Choice<'_>) -> Result<(), AgentError> {
         let delta = choice.delta.or(choice.message).unwrap_or_default();
+        let (reasoning_parts, content) = delta.content.map(AnswerContent::into_texts).unwrap_or_default();
         // Some servers send the reasoning under both names.
-        let reasoning = [delta.reasoning_content, delta.reasoning].into_iter().filter_map(non_empty).next();
+        let reasoning = [delta.reasoning_content, delta.reasoning, Some(reasoning_parts)];
+        let reasoning = reasoning.into_iter().filter_map(non_empty).next();
         if let Some(delta) = reasoning {
             self.reasoning.as_mut().map_or(Ok(()), |kept| kept.push(&delta))?;
             self.ready.push_back(ModelEvent::Reasoning(delta));
         }
-        let content = delta.content.map(|Text(text)| text.into_owned());
-        for text in [content, delta.refusal].into_iter().filter_map(non_empty) {
+        for text in [Some(content), delta.refusal].into_iter().filter_map(non_empty) {
             self.has_content = true;
             self.ready.push_back(ModelEvent::Text(text));
         }
@@ -268,7 +273,7 @@ impl AnswerDecoder {
         Ok(())
     }
 
-    /// Takes a fragment of a tool call: the first fragment starts the call, and any fragment may carry arguments. The limit on
+    /// Takes a fragment of a tool call: the first one with a name starts the call, and any fragment may carry arguments. The limit on
     /// the calls also bounds the search for the call of a fragment.
     fn take_call(&mut self, call: Call) -> Result<(), AgentError> {
         let function = call.function.unwrap_or_default();
@@ -283,16 +288,39 @@ impl AnswerDecoder {
             Some(index) => index,
             None if self.calls.len() == MAX_CALLS => return Err(too_many_calls()),
             None => {
-                let id = id.unwrap_or_else(|| format!("call_{}", agent_core::new_id()));
-                let name = name.unwrap_or_default();
-                let index = self.calls.len();
-                self.calls.push(StartedCall { index: call.index, id: id.clone() });
-                self.ready.push_back(ModelEvent::ToolCallStart { index, id, name });
-                index
+                let id = id.clone().unwrap_or_else(|| format!("call_{}", agent_core::new_id()));
+                let held_arguments = Some(String::new());
+                self.calls.push(StartedCall { index: call.index, id, held_arguments });
+                self.calls.len() - 1
             }
         };
-        self.ready.extend(arguments.map(|delta| ModelEvent::ToolCallArgs { index, delta }));
+        let call = &mut self.calls[index];
+        if let (Some(_), Some(id)) = (&call.held_arguments, id) {
+            call.id = id;
+        }
+        let held = match (&mut call.held_arguments, arguments) {
+            (None, arguments) => {
+                self.ready.extend(arguments.map(|delta| ModelEvent::ToolCallArgs { index, delta }));
+                return Ok(());
+            }
+            (Some(held), arguments) => {
+                held.extend(arguments);
+                held.len()
+            }
+        };
+        if name.is_some() || held > MAX_HELD_BYTES {
+            self.start_call(index, name.unwrap_or_default());
+        }
         Ok(())
+    }
+
+    /// Starts a call with the arguments that have been held back for its name.
+    fn start_call(&mut self, index: usize, name: String) {
+        let call = &mut self.calls[index];
+        let Some(held) = call.held_arguments.take() else { return };
+        let id = call.id.clone();
+        self.ready.push_back(ModelEvent::ToolCallStart { index, id, name });
+        self.ready.extend(non_empty(Some(held)).map(|delta| ModelEvent::ToolCallArgs { index, delta }));
     }
 
     fn has_output(&self) -> bool {
@@ -300,6 +328,8 @@ impl AnswerDecoder {
     }
 
     fn finish(&mut self) {
+        // A call without a name is one of no tool, which the model is told.
+        (0..self.calls.len()).for_each(|index| self.start_call(index, String::new()));
         let reason = match self.finish {
             Some(reason) => reason,
             None if self.calls.is_empty() => FinishReason::Stop,
@@ -319,6 +349,8 @@ impl StartedCall {
     fn is_continued_by(&self, index: Option<usize>, id: &Option<String>, name: &Option<String>) -> bool {
         let same_index = index.is_none() || index == self.index;
         match (id, name) {
+            // The name of a call whose first fragment had none may come with the identifier.
+            (Some(_), Some(_)) if index.is_some() && self.held_arguments.is_some() => same_index,
             (Some(id), Some(_)) => same_index && *id == self.id,
             (None, Some(_)) => same_index && index.is_some(),
             (Some(id), None) if index.is_none() => *id == self.id,

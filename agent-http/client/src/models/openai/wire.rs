@@ -1,9 +1,11 @@
 //! Wire types of Chat Completions responses, limited to the fields that this adapter reads.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use agent_core::message::Usage;
-use serde::Deserialize;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::models::token_count::token_count;
@@ -32,7 +34,7 @@ impl Chunk<'_> {
         let calls = delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
         let other = delta.refusal.is_some() || delta.reasoning.is_some() || delta.reasoning_content.is_some();
         let more = self.error.is_some() || self.usage.is_some() || choice.finish_reason.is_some();
-        let Text(text) = delta.content.as_ref()?;
+        let AnswerContent::Text(text) = delta.content.as_ref()? else { return None };
         (choice.index == 0 && !calls && !other && !more && !text.is_empty()).then_some(text)
     }
 }
@@ -59,11 +61,69 @@ pub(super) struct Choice<'a> {
 #[serde(default)]
 pub(super) struct Delta<'a> {
     #[serde(borrow)]
-    pub content: Option<Text<'a>>,
+    pub content: Option<AnswerContent<'a>>,
     pub refusal: Option<String>,
     pub reasoning_content: Option<String>,
     pub reasoning: Option<String>,
     pub tool_calls: Option<Vec<Call>>,
+}
+
+/// Content of a message: a text, borrowed unless it contains escapes, or parts, as Mistral's reasoning models send them.
+pub(super) enum AnswerContent<'a> {
+    Text(Cow<'a, str>),
+    Parts { reasoning: String, text: String },
+}
+
+impl<'a> AnswerContent<'a> {
+    /// Returns the reasoning and the text.
+    pub(super) fn into_texts(self) -> (String, String) {
+        match self {
+            Self::Text(text) => (String::new(), text.into_owned()),
+            Self::Parts { reasoning, text } => (reasoning, text),
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for AnswerContent<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnswerContentVisitor)
+    }
+}
+
+struct AnswerContentVisitor;
+
+impl<'de> Visitor<'de> for AnswerContentVisitor {
+    type Value = AnswerContent<'de>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a string or an array")
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<AnswerContent<'de>, E> {
+        Ok(AnswerContent::Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<AnswerContent<'de>, E> {
+        Ok(AnswerContent::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<AnswerContent<'de>, A::Error> {
+        let (mut reasoning, mut text) = (String::new(), String::new());
+        while let Some(part) = parts.next_element::<AnswerPart>()? {
+            reasoning.extend(part.thinking.into_iter().flatten().filter_map(|part| part.text));
+            text.extend(part.text);
+        }
+        Ok(AnswerContent::Parts { reasoning, text })
+    }
+}
+
+/// Part of a content; those of other kinds have neither member.
+#[derive(Deserialize)]
+struct AnswerPart {
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    thinking: Option<Vec<AnswerPart>>,
 }
 
 #[derive(Deserialize, Default)]

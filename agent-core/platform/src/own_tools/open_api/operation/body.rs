@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
+use super::super::super::body::DEFAULT_CONTENT_TYPE;
 use super::super::super::form::{FORM_CONTENT_TYPE, MULTIPART_CONTENT_TYPE, is_part_type};
-use super::super::super::request::DEFAULT_CONTENT_TYPE;
 use super::super::super::settings::list_names;
+use super::super::schemas::cut;
 use super::{RequestBuilder, has_type, placeholder};
 use crate::media_type::{essence, is_json};
 
@@ -15,7 +16,9 @@ const MAX_FILE_DEPTH: usize = 8;
 
 /// Reason why a part is left out, worded to follow its name.
 const NOT_SENDABLE: &str =
-    "which cannot be sent: a file, or a part whose media type is neither JSON nor text";
+    "which cannot be sent: its media type is neither JSON nor text, or it needs further headers";
+/// Description of an argument that names a file.
+const FILE_DESCRIPTION: &str = "Id of a stored file of the user, which is sent.";
 
 /// A body that can be sent.
 struct SendableBody<'d> {
@@ -24,6 +27,8 @@ struct SendableBody<'d> {
     schema: Option<Cow<'d, Value>>,
     /// Media types of the parts of a form, by their names.
     part_types: Map<String, Value>,
+    /// Names of the parts that are files.
+    file_parts: Vec<&'d str>,
     /// Names of the parts that are left out.
     left_out: Vec<&'d str>,
 }
@@ -33,8 +38,16 @@ enum PartEncoding<'d> {
     /// That of its value: text, or JSON for an object.
     OfValue,
     MediaType(&'d str),
-    /// A file, or a media type that a tool cannot send.
+    File(FileCount),
+    /// A media type or a header that a tool cannot send.
     Unsupported,
+}
+
+/// Number of files of a part.
+#[derive(Clone, Copy)]
+enum FileCount {
+    One,
+    List,
 }
 
 impl<'d> RequestBuilder<'d> {
@@ -49,7 +62,7 @@ impl<'d> RequestBuilder<'d> {
             Ok(_) if method == "get" => Err("has a body, which GET does not allow".to_owned()),
             body => body,
         };
-        let SendableBody { content_type, schema, part_types, left_out } = match body {
+        let SendableBody { content_type, schema, part_types, file_parts, left_out } = match body {
             Ok(body) => body,
             // The operation can be called without it.
             Err(reason) if !is_required => {
@@ -66,6 +79,7 @@ impl<'d> RequestBuilder<'d> {
         self.body = Some(placeholder(&argument).into());
         self.content_type = Some(content_type).filter(|name| *name != DEFAULT_CONTENT_TYPE);
         self.part_types = part_types;
+        self.file_parts = file_parts;
         if !left_out.is_empty() {
             let names = list_names(left_out.iter().map(|name| format!("{name:?}")));
             self.omission = Some(format!("is called without {names}, {NOT_SENDABLE}"));
@@ -101,7 +115,8 @@ impl<'d> RequestBuilder<'d> {
                 }
                 content_type => {
                     let schema = media_type.get("schema").map(Cow::Borrowed);
-                    Ok(SendableBody { content_type, schema, part_types: Map::new(), left_out: Vec::new() })
+                    let (part_types, file_parts, left_out) = Default::default();
+                    Ok(SendableBody { content_type, schema, part_types, file_parts, left_out })
                 }
             };
             match body {
@@ -142,12 +157,18 @@ impl<'d> RequestBuilder<'d> {
         // The conversion of the schema leaves out what only the service sets.
         let is_read_only = |property: &Value| property.get("readOnly") == Some(&Value::Bool(true));
         let encodings = media_type.get("encoding");
-        let (mut kept, mut part_types, mut left_out) = (Map::new(), Map::new(), Vec::new());
+        let (mut kept, mut part_types) = (Map::new(), Map::new());
+        let (mut file_parts, mut left_out) = (Vec::new(), Vec::new());
         for (name, property) in properties.into_iter().flatten() {
             match self.part_encoding(property, encodings.and_then(|encodings| encodings.get(name))) {
                 _ if is_read_only(property) => {}
                 PartEncoding::OfValue => {}
                 PartEncoding::MediaType(sent) => drop(part_types.insert(name.clone(), sent.into())),
+                PartEncoding::File(count) => {
+                    file_parts.push(name.as_str());
+                    kept.insert(name.clone(), self.file_schema(property, count));
+                    continue;
+                }
                 PartEncoding::Unsupported if is_required(name) => {
                     return Err(format!("requires {name:?}, {NOT_SENDABLE}"));
                 }
@@ -159,20 +180,40 @@ impl<'d> RequestBuilder<'d> {
             kept.insert(name.clone(), property.clone());
         }
         if kept.values().all(is_read_only) && !left_out.is_empty() {
-            return Err("has a form of files alone".to_owned());
+            return Err("has a form without a part that can be sent".to_owned());
         }
         let mut fields = fields.clone();
         if properties.is_some() {
             fields.insert("properties".to_owned(), Value::Object(kept));
         }
         let schema = Some(Cow::Owned(Value::Object(fields)));
-        Ok(SendableBody { content_type: MULTIPART_CONTENT_TYPE, schema, part_types, left_out })
+        Ok(SendableBody { content_type: MULTIPART_CONTENT_TYPE, schema, part_types, file_parts, left_out })
+    }
+
+    /// Returns the schema of the ids of a part's files.
+    fn file_schema(&self, property: &'d Value, count: FileCount) -> Value {
+        let resolved = self.document.resolve(property).unwrap_or(property);
+        let described =
+            [property, resolved].into_iter().find_map(|schema| schema.get("description")?.as_str());
+        let description = match described.map(str::trim).filter(|text| !text.is_empty()) {
+            Some(text) => format!("{}\n{FILE_DESCRIPTION}", cut(text)),
+            None => FILE_DESCRIPTION.to_owned(),
+        };
+        match count {
+            FileCount::One => json!({"type": "string", "description": description}),
+            FileCount::List => {
+                json!({"type": "array", "items": {"type": "string"}, "description": description})
+            }
+        }
     }
 
     /// Returns the encoding of a part. A list is a part for each of its items, which have the encoding.
     fn part_encoding(&self, property: &'d Value, encoding: Option<&'d Value>) -> PartEncoding<'d> {
-        if self.is_file(property, 0) || self.requires_header(encoding) {
+        if self.requires_header(encoding) {
             return PartEncoding::Unsupported;
+        }
+        if let Some(count) = self.file_count(property, 0) {
+            return PartEncoding::File(count);
         }
         let media_types = encoding.and_then(|encoding| encoding.get("contentType")).and_then(Value::as_str);
         let Some(media_types) = media_types else { return PartEncoding::OfValue };
@@ -206,27 +247,27 @@ impl<'d> RequestBuilder<'d> {
         })
     }
 
-    /// Returns true for the schema of a file, or of a list of files: binary data (`format: binary` in revision 3.0, and
-    /// `contentMediaType` without `contentEncoding` in 3.1). A choice is a file if all its alternatives but null are.
-    fn is_file(&self, schema: &'d Value, depth: usize) -> bool {
-        let Some(schema) = self.document.resolve(schema).ok().filter(|_| depth < MAX_FILE_DEPTH) else {
-            return false;
-        };
+    /// Returns the number of files for the schema of a file, or of a list of files: binary data (`format: binary` in revision 3.0,
+    /// and `contentMediaType` without `contentEncoding` in 3.1). A choice is a file if all its alternatives but null are.
+    fn file_count(&self, schema: &'d Value, depth: usize) -> Option<FileCount> {
+        let schema = self.document.resolve(schema).ok().filter(|_| depth < MAX_FILE_DEPTH)?;
         let text = |field: &str| schema.get(field).and_then(Value::as_str);
         if let Some(items) = schema.get("items")
             && has_type(Some(schema), "array")
         {
-            return self.is_file(items, depth + 1);
+            return self.file_count(items, depth + 1).map(|_| FileCount::List);
         }
         let choices = ["anyOf", "oneOf"].into_iter().find_map(|keyword| schema.get(keyword)?.as_array());
         if let Some(choices) = choices {
             let is_null = |choice: &&Value| choice.get("type").and_then(Value::as_str) == Some("null");
-            let mut choices = choices.iter().filter(|choice| !is_null(choice)).peekable();
-            return choices.peek().is_some() && choices.all(|choice| self.is_file(choice, depth + 1));
+            let choices = choices.iter().filter(|choice| !is_null(choice));
+            let counts: Option<Vec<_>> = choices.map(|choice| self.file_count(choice, depth + 1)).collect();
+            return counts?.first().copied();
         }
         let is_binary = |media_type: &str| !is_part_type(media_type);
-        has_type(Some(schema), "file")
+        let is_file = has_type(Some(schema), "file")
             || text("format") == Some("binary")
-            || (text("contentMediaType").is_some_and(is_binary) && text("contentEncoding").is_none())
+            || (text("contentMediaType").is_some_and(is_binary) && text("contentEncoding").is_none());
+        is_file.then_some(FileCount::One)
     }
 }

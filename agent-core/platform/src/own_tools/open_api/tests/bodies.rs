@@ -86,13 +86,13 @@ fn an_operation_is_a_tool_without_an_optional_body_that_is_not_json() {
 }
 
 #[test]
-fn forms_with_parts_are_bodies_without_their_files() {
+fn forms_with_parts_are_bodies_with_their_files() {
     let form = |schema: Value, encoding: Value| {
         let content = json!({"multipart/form-data": {"schema": schema, "encoding": encoding}});
         json!({"openapi": "3.1.0", "paths": {"/a": {"post": {"operationId": "a",
             "requestBody": {"required": true, "content": content}}}},
             "components": {"schemas": {"Form": schema, "Meta": {"type": "object"},
-                "File": {"type": "string", "contentMediaType": "image/png"}}}})
+                "File": {"type": "string", "contentMediaType": "image/png", "description": "A picture."}}}})
     };
     let properties = json!({
         "title": {"type": "string"}, "meta": {"$ref": "#/components/schemas/Meta"}, "csv": {"type": "string"},
@@ -113,21 +113,35 @@ fn forms_with_parts_are_bodies_without_their_files() {
     assert_eq!(
         compiled["request"],
         json!({"method": "POST", "url": "https://api.acme.example/v1/a", "body": "{body}",
-            "contentType": "multipart/form-data",
+            "contentType": "multipart/form-data", "fileParts": ["image", "old", "files"],
             "partTypes": {"meta": "application/vnd.acme+json", "csv": "text/csv"}})
     );
     let body = &compiled["inputSchema"]["properties"]["body"];
     let mut kept: Vec<_> = body["properties"].as_object().expect("properties").keys().collect();
     kept.sort();
-    assert_eq!(kept, ["base64", "csv", "meta", "title"]);
+    assert_eq!(kept, ["base64", "csv", "files", "image", "meta", "old", "title"]);
+    let description = "Id of a stored file of the user, which is sent.";
+    let one = |description: &str| json!({"type": "string", "description": description});
+    assert_eq!(body["properties"]["image"], one(&format!("A picture.\n{description}")));
+    assert_eq!(body["properties"]["old"], one(description));
+    assert_eq!(
+        body["properties"]["files"],
+        json!({"type": "array", "items": {"type": "string"}, "description": description})
+    );
     assert_eq!(body["required"], json!(["title"]));
     let own_tools: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
     let incomplete = incomplete_operations(&own_tools);
     assert_eq!((incomplete.len(), incomplete[0].operation.as_str()), (1, "a"));
-    for name in ["image", "old", "files", "xml", "signed"] {
+    for name in ["xml", "signed"] {
         assert!(incomplete[0].reason.contains(&format!("{name:?}")), "{:?}", incomplete[0]);
     }
-    assert!(!incomplete[0].reason.contains("thumb"), "the service alone sets it: {:?}", incomplete[0]);
+    for name in ["thumb", "image", "old", "files"] {
+        assert!(
+            !incomplete[0].reason.contains(name),
+            "sent, or set by the service alone: {:?}",
+            incomplete[0]
+        );
+    }
     assert!(skipped_operations(&own_tools).is_empty());
     // Earlier versions know no other fields, and offer nothing of an entry with a tool that they cannot read and do not skip.
     let entry = compile(&form(json!({"type": "object", "properties": {"title": {}}}), json!({})), &["a"]);
@@ -138,11 +152,25 @@ fn forms_with_parts_are_bodies_without_their_files() {
     assert!(skipped_operations(&own_tools).is_empty() && incomplete_operations(&own_tools).is_empty());
 
     let file = json!({"type": "string", "format": "binary"});
+    for schema in [
+        json!({"type": "object", "properties": {"file": file}}),
+        json!({"type": "object", "required": ["file"], "properties": {"file": file, "a": {}}}),
+    ] {
+        let tool = tool(&form(schema.clone(), json!({})), "a");
+        assert_eq!(tool["request"]["fileParts"], json!(["file"]), "{schema}");
+        let required = &tool["inputSchema"]["properties"]["body"]["required"];
+        assert_eq!(required, &schema["required"]);
+    }
+    let signed =
+        json!({"file": {"headers": {"X-Signature": {"required": true, "schema": {"type": "string"}}}}});
     for (schema, expected) in [
-        (json!({"type": "object", "properties": {"file": file}}), "has a form of files alone"),
+        (
+            json!({"type": "object", "properties": {"file": file}}),
+            "has a form without a part that can be sent",
+        ),
         (
             json!({"type": "object", "properties": {"file": file, "id": {"readOnly": true}}}),
-            "has a form of files alone",
+            "has a form without a part that can be sent",
         ),
         (
             json!({"type": "object", "required": ["file"], "properties": {"file": file, "a": {}}}),
@@ -154,7 +182,7 @@ fn forms_with_parts_are_bodies_without_their_files() {
         ),
         (json!({"type": "string"}), "has a form whose parts are not the properties"),
     ] {
-        let document = form(schema.clone(), json!({}));
+        let document = form(schema.clone(), signed.clone());
         assert!(reason(&document, "a").starts_with(expected), "{schema}: {}", reason(&document, "a"));
     }
     // A reference to the form is followed, and a form without parts comes first.

@@ -34,6 +34,17 @@ async fn text_and_reasoning_come_as_they_are_said() {
             ],
             &["reasoning Hm", "reasoning m", "finish Stop"],
         ),
+        // Parts in place of a text, with kinds that are not read.
+        (
+            vec![
+                delta(r#"{"content":[{"type":"thinking","thinking":[{"type":"text","text":"Hm"}]}]}"#),
+                delta(r#"{"content":[{"type":"text","text":"a"},{"type":"reference","reference_ids":[1]}]}"#),
+                text("b"),
+                stop(),
+                done(),
+            ],
+            &["reasoning Hm", "text a", "text b", "finish Stop"],
+        ),
         // The accumulated message beside the delta.
         (
             vec![
@@ -178,6 +189,16 @@ async fn calls_are_put_together_however_servers_cut_them() {
             answer(&[&[call("0", "a", "x", "{")], &[call("0", "a", "x", "}")], &[call("0", "z", "-", " ")]]),
             &["call 0 a x", "args 0 {", "args 0 }", "args 0  ", "finish ToolCalls"],
         ),
+        // A name that comes after the identifier, after arguments, with the identifier, or never.
+        (
+            answer(&[&[call("0", "a", "-", "")], &[call("0", "-", "x", "-")], &[call("0", "-", "-", "{}")]]),
+            &["call 0 a x", "args 0 {}", "finish ToolCalls"],
+        ),
+        (
+            answer(&[&[call("0", "-", "-", "{")], &[call("1", "b", "y", "{}")], &[call("0", "a", "x", "}")]]),
+            &["call 1 b y", "args 1 {}", "call 0 a x", "args 0 {}", "finish ToolCalls"],
+        ),
+        (answer(&[&[call("0", "a", "-", "{}")]]), &["call 0 a ", "args 0 {}", "finish ToolCalls"]),
         // No arguments, an empty fragment, and a finish reason that is not `tool_calls`.
         (answer(&[&[call("0", "a", "x", "-")]]), &["call 0 a x", "finish ToolCalls"]),
         (
@@ -267,6 +288,19 @@ async fn an_answer_in_one_piece_is_an_answer_and_a_reported_error_a_refusal() {
     }
     check("Application/JSON", "{}", &["refused Failed"]).await;
     check("text/html; charset=utf-8", "<html>Sorry</html>", &["refused Failed"]).await;
+    // Compressed, which no request allows: not an answer that was cut off.
+    for kind in [SSE, JSON] {
+        let head = format!("{kind}\r\ncontent-encoding: gzip");
+        check(&head, "\u{1f}", &["refused Failed"]).await;
+        let head = format!("{kind}\r\ncontent-encoding: identity");
+        let body =
+            if kind == SSE { sse(&[text("a"), DONE.into()]) } else { choice(r#"{"content":"a"}"#, "null") };
+        let expected: &[&str] = match kind {
+            SSE => &["text a", "finish Stop"],
+            _ => &["text a", "usage m-1 3 4 - -", "finish Stop"],
+        };
+        check(&head, &body, expected).await;
+    }
     // A stream with another media type.
     for kind in ["text/plain", "application/octet-stream", "application/x-ndjson"] {
         check(kind, &sse(&[text("a"), DONE.into()]), &["text a", "finish Stop"]).await;
