@@ -14,8 +14,9 @@ async fn budgets_in_memory_conform() {
 
 #[tokio::test]
 async fn quotas_in_memory_conform() {
-    let make = async |processes: usize| -> Vec<Arc<dyn Inventory>> {
-        vec![Arc::new(MemoryRecords::default()); processes]
+    let make = async |processes: usize| {
+        let records: Arc<dyn Inventory> = Arc::new(MemoryRecords::default());
+        vec![records; processes]
     };
     quotas(make, Arc::new(|task| drop(tokio::spawn(task)))).await;
 }
