@@ -118,8 +118,7 @@ fn rows_of_a_long_table_are_found_by_the_names_of_columns() {
     let document = Extracted { text: text.clone(), format: TextFormat::Markdown, ..Extracted::default() };
     let index = DocIndex::build(&document, &StructuralChunker::default()).expect("the document is indexed");
     assert!(index.chunk_count() > 1, "the table is divided");
-    let ranking =
-        search_documents([("0".into(), &index)], &query("library in town 57"), &plain());
+    let ranking = search_documents([("0".into(), &index)], &query("library in town 57"), &plain());
     let best = &ranking.hits[0];
     assert!(text[best.range.clone()].contains("| Town 57 |"), "the row is in the best hit");
     assert_eq!(best.heading.as_deref(), Some("| Place | Inhabitants | Library |"));
