@@ -67,9 +67,10 @@ impl StartingRun {
     /// The beginning of the run is not stored.
     pub(super) async fn begin_call(&self) -> Result<(), AgentError> {
         self.call_admitted.send();
-        let stored = self.stored.clone().await;
-        stored
-            .map_err(|_| AgentError::new(AgentErrorKind::Internal, "the beginning of the run was not stored"))
+        let message = "the beginning of the run was not stored";
+        // A refusal by this platform, which says nothing about the model.
+        let not_stored = |_| AgentError::new(AgentErrorKind::StoreUnavailable, message);
+        self.stored.clone().await.map_err(not_stored)
     }
 }
 

@@ -337,7 +337,7 @@ async fn a_call_of_a_run_that_is_not_stored_fails() {
     assert!(futures_util::poll!(started.as_mut()).is_pending(), "the commit is not known to have failed");
     drop(outcome);
     let Poll::Ready(Err(error)) = futures_util::poll!(started.as_mut()) else { panic!("the call waits") };
-    assert_eq!(error.kind(), AgentErrorKind::Internal);
+    assert_eq!(error.kind(), AgentErrorKind::StoreUnavailable);
 }
 
 /// The task that makes a summary outlasts its turn, and the turns of other runs wait for the same one.
