@@ -56,8 +56,8 @@ pub(super) struct StartingRun {
     has_call_limits: bool,
     /// The first call is admitted.
     call_admitted: Signal,
-    /// The beginning is stored.
-    stored: Signal,
+    /// Ready once the beginning is stored, with an error once it will not be.
+    stored: Shared<oneshot::Receiver<()>>,
 }
 
 impl StartingRun {
@@ -67,9 +67,10 @@ impl StartingRun {
     /// The beginning of the run is not stored.
     pub(super) async fn begin_call(&self) -> Result<(), AgentError> {
         self.call_admitted.send();
-        let stored = self.stored.receiver.clone().await;
-        stored
-            .map_err(|_| AgentError::new(AgentErrorKind::Internal, "the beginning of the run was not stored"))
+        let message = "the beginning of the run was not stored";
+        // A refusal by this platform, which says nothing about the model.
+        let not_stored = |_| AgentError::new(AgentErrorKind::StoreUnavailable, message);
+        self.stored.clone().await.map_err(not_stored)
     }
 }
 
@@ -81,14 +82,15 @@ impl StartingRuns {
     /// Adds a context's run with its admission.
     pub(super) fn add(&self, context: &ExecutionContext, mut admission: RunAdmission) -> AdmittedRun {
         let (pending, has_call_limits) = (admission.pending.take(), admission.has_call_limits);
+        let stored = Arc::new(Signal::default());
         let run = StartingRun {
             admission: Mutex::new(Some(admission)),
             pending: Mutex::new(pending),
             has_call_limits,
             call_admitted: Signal::default(),
-            stored: Signal::default(),
+            stored: stored.receiver.clone(),
         };
-        AdmittedRun(self.0.open(table_key(context), Arc::new(run)))
+        AdmittedRun { run: self.0.open(table_key(context), Arc::new(run)), stored }
     }
 
     /// Takes the admission of a context's run; `None` if the run was not admitted before, or its backend starts again.
@@ -105,26 +107,31 @@ impl StartingRuns {
 }
 
 /// A run that was admitted before its backend starts, which takes the admission. An admission that is not taken ends when this
-/// is dropped. The run does not count towards limits on numbers of runs if its beginning is not stored.
+/// is dropped. The run does not count towards limits on numbers of runs if its beginning is not stored, and its calls fail once
+/// neither this nor a [`StoredOutcome`] is left.
 #[must_use]
-pub struct AdmittedRun(OpenRun<StartingRun>);
+pub struct AdmittedRun {
+    run: OpenRun<StartingRun>,
+    /// The beginning is stored.
+    stored: Arc<Signal>,
+}
 
 impl AdmittedRun {
     /// Returns true if no backend has taken the admission or begun a call, so that another attempt to begin the run needs no
     /// further one.
     pub fn is_unused(&self) -> bool {
-        lock(&self.0.admission).is_some() && !self.0.call_admitted.is_sent()
+        lock(&self.run.admission).is_some() && !self.run.call_admitted.is_sent()
     }
 
     /// Returns the receiver of the outcome of the commit that stores the run's beginning.
     pub fn outcome(&self) -> StoredOutcome {
-        StoredOutcome(self.0.clone())
+        StoredOutcome { run: self.run.clone(), stored: self.stored.clone() }
     }
 
     /// Returns a future that is ready once the limits on calls have admitted the first one, at once if there are none. A run
     /// that they refuse need not be stored.
     pub fn first_call_admitted(&self) -> impl Future<Output = ()> + Send + use<> {
-        let admitted = self.0.has_call_limits.then(|| self.0.call_admitted.receiver.clone());
+        let admitted = self.run.has_call_limits.then(|| self.run.call_admitted.receiver.clone());
         async move {
             if let Some(admitted) = admitted {
                 // An error means that the run was dropped.
@@ -135,30 +142,34 @@ impl AdmittedRun {
 
     /// Records that the backend has started: no further call is waited for.
     pub fn record_start(&self) {
-        self.0.call_admitted.send();
+        self.run.call_admitted.send();
     }
 
     /// Returns true if limits apply to the calls of the run, and have admitted none.
     pub fn awaits_first_call(&self) -> bool {
-        self.0.has_call_limits && !self.0.call_admitted.is_sent()
+        self.run.has_call_limits && !self.run.call_admitted.is_sent()
     }
 }
 
 /// Receiver of the outcome of the commit that stores a run's beginning. Without an outcome, the run is not stored.
-pub struct StoredOutcome(Arc<StartingRun>);
+pub struct StoredOutcome {
+    run: Arc<StartingRun>,
+    /// The beginning is stored.
+    stored: Arc<Signal>,
+}
 
 impl StoredOutcome {
     /// Counts the run, and lets its backend send the request.
     pub fn record_stored(&self) {
-        if let Some(pending) = lock(&self.0.pending).take() {
+        if let Some(pending) = lock(&self.run.pending).take() {
             pending.count_run();
         }
-        self.0.stored.send();
+        self.stored.send();
     }
 
     /// Leaves the run to the settlement of expired reservations, since the commit may be made after its answer was lost.
     pub fn record_unknown(&self) {
-        if let Some(pending) = lock(&self.0.pending).take() {
+        if let Some(pending) = lock(&self.run.pending).take() {
             pending.abandon();
         }
     }

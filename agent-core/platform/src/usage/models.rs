@@ -94,11 +94,14 @@ impl<S> MeteredModels<S> {
         S: ModelSource<C>,
     {
         let model = self.source.model_for_run(settings, context)?;
+        // A summary waits for no run: the later turns of the thread share it, also if that of this run is not stored.
+        let is_answer = self.operation == UsageOperation::Chat;
+        let starting = if is_answer { self.recorder.starting_run(context) } else { None };
         Ok(Arc::new(MeteredModel {
             billing: self.billing(settings, &*model),
             model,
             scope: context.into(),
-            starting: self.recorder.starting_run(context),
+            starting,
             recorder: self.recorder.clone(),
             operation: self.operation,
             numbers,
@@ -142,7 +145,7 @@ struct MeteredModel {
     model: Arc<dyn Model>,
     billing: Option<CallBilling>,
     scope: RunScope,
-    /// The run, if it may not be stored when the model is called.
+    /// The run that the model answers, if it may not be stored when the model is called.
     starting: Option<Arc<StartingRun>>,
     recorder: UsageRecorder,
     operation: UsageOperation,

@@ -324,6 +324,37 @@ async fn the_first_call_waits_until_the_run_is_stored() {
     assert!(started.await.is_ok());
 }
 
+#[tokio::test]
+async fn a_call_of_a_run_that_is_not_stored_fails() {
+    let installation = Installation::new();
+    let process = installation.process();
+    let admitted = process.admit_run(&context("a")).await.expect("admitted");
+    let models = MeteredModels::new(Arc::new(ScriptedModel::repeating("x")), process.clone());
+    let metered = models.model_for_run(&EmbeddedAi::default(), &context("a")).expect("a model");
+    let mut started = pin!(metered.start(Payload::text("Hello")));
+    let outcome = admitted.outcome();
+    drop(admitted);
+    assert!(futures_util::poll!(started.as_mut()).is_pending(), "the commit is not known to have failed");
+    drop(outcome);
+    let Poll::Ready(Err(error)) = futures_util::poll!(started.as_mut()) else { panic!("the call waits") };
+    assert_eq!(error.kind(), AgentErrorKind::StoreUnavailable);
+}
+
+/// The task that makes a summary outlasts its turn, and the turns of other runs wait for the same one.
+#[tokio::test]
+async fn a_summary_does_not_wait_until_the_run_is_stored() {
+    let installation = Installation::new();
+    let process = installation.process();
+    let admitted = process.admit_run(&context("a")).await.expect("admitted");
+    let models = MeteredModels::new(Arc::new(ScriptedModel::repeating("x")), process.clone())
+        .for_operation(UsageOperation::Compact);
+    let metered = models.model_for_run(&EmbeddedAi::default(), &context("a")).expect("a model");
+    let mut started = pin!(metered.start(Payload::text("Summarize this.")));
+    let Poll::Ready(started) = futures_util::poll!(started.as_mut()) else { panic!("the summary waits") };
+    assert!(started.is_ok());
+    assert!(admitted.is_unused(), "the run itself has called no model");
+}
+
 /// The run `a` of `ada`, stored or not.
 struct RunOfAda {
     is_stored: bool,
