@@ -117,6 +117,8 @@ impl Cluster {
         self.run("tar", |command| {
             command.arg("-cf").arg(&unfinished).arg("data");
         });
+        // Else it could be empty after a power failure.
+        fs::File::open(&unfinished).and_then(|file| file.sync_all()).expect("written to the disk");
         fs::rename(unfinished, archive)
             .expect("the folder of temporary files holds no such file of another user");
     }
@@ -126,7 +128,8 @@ impl Cluster {
         let version = self.command("initdb").arg("--version").output().expect("initdb").stdout;
         let mut hasher = DefaultHasher::new();
         (version, INITDB_ARGUMENTS, owner).hash(&mut hasher);
-        std::env::temp_dir().join(format!("agentd-tests-postgres-{:016x}.tar", hasher.finish()))
+        // Beside the server's folder, whose path is absolute, also if `TMPDIR` is not.
+        self.folder.path().with_file_name(format!("agentd-tests-postgres-{:016x}.tar", hasher.finish()))
     }
 
     /// Creates the folder of a server without data.

@@ -16,8 +16,9 @@ const BLOCK: usize = BlockQ8_0::BLCK_SIZE;
 const BLOCKS_PER_TASK: usize = 4_096;
 /// Number of matrix rows multiplied by one rayon task with [`Arithmetic::Int8`].
 const ROWS_PER_TASK: usize = 32;
-/// Minimum number of matrix rows multiplied by one rayon task with [`Arithmetic::Float32`]. In single precision, so many
-/// rows fit in a core's second-level cache.
+/// Minimum number of matrix rows multiplied by one rayon task with [`Arithmetic::Float32`], unless the matrix has fewer. In
+/// single precision, so many rows fit in a core's second-level cache. With 64 or fewer, the order in which the library adds
+/// up products depends on the number of vectors.
 const MIN_PANEL_ROWS: usize = 96;
 /// Minimum number of vectors of a matrix product. The library computes products of fewer ones in another order.
 const MIN_PRODUCT_VECTORS: usize = 4;
@@ -126,16 +127,19 @@ impl Matrix {
         padded.resize(batch * self.columns, 0.0);
         let inputs = Tensor::from_vec(padded, (batch, self.columns), &Device::Cpu)?;
 
-        // Panels of equal size, so that none is so small that its products are computed in another order.
-        let panel_rows = self.rows.div_ceil((self.rows / MIN_PANEL_ROWS).max(1));
-        let multiply_panel = |blocks: &[BlockQ8_0]| {
-            let rows = blocks.len() * BLOCK / self.columns;
+        // Panels whose sizes differ by one row at most: the library computes products of a small one in another order.
+        let panel_count = (self.rows / MIN_PANEL_ROWS).max(1);
+        let width = self.columns / BLOCK;
+        let multiply_panel = |number: usize| {
+            let start = self.rows * number / panel_count;
+            let end = self.rows * (number + 1) / panel_count;
+            let rows = end - start;
             let mut panel = vec![0.0; rows * self.columns];
-            BlockQ8_0::to_float(blocks, &mut panel);
+            BlockQ8_0::to_float(&self.blocks[start * width..end * width], &mut panel);
             let panel = Tensor::from_vec(panel, (rows, self.columns), &Device::Cpu)?;
             inputs.matmul(&panel.t()?)?.flatten_all()?.to_vec1()
         };
-        let panels = self.blocks.par_chunks(panel_rows * self.columns / BLOCK).map(multiply_panel);
+        let panels = (0..panel_count).into_par_iter().map(multiply_panel);
         let panels: Vec<Vec<f32>> = panels.collect::<Result<_, Error>>()?;
         let mut products = Vec::with_capacity(self.rows * count);
         for vector in 0..count {
@@ -199,10 +203,11 @@ mod tests {
         }
     }
 
-    /// Panels of several sizes, and columns beyond the length of the sums that the library adds up at a time.
+    /// Panels of several sizes, rows that no number of panels divides, and columns beyond the length of the sums that the
+    /// library adds up at a time.
     #[test]
     fn products_do_not_depend_on_the_other_vectors() {
-        for (rows, columns) in [(75, 64), (193, 576), (288, 1536)] {
+        for (rows, columns) in [(75, 64), (193, 576), (288, 1536), (3841, 576)] {
             let matrix = Matrix::stack(&[tensor(rows, columns, 1).1]).unwrap();
             let (inputs, _) = tensor(130, columns, 3);
             for arithmetic in [Arithmetic::Int8, Arithmetic::Float32] {

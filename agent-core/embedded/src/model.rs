@@ -104,6 +104,21 @@ impl EmbeddedModel {
         self.engine.warm().await
     }
 
+    /// Sends the bytes of a call on behalf of a company, as [`start`](Model::start) does on behalf of the process, whose name
+    /// is empty. A prefix that the prompt shares with the last call is not processed again if that was the same company's.
+    ///
+    /// # Errors
+    /// As [`start`](Model::start).
+    pub async fn start_for(&self, company: &str, payload: Payload) -> Result<ModelStream, AgentError> {
+        let call: ModelCall = serde_json::from_slice(payload.bytes()).map_err(unreadable_call)?;
+        let prompt = self.encode_prompt(&call)?;
+        let (events, stream) =
+            mpsc::channel(call.max_tokens.min(self.info.context_window) + MAX_NON_TOKEN_EVENTS);
+        let company = company.to_owned();
+        self.engine.enqueue(QueuedCall { call, company, prompt, events }).await?;
+        Ok(stream.boxed())
+    }
+
     /// Counts the tokens of a text.
     pub fn count_tokens(&self, text: &str) -> usize {
         self.vocabulary.encode(text).len()
@@ -172,12 +187,7 @@ impl Model for EmbeddedModel {
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        let call: ModelCall = serde_json::from_slice(payload.bytes()).map_err(unreadable_call)?;
-        let prompt = self.encode_prompt(&call)?;
-        let (events, stream) =
-            mpsc::channel(call.max_tokens.min(self.info.context_window) + MAX_NON_TOKEN_EVENTS);
-        self.engine.enqueue(QueuedCall { call, prompt, events }).await?;
-        Ok(stream.boxed())
+        self.start_for("", payload).await
     }
 }
 

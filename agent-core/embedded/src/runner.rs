@@ -23,6 +23,8 @@ const MAX_SCORED_TOKENS: usize = 40;
 /// A queued call: the call, its prompt as tokens, and the channel for its events.
 pub(crate) struct QueuedCall {
     pub(crate) call: ModelCall,
+    /// Company on whose behalf the call is made; empty for the process itself.
+    pub(crate) company: String,
     pub(crate) prompt: Vec<u32>,
     /// Event channel. Its capacity covers the longest answer, so that a slow reader never blocks the model.
     pub(crate) events: mpsc::Sender<Result<ModelEvent, AgentError>>,
@@ -54,6 +56,8 @@ pub(crate) struct Runner {
     /// Number of cached tokens that were processed as a prompt. Those generated after it are processed again if the next prompt
     /// contains them: their states have other rounding errors, and the answer to a prompt must not depend on earlier calls.
     cached_prompt_len: usize,
+    /// Company of the cached tokens. Time and usage of another company's call must not depend on them.
+    cached_company: String,
 }
 
 impl Runner {
@@ -67,6 +71,7 @@ impl Runner {
             cache,
             cached_tokens: Vec::new(),
             cached_prompt_len: 0,
+            cached_company: String::new(),
         }
     }
 
@@ -268,19 +273,21 @@ impl Runner {
         Ok((finish, usage))
     }
 
-    /// Processes a prompt, except for the prefix that it shares with the cached tokens. Returns the logits of
-    /// the next token.
+    /// Processes a prompt, except for the prefix that it shares with the cached tokens of the same company. Returns the
+    /// logits of the next token.
     fn prefill(&mut self, job: &QueuedCall, prompt: &[u32]) -> Result<(Vec<f32>, Usage), EarlyEnd> {
         let Some(last) = prompt.len().checked_sub(1).filter(|_| prompt.len() < self.context) else {
             let message = "the prompt exceeds the embedded model's context window";
             return Err(EarlyEnd::Failed(AgentError::new(AgentErrorKind::InvalidRequest, message)));
         };
         // The last token is always processed, because its logits are needed.
-        let reusable = &self.cached_tokens[..self.cached_prompt_len];
+        let reusable_len = if self.cached_company == job.company { self.cached_prompt_len } else { 0 };
+        let reusable = &self.cached_tokens[..reusable_len];
         let shared = reusable.iter().zip(&prompt[..last]).take_while(|(a, b)| a == b).count();
         self.cache.truncate(shared);
         self.cached_tokens.truncate(shared);
         self.cached_prompt_len = shared;
+        self.cached_company.clone_from(&job.company);
         let rest = &prompt[shared..];
         let chunk_tokens = rest.len().div_ceil(rest.len().div_ceil(MAX_PREFILL_CHUNK_TOKENS));
         let mut hidden = Vec::new();

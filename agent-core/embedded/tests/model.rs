@@ -130,6 +130,11 @@ async fn answers_in_words_share_what_they_have_in_common() {
     let (_, usage, _) = as_text(&events(&model, &other).await);
     let system = model.count_tokens("system\nYou are the assistant of a bakery. Be brief.") as u64;
     assert!(usage.cached_input_tokens.unwrap() > system, "{usage:?}");
+
+    let started = model.start_for("a company", model.prepare(&other).unwrap()).await.unwrap();
+    let answer: Vec<ModelEvent> = started.map(Result::unwrap).collect().await;
+    let (_, usage, _) = as_text(&answer);
+    assert_eq!(usage.cached_input_tokens, Some(0), "another company's call");
     assert_eq!(usage.provider.as_deref(), Some("local"));
 }
 

@@ -13,11 +13,15 @@ use crate::config::AppConfig;
 
 #[cfg(feature = "embedded")]
 pub(crate) use local_embedder::InProcessEmbedder;
+#[cfg(feature = "embedded")]
+use tenant_model::TenantEmbeddedModel;
 
 #[cfg(feature = "embedded")]
 mod http_source;
 #[cfg(feature = "embedded")]
 mod local_embedder;
+#[cfg(feature = "embedded")]
+mod tenant_model;
 
 /// Opens the embedded model from the configured weights, or else from the downloaded default ones. Returns
 /// `None` if there are none.
@@ -26,7 +30,7 @@ mod local_embedder;
 /// The weights are configured or downloaded but cannot be used.
 #[cfg(feature = "embedded")]
 pub(crate) fn open_configured(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
-    Ok(open(config)?.map(|model| model as Arc<dyn Model>))
+    Ok(open(config)?.map(|model| Arc::new(TenantEmbeddedModel::new(model)) as Arc<dyn Model>))
 }
 
 #[cfg(feature = "embedded")]
@@ -162,7 +166,7 @@ pub(crate) async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Mo
             .await
             .map_err(|error| StartError::Other(format!("the embedded model cannot be loaded: {error}")))?;
     }
-    Ok(model.map(|model| model as Arc<dyn Model>))
+    Ok(model.map(|model| Arc::new(TenantEmbeddedModel::new(model)) as Arc<dyn Model>))
 }
 
 /// Returns the result of [`open_configured`]: this build has no embedded model.

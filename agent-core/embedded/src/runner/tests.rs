@@ -40,7 +40,8 @@ fn job(
         sampling: Sampling::default(),
     };
     let (events, receiver) = mpsc::channel(max_tokens + 8);
-    (QueuedCall { call, prompt: runner.vocabulary.encode(prompt), events }, receiver)
+    let prompt = runner.vocabulary.encode(prompt);
+    (QueuedCall { call, company: String::new(), prompt, events }, receiver)
 }
 
 /// A single test, because loading the weights dominates its run time.
@@ -87,6 +88,12 @@ fn nothing_is_read_twice_and_nothing_is_done_for_nobody() {
     let (second_logits, shared) = read(&mut runner, &mut again, &prompt);
     assert_eq!(shared, prompt.len() as u64 - 1);
     assert!(second_logits == first_logits, "logits depend on the cache");
+
+    // Another company's call does not use it.
+    again.company = "other".to_owned();
+    let (other_logits, shared) = read(&mut runner, &mut again, &prompt);
+    assert_eq!(shared, 0, "another company's prompt");
+    assert!(other_logits == first_logits, "logits depend on the cache");
 
     // An answer is processed again as part of the next prompt, whose logits are those of an empty cache.
     for token in &prompt[..3] {

@@ -23,6 +23,6 @@ pub fn for_tenant<F: Future>(tenant: &str, requests: F) -> impl Future<Output = 
 }
 
 /// Returns the tenant of the current task; an empty one if there is none.
-pub(super) fn current_tenant() -> Arc<str> {
+pub fn current_tenant() -> Arc<str> {
     TENANT.try_with(Arc::clone).unwrap_or_default()
 }
