@@ -68,11 +68,13 @@ impl Tables {
 fn header_line(row: &str) -> String {
     let mut header = String::new();
     for cell in cells(row) {
+        // Tables whose columns are aligned have blanks up to the width of their longest cells.
+        let cell = cell.split_whitespace().collect::<Vec<_>>().join(" ");
         if header.len() + cell.len() + "|  |".len() > MAX_HEADER_BYTES {
             break;
         }
         header.push_str(if header.is_empty() { "| " } else { " " });
-        header.push_str(&cell.split_whitespace().collect::<Vec<_>>().join(" "));
+        header.push_str(&cell);
         header.push_str(" |");
     }
     header
@@ -174,6 +176,8 @@ mod tests {
         let (header, _) = tables(&text).remove(0);
         assert!(header.len() <= MAX_HEADER_BYTES && header.len() > MAX_HEADER_BYTES - 20, "{}", header.len());
         assert!(header.starts_with("| Größe 0 | Größe 1 |") && header.ends_with(" |"), "{header}");
+        let aligned = format!("| A{} | B |\n|---|---|\n| 1 | 2 |\n", " ".repeat(MAX_HEADER_BYTES));
+        assert_eq!(tables(&aligned)[0].0, "| A | B |", "blanks do not count");
         let long = format!("| {} | B |\n|---|---|\n| 1 | 2 |\n", "x".repeat(MAX_HEADER_BYTES));
         assert_eq!(tables(&long)[0].0, "", "a name that does not fit is left out");
     }
