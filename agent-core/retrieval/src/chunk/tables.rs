@@ -16,6 +16,8 @@ const MAX_HEADER_BYTES: usize = 500;
 struct Table {
     /// The header row as one line.
     header: String,
+    /// Byte offset of the delimiter row.
+    delimiter: usize,
     /// Byte range of the rows below the delimiter row.
     rows: Range<usize>,
 }
@@ -48,7 +50,11 @@ impl Tables {
                 _ => {
                     is_open = header.is_some();
                     above = Some(line).filter(|_| is_text && !is_open);
-                    tables.extend(header.map(|row| Table { header: header_line(row), rows: end..end }));
+                    tables.extend(header.map(|row| Table {
+                        header: header_line(row),
+                        delimiter: offset,
+                        rows: end..end,
+                    }));
                 }
             }
             offset = end;
@@ -56,10 +62,10 @@ impl Tables {
         Self(tables)
     }
 
-    /// Returns the header row of the table in whose rows an offset is, as one line.
+    /// Returns the header row of the table that an offset is in, if it is below that row, as one line.
     pub(super) fn header_at(&self, offset: usize) -> Option<&str> {
         let table = self.0.partition_point(|table| table.rows.end <= offset);
-        let table = self.0.get(table).filter(|table| table.rows.start <= offset)?;
+        let table = self.0.get(table).filter(|table| table.delimiter <= offset)?;
         Some(&*table.header).filter(|header| !header.is_empty())
     }
 }
@@ -161,8 +167,9 @@ mod tests {
         let header = |part: &str| tables.header_at(found.text.find(part).expect("a part"));
         assert_eq!(header("| 1 |"), Some("| A |"));
         assert_eq!(header("1"), Some("| A |"));
+        assert_eq!(header("|---|"), Some("| A |"), "a chunk may begin between the header and the rows");
         assert_eq!(header("| 2 |"), Some("| B |"));
-        for part in ["Text.", "| A |", "|---|", "\nText.", "| B |"] {
+        for part in ["Text.", "| A |", "\nText.", "| B |"] {
             assert_eq!(header(part), None, "{part:?}");
         }
         let plain = Extracted { format: TextFormat::Plain, ..found };
