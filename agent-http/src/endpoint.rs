@@ -21,6 +21,7 @@ use tower::Layer;
 use crate::body::Body;
 use crate::cors::{self, ProtocolHeaders};
 use crate::error::ErrorFormat;
+use crate::exchange_permit::ExchangePermit;
 use crate::metrics;
 use crate::request::BodyLimits;
 use crate::request_trace::RequestTrace;
@@ -145,14 +146,19 @@ impl<S: ServiceState> Endpoint<S> {
         handler: impl HandlerFn<S, C::Verified>,
         describe: DescribeFn,
     ) -> Self {
-        let handler: Handler<S> = Box::new(move |context| {
+        let handler: Handler<S> = Box::new(move |mut context| {
             Box::pin(async move {
                 let verified = credential.authenticate(&context.state, &context.head).await?;
                 let is_query = context.head.method.is_safe() && context.body.is_empty();
-                let permit = match C::sender(&verified) {
+                let mut permit = match C::sender(&verified) {
                     Some(sender) => context.state.admit_exchange(sender, is_query)?,
                     None => None,
                 };
+                if C::AWAITS_RUN {
+                    let (of_body, of_response) = permit.map(ExchangePermit::around_run).unzip();
+                    context.body.hold(of_body.flatten());
+                    permit = of_response;
+                }
                 if C::CLASS.may_continue_trace() {
                     RequestTrace::of(&context.head).continue_headers(&context.head.headers);
                 }
@@ -219,7 +225,7 @@ impl<S: ServiceState> Endpoint<S> {
             BodySizeLimit::FromState(limit) => limit(&state),
         };
         let limits = BodyLimits { bytes, ..base.body.clone() };
-        let body = LimitedBody { body, limits, json_depth: base.json_depth };
+        let body = LimitedBody { body, limits, json_depth: base.json_depth, _permit: None };
         (self.handler)(RequestContext { state, head, params, body })
     }
 }

@@ -34,9 +34,30 @@ pub(crate) enum ExchangePermit {
         /// Error if there is none.
         refusal: fn() -> HttpError,
     },
+    /// Acquired for the response of a request that has waited for a run. It is not refused, since the run has had its effect:
+    /// requests that begin later are.
+    AfterRun {
+        /// Permits to acquire one of.
+        permits: Arc<CompanyPermits>,
+        /// Company of the request.
+        company_id: CompanyId,
+    },
 }
 
 impl ExchangePermit {
+    /// Divides the permit of a request that waits for a run into one for its body and one for its response. None is held
+    /// meanwhile: a run may last for minutes, and limits on runs bound how many there are.
+    pub(crate) fn around_run(self) -> (Option<CompanyPermit>, Self) {
+        match self {
+            Self::Held(permit) => {
+                let (permits, company_id) = permit.origin();
+                let response = Self::AfterRun { permits: permits.clone(), company_id: company_id.clone() };
+                (Some(permit), response)
+            }
+            other => (None, other),
+        }
+    }
+
     /// Returns the response, which holds the permit until all of it is sent if it is whole and large. A stream holds none.
     ///
     /// # Errors
@@ -50,6 +71,7 @@ impl ExchangePermit {
             Self::ForResponse { permits, company_id, refusal } => {
                 permits.try_acquire(&company_id).ok_or_else(refusal)?
             }
+            Self::AfterRun { permits, company_id } => permits.acquire_beyond(&company_id),
         };
         Ok(response.map(|body| HeldBody { body, permit: Arc::new(permit) }.boxed_unsync()))
     }
@@ -127,5 +149,21 @@ mod tests {
         assert!(hold(&permits, streaming(stream)).is_ok(), "is counted elsewhere");
         drop(data);
         assert!(hold(&permits, large()).is_ok());
+    }
+
+    #[test]
+    fn a_request_holds_no_permit_while_it_waits_for_a_run() {
+        let (permits, company_id) = (CompanyPermits::new(usize::MAX, 1), CompanyId::from("c"));
+        let admit = || permits.try_acquire(&company_id).map(ExchangePermit::Held);
+        let large = || full(vec![7; MIN_HELD_BYTES as usize]);
+        let (of_body, of_response) = admit().expect("a permit").around_run();
+        assert!(of_body.is_some() && admit().is_none(), "its body is read");
+        drop(of_body);
+        let other = admit().expect("it waits for its run");
+        let response = of_response.hold(Response::new(large())).expect("what was begun is not refused");
+        drop(other);
+        assert!(admit().is_none(), "its response is read");
+        drop(response);
+        assert!(admit().is_some());
     }
 }

@@ -1,12 +1,12 @@
-//! Bodies of authenticated requests that do not arrive.
+//! Bodies of authenticated requests that do not arrive, and requests that wait for runs.
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::server::{self, Server, session_token};
-use crate::support::vendor::Vendor;
-use crate::support::{TEST_TIMEOUT, expect_problem, poll_until, workspace};
+use crate::support::vendor::{Step, Vendor};
+use crate::support::{TEST_TIMEOUT, client, expect_problem, poll_until, workspace};
 
 /// Sends the head of a request, and waits until the server asks for the body.
 async fn begin_body(app: &Server, bearer: &str, path: &str) -> TcpStream {
@@ -45,4 +45,24 @@ async fn slow_bodies_of_a_company_leave_connections_to_others() {
     expect_problem(app.chat_as(&other, "", &message).await, 404, "NOT_FOUND").await;
     drop(bodies.pop());
     poll_until(async || app.chat(&message).await.status().as_u16(), |status| *status == 200).await;
+}
+
+#[tokio::test]
+async fn requests_that_wait_for_runs_leave_a_company_its_other_requests() {
+    let vendor = Vendor::start().await;
+    vendor.on("m", [vec![Step::Stall]]);
+    // A quarter of the connections is fewer than the runs that wait.
+    let app = server::app(&workspace(&vendor.base_url(), "m"), &[("MAX_CONNECTIONS", "16")]).await;
+    let own = session_token("u1", "c1");
+    let message = json!({"agentId": "a1", "message": "Hello"});
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..6 {
+        let url = format!("http://{}/api/agent/chat?format=json", app.address);
+        let chat = client().post(url).bearer_auth(&own).json(&message);
+        waiting.spawn(async move { chat.send().await.map(|response| response.status()) });
+    }
+    vendor.wait_for_requests("m", 6).await;
+    let created = app.request("POST", "/api/threads").bearer_auth(&own).json(&json!({"agentId": "a1"}));
+    assert_eq!(created.send().await.expect("an answer").status(), 201);
+    waiting.abort_all();
 }

@@ -34,9 +34,19 @@ impl CompanyPermits {
         if held.total >= self.max_total || of_company >= self.max_per_company {
             return None;
         }
+        Some(self.add(&mut held, company_id))
+    }
+
+    /// Acquires a permit beyond the share, for work that is done and cannot be refused any more. The company gets no other
+    /// permit until it has fewer than its share.
+    pub fn acquire_beyond(self: &Arc<Self>, company_id: &CompanyId) -> CompanyPermit {
+        self.add(&mut self.lock(), company_id)
+    }
+
+    fn add(self: &Arc<Self>, held: &mut HeldPermits, company_id: &CompanyId) -> CompanyPermit {
         held.total += 1;
-        held.by_company.insert(company_id.clone(), of_company + 1);
-        Some(CompanyPermit { permits: self.clone(), company_id: company_id.clone() })
+        *held.by_company.entry(company_id.clone()).or_default() += 1;
+        CompanyPermit { permits: self.clone(), company_id: company_id.clone() }
     }
 
     /// Returns true if all permits are held.
@@ -55,6 +65,13 @@ impl CompanyPermits {
 pub struct CompanyPermit {
     permits: Arc<CompanyPermits>,
     company_id: CompanyId,
+}
+
+impl CompanyPermit {
+    /// Returns the permits of which this is one, and its company.
+    pub fn origin(&self) -> (&Arc<CompanyPermits>, &CompanyId) {
+        (&self.permits, &self.company_id)
+    }
 }
 
 impl Drop for CompanyPermit {
@@ -93,6 +110,11 @@ mod tests {
         held.truncate(2);
         assert!(!permits.is_exhausted());
         assert!(acquire("one").is_some() && acquire("four").is_some());
+        held.clear();
+        held.extend((0..4).map(|_| permits.acquire_beyond(&"one".into())));
+        assert!(acquire("one").is_none() && acquire("two").is_some());
+        held.truncate(2);
+        assert!(acquire("one").is_some(), "fewer than its share are held");
         held.clear();
         let left = permits.lock();
         assert_eq!((left.total, left.by_company.len()), (0, 0));

@@ -63,7 +63,11 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
     let AuthorizedTurn { mut principal, mut turn, visitor } = authorize_turn(credential, input)?;
     // A visitor whose token is in the body is known from here on.
     let permit = match &visitor {
-        Some(_) if !is_counted => Some(app.bounds.admit_exchange(RequestSender::of(&principal), false)?),
+        Some(_) if !is_counted => {
+            let (_, of_response) =
+                app.bounds.admit_exchange(RequestSender::of(&principal), false)?.around_run();
+            Some(of_response)
+        }
         _ => None,
     };
     let chosen_id = match &visitor {

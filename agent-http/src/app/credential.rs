@@ -125,6 +125,7 @@ pub(super) struct ChatHead {
 
 impl Authenticate<App> for ChatCredential {
     const CLASS: CredentialClass = CredentialClass::SessionOrWidgetOrProactive;
+    const AWAITS_RUN: bool = true;
     type Verified = ChatHead;
 
     async fn authenticate(self, app: &App, head: &request::Parts) -> Result<ChatHead, HttpError> {
@@ -158,6 +159,7 @@ pub(super) struct ApiToken;
 
 impl Authenticate<App> for ApiToken {
     const CLASS: CredentialClass = CredentialClass::ApiToken;
+    const AWAITS_RUN: bool = true;
     type Verified = ApiClient;
 
     async fn authenticate(self, app: &App, head: &request::Parts) -> Result<ApiClient, HttpError> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_platform::company_permits::CompanyPermit;
 use bytes::Bytes;
 use http::{HeaderMap, Request, request};
 use serde::de::DeserializeOwned;
@@ -36,18 +37,25 @@ pub(crate) struct LimitedBody {
     pub(super) body: Body,
     pub(super) limits: BodyLimits,
     pub(super) json_depth: usize,
+    /// Permit of the sender's company that is held until the body has been read, of a request that then waits for a run.
+    pub(super) _permit: Option<CompanyPermit>,
 }
 
 impl LimitedBody {
     /// Returns an empty body.
     #[cfg(test)]
     pub(crate) fn empty() -> Self {
-        Self { body: Body::empty(), limits: BodyLimits::default(), json_depth: 1 }
+        Self { body: Body::empty(), limits: BodyLimits::default(), json_depth: 1, _permit: None }
     }
 
     /// Returns true if the request has no body.
     pub(super) fn is_empty(&self) -> bool {
         http_body::Body::is_end_stream(&self.body)
+    }
+
+    /// Holds a permit until the body has been read.
+    pub(super) fn hold(&mut self, permit: Option<CompanyPermit>) {
+        self._permit = permit;
     }
 
     /// Shortens the timeouts to at most `idle` between two chunks and `total` for the whole body.

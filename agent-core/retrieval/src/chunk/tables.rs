@@ -16,6 +16,8 @@ const MAX_HEADER_BYTES: usize = 500;
 struct Table {
     /// The header row as one line.
     header: String,
+    /// Byte offset of the delimiter row.
+    delimiter: usize,
     /// Byte range of the rows below the delimiter row.
     rows: Range<usize>,
 }
@@ -48,7 +50,11 @@ impl Tables {
                 _ => {
                     is_open = header.is_some();
                     above = Some(line).filter(|_| is_text && !is_open);
-                    tables.extend(header.map(|row| Table { header: header_line(row), rows: end..end }));
+                    tables.extend(header.map(|row| Table {
+                        header: header_line(row),
+                        delimiter: offset,
+                        rows: end..end,
+                    }));
                 }
             }
             offset = end;
@@ -56,10 +62,10 @@ impl Tables {
         Self(tables)
     }
 
-    /// Returns the header row of the table in whose rows an offset is, as one line.
+    /// Returns the header row of the table that an offset is in, if it is below that row, as one line.
     pub(super) fn header_at(&self, offset: usize) -> Option<&str> {
         let table = self.0.partition_point(|table| table.rows.end <= offset);
-        let table = self.0.get(table).filter(|table| table.rows.start <= offset)?;
+        let table = self.0.get(table).filter(|table| table.delimiter <= offset)?;
         Some(&*table.header).filter(|header| !header.is_empty())
     }
 }
@@ -68,11 +74,13 @@ impl Tables {
 fn header_line(row: &str) -> String {
     let mut header = String::new();
     for cell in cells(row) {
+        // Tables whose columns are aligned have blanks up to the width of their longest cells.
+        let cell = cell.split_whitespace().collect::<Vec<_>>().join(" ");
         if header.len() + cell.len() + "|  |".len() > MAX_HEADER_BYTES {
             break;
         }
         header.push_str(if header.is_empty() { "| " } else { " " });
-        header.push_str(&cell.split_whitespace().collect::<Vec<_>>().join(" "));
+        header.push_str(&cell);
         header.push_str(" |");
     }
     header
@@ -159,8 +167,9 @@ mod tests {
         let header = |part: &str| tables.header_at(found.text.find(part).expect("a part"));
         assert_eq!(header("| 1 |"), Some("| A |"));
         assert_eq!(header("1"), Some("| A |"));
+        assert_eq!(header("|---|"), Some("| A |"), "a chunk may begin between the header and the rows");
         assert_eq!(header("| 2 |"), Some("| B |"));
-        for part in ["Text.", "| A |", "|---|", "\nText.", "| B |"] {
+        for part in ["Text.", "| A |", "\nText.", "| B |"] {
             assert_eq!(header(part), None, "{part:?}");
         }
         let plain = Extracted { format: TextFormat::Plain, ..found };
@@ -174,6 +183,8 @@ mod tests {
         let (header, _) = tables(&text).remove(0);
         assert!(header.len() <= MAX_HEADER_BYTES && header.len() > MAX_HEADER_BYTES - 20, "{}", header.len());
         assert!(header.starts_with("| Größe 0 | Größe 1 |") && header.ends_with(" |"), "{header}");
+        let aligned = format!("| A{} | B |\n|---|---|\n| 1 | 2 |\n", " ".repeat(MAX_HEADER_BYTES));
+        assert_eq!(tables(&aligned)[0].0, "| A | B |", "blanks do not count");
         let long = format!("| {} | B |\n|---|---|\n| 1 | 2 |\n", "x".repeat(MAX_HEADER_BYTES));
         assert_eq!(tables(&long)[0].0, "", "a name that does not fit is left out");
     }
