@@ -189,14 +189,18 @@ async fn calls_are_put_together_however_servers_cut_them() {
             answer(&[&[call("0", "a", "x", "{")], &[call("0", "a", "x", "}")], &[call("0", "z", "-", " ")]]),
             &["call 0 a x", "args 0 {", "args 0 }", "args 0  ", "finish ToolCalls"],
         ),
-        // A name that comes after the identifier, after arguments, with the identifier, or never.
+        // A name that comes after the identifier, after arguments, with the identifier, without an index, or never.
         (
             answer(&[&[call("0", "a", "-", "")], &[call("0", "-", "x", "-")], &[call("0", "-", "-", "{}")]]),
             &["call 0 a x", "args 0 {}", "finish ToolCalls"],
         ),
         (
             answer(&[&[call("0", "-", "-", "{")], &[call("1", "b", "y", "{}")], &[call("0", "a", "x", "}")]]),
-            &["call 1 b y", "args 1 {}", "call 0 a x", "args 0 {}", "finish ToolCalls"],
+            &["call 0 b y", "args 0 {}", "call 1 a x", "args 1 {}", "finish ToolCalls"],
+        ),
+        (
+            answer(&[&[call("-", "a", "-", "")], &[call("-", "-", "x", "-")], &[call("-", "-", "-", "{}")]]),
+            &["call 0 a x", "args 0 {}", "finish ToolCalls"],
         ),
         (answer(&[&[call("0", "a", "-", "{}")]]), &["call 0 a ", "args 0 {}", "finish ToolCalls"]),
         // No arguments, an empty fragment, and a finish reason that is not `tool_calls`.
