@@ -296,14 +296,16 @@ async fn an_answer_in_one_piece_is_an_answer_and_a_reported_error_a_refusal() {
     for kind in [SSE, JSON] {
         let head = format!("{kind}\r\ncontent-encoding: gzip");
         check(&head, "\u{1f}", &["refused Failed"]).await;
-        let head = format!("{kind}\r\ncontent-encoding: identity");
         let body =
             if kind == SSE { sse(&[text("a"), DONE.into()]) } else { choice(r#"{"content":"a"}"#, "null") };
         let expected: &[&str] = match kind {
             SSE => &["text a", "finish Stop"],
             _ => &["text a", "usage m-1 3 4 - -", "finish Stop"],
         };
-        check(&head, &body, expected).await;
+        // Some servers say so to keep proxies from compressing a stream.
+        for coding in ["identity", "None", "identity, identity", ""] {
+            check(&format!("{kind}\r\ncontent-encoding: {coding}"), &body, expected).await;
+        }
     }
     // A stream with another media type.
     for kind in ["text/plain", "application/octet-stream", "application/x-ndjson"] {
