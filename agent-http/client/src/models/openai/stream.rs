@@ -314,7 +314,7 @@ impl AnswerDecoder {
     }
 
     /// Starts a call with the arguments that have been held back for its name. The calls are numbered as they start, whatever the
-    /// server's indices: the platform has them in that order, and so has the repetition of a recorded answer.
+    /// server's indices.
     fn start_call(&mut self, found: usize, name: String) {
         let (index, call) = (self.started_calls, &mut self.calls[found]);
         if call.position.is_some() {
