@@ -14,6 +14,12 @@ use unicode_normalization::is_nfc;
 /// with it.
 pub const WIDGET_USER_PREFIX: &str = "widget:";
 
+/// Path of the caller's files, by which messages and arguments of tools refer to one.
+pub(crate) const FILE_PATH: &str = "/api/files/";
+
+/// Maximum length of the id of a file, in bytes.
+const MAX_FILE_ID_BYTES: usize = 128;
+
 /// Characters that are percent-encoded in a path segment: all but the unreserved ones (RFC 3986, section 2.3).
 const SEGMENT_ESCAPES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -104,6 +110,12 @@ fn is_visible(char: char) -> bool {
             str::from_utf8(&text[..end]).is_ok_and(|text| text.escape_debug().eq(text.chars()))
         }
     }
+}
+
+/// Returns true for a text that may be the id of a file.
+pub(crate) fn is_file_id(id: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    (1..=MAX_FILE_ID_BYTES).contains(&id.len()) && id.bytes().all(fits)
 }
 
 #[cfg(test)]

@@ -74,19 +74,31 @@ fn address(request: &HttpToolRequest) -> Cow<'_, Url> {
 }
 
 /// Returns a body whose text has another encoding, or begins with a byte order mark, in UTF-8 without the mark. A body that is not
-/// valid in its encoding is left as it is.
+/// valid in its encoding is left as it is, and so is one of another type than text that is no text in it.
 fn utf8_body(headers: &HeaderMap, media_type: &str, body: Bytes) -> Vec<u8> {
-    let is_text = is_json(media_type) || media_type.starts_with("text/");
+    let is_json = is_json(media_type);
+    let is_text = is_json || media_type.starts_with("text/");
     let encoding = match charset(headers) {
-        Some(label) => Encoding::for_label(label.as_bytes()),
-        None => is_text.then_some(UTF_8),
+        // JSON has no such parameter (RFC 8259): frameworks add theirs to a body in UTF-8.
+        Some(label) if !is_json || !is_utf8_json(&body) => Encoding::for_label(label.as_bytes()),
+        _ => is_text.then_some(UTF_8),
     };
     let decoded = encoding.and_then(|encoding| match encoding.decode(&body) {
-        (Cow::Owned(text), _, false) => Some(text.into_bytes()),
+        (Cow::Owned(text), _, false) if is_text || is_printable(&text) => Some(text.into_bytes()),
         (Cow::Borrowed(text), _, false) if text.len() < body.len() => Some(text.as_bytes().to_vec()),
         _ => None,
     });
     decoded.unwrap_or_else(|| body.into())
+}
+
+/// Returns true for a body that may be JSON in UTF-8: characters that it must escape tell the ASCII of other encodings.
+fn is_utf8_json(body: &[u8]) -> bool {
+    std::str::from_utf8(body).is_ok_and(|text| !text.contains(['\0', '\u{1b}']))
+}
+
+/// Returns false for a text with control characters, as those of a file in a single-byte encoding, which makes all bytes valid.
+fn is_printable(text: &str) -> bool {
+    !text.contains(|c: char| c.is_control() && !c.is_whitespace())
 }
 
 /// Returns the parameter `charset` of a response's media type.
@@ -127,12 +139,16 @@ mod tests {
         let utf16: Vec<u8> = "\u{feff}{\"a\":\"\u{e9}\"}".encode_utf16().flat_map(u16::to_le_bytes).collect();
         let json = "{\"a\":\"\u{e9}\"}".as_bytes();
         let marked = [&b"\xef\xbb\xbf"[..], json].concat();
-        let cases: [(&str, &[u8], &[u8]); 12] = [
+        let cases: [(&str, &[u8], &[u8]); 19] = [
             ("application/json", json, json),
             ("application/json", &marked, json),
             ("application/problem+json; charset=utf-8", &marked, json),
             ("application/json; charset=utf-16", &utf16, json),
             ("application/json", &utf16, json),
+            ("application/json; charset=ISO-8859-1", json, json),
+            ("application/json; charset=unknown", &marked, json),
+            ("application/json; charset=ISO-8859-1", b"{\"a\":\"\xe9\"}", json),
+            ("application/json; charset=utf-16le", b"1\x002\x00", b"12"),
             ("text/plain; format=flowed; Charset=\"ISO-8859-1\"", b"caf\xe9", "caf\u{e9}".as_bytes()),
             ("text/plain; charset=windows-1252", b"\x80 5", "\u{20ac} 5".as_bytes()),
             ("text/plain; charset=utf-8", b"caf\xe9", b"caf\xe9"),
@@ -140,6 +156,9 @@ mod tests {
             ("text/plain", b"caf\xe9", b"caf\xe9"),
             ("image/png", b"\xff\xfe\x00\x01", b"\xff\xfe\x00\x01"),
             ("application/octet-stream", &marked, &marked),
+            ("application/csv; charset=ISO-8859-1", b"caf\xe9", "caf\u{e9}".as_bytes()),
+            ("application/pdf; charset=ISO-8859-1", b"%PDF\n\xe9\x00", b"%PDF\n\xe9\x00"),
+            ("image/png; charset=ISO-8859-1", b"\x89PNG\r\n\x1a\n", b"\x89PNG\r\n\x1a\n"),
         ];
         for (content_type, body, expected) in cases {
             let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(content_type))]);

@@ -5,10 +5,8 @@
 
 use agent_core::message::MediaSource;
 
-use super::{FieldError, MAX_ID_BYTES};
-
-/// Path of the files of the caller.
-const FILE_PATH: &str = "/api/files/";
+use super::FieldError;
+use crate::ids::{FILE_PATH, is_file_id};
 
 /// Returns the id of the file that a source refers to.
 pub fn stored_file_id(source: &MediaSource) -> Option<&str> {
@@ -29,9 +27,4 @@ pub(super) fn file_source(name: &str, id: &str) -> Result<MediaSource, FieldErro
         true => Ok(MediaSource::Url { value: [FILE_PATH, id].concat(), mime_type: None }),
         false => Err(FieldError::new(name, "must be the id of a file")),
     }
-}
-
-fn is_file_id(id: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(fits)
 }

@@ -1,6 +1,5 @@
 //! Models whose answers are recorded in turns that jobs have started.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -121,7 +120,7 @@ impl Recording {
         let provider_items = if item_bytes > MAX_ITEMS_BYTES { Vec::new() } else { provider_items };
         let entry = JournalEntry::Answer {
             text: truncated(&text),
-            calls: calls.into_values().collect(),
+            calls: calls.into_iter().map(|(_, call)| call).collect(),
             provider_items: provider_items.iter().map(RecordedItem::from).collect(),
         };
         self.journal.write(&self.name, &entry).await.map_err(not_recorded)
@@ -131,8 +130,8 @@ impl Recording {
 #[derive(Default)]
 struct RecordedAnswer {
     text: String,
-    /// Recorded calls by their index in the answer.
-    calls: BTreeMap<usize, RecordedCall>,
+    /// Recorded calls with their index in the answer, in the order of their start: by that the run numbers them.
+    calls: Vec<(usize, RecordedCall)>,
     calls_bytes: usize,
     provider_items: Vec<ProviderItem>,
 }
@@ -147,11 +146,11 @@ impl RecordedAnswer {
             ModelEvent::ToolCallStart { index, id, name } => {
                 self.take_bytes(id.len() + name.len())?;
                 let call = RecordedCall { id: id.clone(), name: name.clone(), arguments: String::new() };
-                self.calls.insert(*index, call);
+                self.calls.push((*index, call));
             }
             ModelEvent::ToolCallArgs { index, delta } => {
                 self.take_bytes(delta.len())?;
-                if let Some(call) = self.calls.get_mut(index) {
+                if let Some((_, call)) = self.calls.iter_mut().find(|(started, _)| started == index) {
                     call.arguments.push_str(delta);
                 }
             }

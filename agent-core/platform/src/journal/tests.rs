@@ -331,6 +331,29 @@ fn a_turn_continues_after_the_recorded_answers() {
 }
 
 #[test]
+fn recorded_calls_keep_the_order_of_their_start() {
+    let (records, clock) = (Arc::new(MemoryRecords::default()), clock());
+    let start = |index, name: &str| ModelEvent::ToolCallStart { index, id: name.into(), name: name.into() };
+    let script = ScriptedAnswer::new().event(start(1, "second")).event(start(0, "first"));
+    let model = Arc::new(ScriptedModel::new([script.finish(FinishReason::ToolCalls)]));
+    let process = Process::start(&records, &clock, FakeTools::new());
+    let models = JournaledModels::new(model, process.journals.clone());
+    // The second attempt is answered from the record. A run numbers calls by the order of their start, also in their keys.
+    for _ in 0..2 {
+        let _run = process.run(JobKind::Agent);
+        let of_run = models.model_for_run(&EmbeddedAi::default(), &context(None)).expect("a model");
+        let payload = agent_core::payload::Payload::builder(0).finish();
+        let stream = ready(of_run.start(payload)).expect("started");
+        let events = ready(stream.collect::<Vec<_>>()).into_iter().map(|event| event.expect("an event"));
+        let names = events.filter_map(|event| match event {
+            ModelEvent::ToolCallStart { name, .. } => Some(name),
+            _ => None,
+        });
+        assert_eq!(names.collect::<Vec<_>>(), ["second", "first"]);
+    }
+}
+
+#[test]
 fn entries_end_with_their_occurrence() {
     let (records, clock) = (Arc::new(MemoryRecords::default()), clock());
     let process = Process::start(&records, &clock, FakeTools::new().answers("send", "sent"));

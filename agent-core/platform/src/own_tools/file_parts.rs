@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::template::ArgumentError;
 use crate::company_permits::{CompanyPermit, CompanyPermits};
+use crate::ids::{FILE_PATH, is_file_id};
 
 /// Maximum number of files of a request.
 const MAX_FILES: usize = 16;
@@ -26,11 +27,6 @@ const MAX_COMPANY_MEMORY_UNITS: usize = 64;
 
 /// Message for an id that names no file of the user. It does not tell whether another user has the file.
 const UNKNOWN_FILE: &str = "is not the id of a stored file of this user; it is the fileId of POST /api/files, whose file may have expired";
-
-/// Path of the files of the caller, by which an argument may name one, as messages do.
-const FILE_PATH: &str = "/api/files/";
-/// Maximum length of the id of a file, in bytes.
-const MAX_ID_BYTES: usize = 128;
 
 /// A stored file of a user, without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,11 +177,6 @@ impl FileReader {
 /// Returns the id of the file that an argument names, by its id or by its path.
 fn file_id(reference: &str) -> &str {
     reference.strip_prefix(FILE_PATH).unwrap_or(reference)
-}
-
-fn is_file_id(id: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(fits)
 }
 
 /// Returns true if a role has tools that send stored files, so that its model needs their ids.

@@ -1,7 +1,5 @@
 //! Models of a replayed run that are called live, beside the record.
 
-use std::collections::BTreeMap;
-
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::message::{FinishReason, Usage};
 use agent_core::model::{Model, ModelEvent};
@@ -131,20 +129,25 @@ fn size(event: &ModelEvent) -> usize {
 
 impl ModelAnswer {
     fn of(events: Vec<ModelEvent>) -> Self {
-        let (mut answer, mut calls) = (Self::default(), BTreeMap::<usize, AnsweredCall>::new());
+        // In the order of their start, as the recorded answer has them.
+        let (mut answer, mut calls) = (Self::default(), Vec::<(usize, AnsweredCall)>::new());
         for event in events {
             match event {
                 ModelEvent::Text(text) => answer.text.push_str(&text),
-                ModelEvent::ToolCallStart { index, name, .. } => calls.entry(index).or_default().name = name,
+                ModelEvent::ToolCallStart { index, name, .. } => {
+                    calls.push((index, AnsweredCall { name, arguments: String::new() }));
+                }
                 ModelEvent::ToolCallArgs { index, delta } => {
-                    calls.entry(index).or_default().arguments.push_str(&delta);
+                    if let Some((_, call)) = calls.iter_mut().find(|(started, _)| *started == index) {
+                        call.arguments.push_str(&delta);
+                    }
                 }
                 ModelEvent::Usage(usage) => answer.usage = Some(usage),
                 ModelEvent::Finish(reason) => answer.finish_reason = Some(reason),
                 _ => {}
             }
         }
-        Self { tool_calls: calls.into_values().collect(), ..answer }
+        Self { tool_calls: calls.into_iter().map(|(_, call)| call).collect(), ..answer }
     }
 
     fn failed(error: &AgentError) -> Self {

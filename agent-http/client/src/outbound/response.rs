@@ -43,8 +43,15 @@ impl OutboundResponse {
 
     /// Returns true if the body is compressed, although no request allows it. It is not decompressed.
     pub fn is_encoded(&self) -> bool {
-        let codings = self.headers.get_all(CONTENT_ENCODING);
-        codings.iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+        // Some servers name no coding, or `none`, to keep proxies from compressing a stream.
+        let is_plain = |coding: &[u8]| {
+            let coding = coding.trim_ascii();
+            coding.is_empty()
+                || coding.eq_ignore_ascii_case(b"identity")
+                || coding.eq_ignore_ascii_case(b"none")
+        };
+        let values = self.headers.get_all(CONTENT_ENCODING).iter();
+        values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).any(|coding| !is_plain(coding))
     }
 
     /// Returns true if the response is a page for a browser, such as the challenge of a proxy that protects the server

@@ -4,6 +4,7 @@ use agent_core::ids::UserId;
 use agent_core::tool::Caller;
 use jiff::Timestamp;
 
+use super::super::file_parts::{FileError, FileReader, FileReference};
 use super::super::form::MULTIPART_CONTENT_TYPE;
 use super::*;
 use crate::memory::MemoryRecords;
@@ -138,6 +139,25 @@ async fn files_of_others_and_too_many_are_refused() {
     assert_eq!(uploads.take_sent().len(), 1);
     let message = uploads.refusal(&user, json!({"file": own, "title": "x".repeat(256 << 10)})).await;
     assert!(message.contains("262,144 bytes"), "the limit of the other parts stays: {message}");
+}
+
+#[tokio::test]
+async fn the_memory_for_files_of_a_company_is_bounded_until_its_calls_have_ended() {
+    let uploads = Uploads::new();
+    let large = uploads.store("u", None, "audio/mpeg", vec![7; 8 << 20]).await;
+    let references =
+        [(); 2].map(|()| FileReference { argument: "file".to_owned(), reference: large.clone() });
+    let reader = FileReader::new(Arc::new(RecordToolFiles(uploads.records.clone())));
+    let user = context("r", "u");
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.extend(reader.read(&user, &references).await.ok());
+    }
+    assert_eq!(held.len(), 4, "64 MiB");
+    let refused = reader.read(&user, &references[..1]).await;
+    assert!(matches!(refused, Err(FileError::Tool(ToolError::Unavailable(_)))));
+    held.pop();
+    assert!(reader.read(&user, &references).await.is_ok());
 }
 
 #[test]

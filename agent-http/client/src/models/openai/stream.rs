@@ -179,7 +179,9 @@ pub(super) fn decode_response(
 #[derive(Default)]
 struct AnswerDecoder {
     ready: VecDeque<ModelEvent>,
-    calls: Vec<StartedCall>,
+    calls: Vec<AnsweredCall>,
+    /// Number of calls that have started.
+    started_calls: usize,
     model: Option<String>,
     finish: Option<FinishReason>,
     has_content: bool,
@@ -210,12 +212,14 @@ impl KeptReasoning {
     }
 }
 
-/// A started tool call, with the index and identifier by which later fragments are matched to it.
-struct StartedCall {
+/// A tool call of the answer, with the index and identifier by which later fragments are matched to it.
+struct AnsweredCall {
     index: Option<usize>,
     id: String,
-    /// Arguments so far of a call whose name has not come.
-    held_arguments: Option<String>,
+    /// Number of the calls that started before it; absent until its name has come.
+    position: Option<usize>,
+    /// Arguments so far of a call that has not started.
+    held_arguments: String,
 }
 
 impl AnswerDecoder {
@@ -283,42 +287,42 @@ impl AnswerDecoder {
             return Ok(());
         }
         self.has_content = true;
-        let begun = self.calls.iter().rposition(|begun| begun.is_continued_by(call.index, &id, &name));
-        let index = match begun {
-            Some(index) => index,
+        let found = self.calls.iter().rposition(|found| found.is_continued_by(call.index, &id, &name));
+        let found = match found {
+            Some(found) => found,
             None if self.calls.len() == MAX_CALLS => return Err(too_many_calls()),
             None => {
                 let id = id.clone().unwrap_or_else(|| format!("call_{}", agent_core::new_id()));
-                let held_arguments = Some(String::new());
-                self.calls.push(StartedCall { index: call.index, id, held_arguments });
+                let (position, held_arguments) = (None, String::new());
+                self.calls.push(AnsweredCall { index: call.index, id, position, held_arguments });
                 self.calls.len() - 1
             }
         };
-        let call = &mut self.calls[index];
-        if let (Some(_), Some(id)) = (&call.held_arguments, id) {
+        let call = &mut self.calls[found];
+        if let Some(index) = call.position {
+            self.ready.extend(arguments.map(|delta| ModelEvent::ToolCallArgs { index, delta }));
+            return Ok(());
+        }
+        if let Some(id) = id {
             call.id = id;
         }
-        let held = match (&mut call.held_arguments, arguments) {
-            (None, arguments) => {
-                self.ready.extend(arguments.map(|delta| ModelEvent::ToolCallArgs { index, delta }));
-                return Ok(());
-            }
-            (Some(held), arguments) => {
-                held.extend(arguments);
-                held.len()
-            }
-        };
-        if name.is_some() || held > MAX_HELD_BYTES {
-            self.start_call(index, name.unwrap_or_default());
+        call.held_arguments.extend(arguments);
+        if name.is_some() || call.held_arguments.len() > MAX_HELD_BYTES {
+            self.start_call(found, name.unwrap_or_default());
         }
         Ok(())
     }
 
-    /// Starts a call with the arguments that have been held back for its name.
-    fn start_call(&mut self, index: usize, name: String) {
-        let call = &mut self.calls[index];
-        let Some(held) = call.held_arguments.take() else { return };
-        let id = call.id.clone();
+    /// Starts a call with the arguments that have been held back for its name. The calls are numbered as they start, whatever the
+    /// server's indices.
+    fn start_call(&mut self, found: usize, name: String) {
+        let (index, call) = (self.started_calls, &mut self.calls[found]);
+        if call.position.is_some() {
+            return;
+        }
+        call.position = Some(index);
+        let (id, held) = (call.id.clone(), std::mem::take(&mut call.held_arguments));
+        self.started_calls += 1;
         self.ready.push_back(ModelEvent::ToolCallStart { index, id, name });
         self.ready.extend(non_empty(Some(held)).map(|delta| ModelEvent::ToolCallArgs { index, delta }));
     }
@@ -329,7 +333,7 @@ impl AnswerDecoder {
 
     fn finish(&mut self) {
         // A call without a name is one of no tool, which the model is told.
-        (0..self.calls.len()).for_each(|index| self.start_call(index, String::new()));
+        (0..self.calls.len()).for_each(|found| self.start_call(found, String::new()));
         let reason = match self.finish {
             Some(reason) => reason,
             None if self.calls.is_empty() => FinishReason::Stop,
@@ -341,7 +345,7 @@ impl AnswerDecoder {
     }
 }
 
-impl StartedCall {
+impl AnsweredCall {
     /// Returns true if a fragment belongs to this call. The caller searches from the latest call backwards.
     ///
     /// Normally the index decides. Some servers omit it, and some give every call the same index; then a fragment with
@@ -349,10 +353,10 @@ impl StartedCall {
     fn is_continued_by(&self, index: Option<usize>, id: &Option<String>, name: &Option<String>) -> bool {
         let same_index = index.is_none() || index == self.index;
         match (id, name) {
-            // The name of a call whose first fragment had none may come with the identifier.
-            (Some(_), Some(_)) if index.is_some() && self.held_arguments.is_some() => same_index,
+            // The name of a call whose first fragment had none may come with the identifier, or without any.
+            (Some(_), Some(_)) if index.is_some() && self.position.is_none() => same_index,
             (Some(id), Some(_)) => same_index && *id == self.id,
-            (None, Some(_)) => same_index && index.is_some(),
+            (None, Some(_)) => same_index && (index.is_some() || self.position.is_none()),
             (Some(id), None) if index.is_none() => *id == self.id,
             (_, None) => same_index,
         }
