@@ -134,7 +134,7 @@ async fn tokens_stay_within_their_quota(processes: &[Arc<dyn Records>]) {
     let mint = async |process: usize, id: String| {
         // Tokens of the same user conflict also in the user's own record.
         let grant = match id.ends_with(['0', '1', '2']) {
-            true => Grant::Api(ApiGrant { user_id: "ada".into(), ..ApiGrant::default() }),
+            true => Grant::Api(ApiGrant { user_id: "ada".into(), agents: vec!["agent".into()], caps: None }),
             false => Grant::Widget(WidgetGrant::default()),
         };
         stores[process].mint(NewToken::new("company", "agent", grant)).await

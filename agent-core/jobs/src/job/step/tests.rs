@@ -382,7 +382,7 @@ fn a_pause_keeps_the_position() {
     assert_eq!(resumed.lag(at(500)), Duration::ZERO, "a pause does not count as lag");
     assert_eq!(
         line(&claim_for_ten_seconds(&take(&paused, Step::Resume, 30), 30)),
-        "running #1@10 wakes 40 attempt 2"
+        "running #1@10 wakes 40 attempt 1"
     );
     let last = take(&claim_for_ten_seconds(&once(10), 10), Step::Pause, 11);
     let discarded = take(&last, end(&last, rejected()), 12);

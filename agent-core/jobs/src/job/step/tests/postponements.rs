@@ -25,7 +25,8 @@ fn a_busy_receiver_costs_no_attempt_for_an_hour() {
 #[test]
 fn a_spent_budget_costs_no_attempt_for_a_month_and_some_days() {
     let day = 24 * 3600;
-    let failed_before = take(&claim_for_ten_seconds(&every(10), 10), claim(20), 20);
+    let abandoned = Job { abandoned: MAX_ABANDONED, ..every(10) };
+    let failed_before = take(&claim_for_ten_seconds(&abandoned, 10), claim(20), 20);
     assert_eq!((failed_before.attempt, failed_before.max_attempts), (2, 2), "this is the last attempt");
     let mut job = take(&failed_before, end(&failed_before, postponed(1)), 20);
     assert_eq!(job.next_run_at(), Some(at(80)), "a postponement lasts at least a minute");

@@ -156,7 +156,7 @@ fn forms_with_parts_are_bodies_with_their_files() {
         json!({"type": "object", "properties": {"file": file}}),
         json!({"type": "object", "required": ["file"], "properties": {"file": file, "a": {}}}),
     ] {
-        let tool = tool(&form(schema.clone(), json!({})), "a");
+        let tool = &compile(&form(schema.clone(), json!({})), &["a"])["compiled"][0];
         assert_eq!(tool["request"]["fileParts"], json!(["file"]), "{schema}");
         let required = &tool["inputSchema"]["properties"]["body"]["required"];
         assert_eq!(required, &schema["required"]);
