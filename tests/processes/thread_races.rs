@@ -117,6 +117,15 @@ async fn a_run_whose_first_call_a_budget_refuses_leaves_nothing_over(database: S
             {"unit": "runs", "amount": 1, "window": "day"},
         ]);
         put_budget(&database.open().await, (BudgetKind::User, "u1"), limits).await;
+        // Another process hears of the change a moment later.
+        poll_until(
+            async || get(&process, "/api/limits").await,
+            |limits| {
+                let limits = limits["limits"].as_array().expect("limits");
+                limits.iter().any(|limit| limit["unit"] == "tokens" && limit["amount"] == tokens)
+            },
+        )
+        .await;
     };
     set_limits(10).await;
     for (thread, agent) in [("new", "a1"), ("flow", "flow"), ("remote", "remote")] {
