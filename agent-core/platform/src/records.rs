@@ -43,7 +43,9 @@ pub use turns::{WriterQueues, WriterTurn};
 pub use walk::PlatformWalk;
 pub use wrapper::{InventoryWrapper, RecordsWrapper};
 
-pub(crate) use quota::{CountQuota, CountQuotaError, QUOTAS, Quota, put_within, quota_key};
+#[cfg(feature = "conformance")]
+pub(crate) use quota::QUOTAS;
+pub(crate) use quota::{CountQuota, CountQuotaError, Quota, put_within, quota_key};
 pub(crate) use walk::delete_unchanged;
 
 /// Default limit of a value's JSON text, in bytes. A store may be configured with another.

@@ -143,7 +143,6 @@ pub mod collection {
     pub(crate) const SUMMARIES: &str = "summaries";
     /// Counts of the records that agents have added to a collection.
     pub(crate) const TALLIES: &str = "tallies";
-    pub(crate) use crate::records::QUOTAS;
 }
 
 /// Error of a workspace operation.

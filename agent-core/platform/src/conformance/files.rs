@@ -12,11 +12,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::interleaved::InterleavedRecords;
 use crate::message_files::{MAX_PROMPT_FILES, MessageFiles};
-use crate::records::{Inventory, Key, ListQuery, Precondition, Record, Records, Write, to_json};
+use crate::records::{Inventory, Key, ListQuery, Precondition, QUOTAS, Record, Records, Write, to_json};
 use crate::workspace::{
     MAX_USER_FILES, NewUserFile, USER_FILE_COLLECTION, UploadUsage, UserFile, WorkspaceError,
-    add_file_thread, collection, delete_expired_file, delete_user, delete_user_file, get_user_files,
-    list_expired_files, list_user_files,
+    add_file_thread, delete_expired_file, delete_user, delete_user_file, get_user_files, list_expired_files,
+    list_user_files,
 };
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -133,7 +133,7 @@ async fn a_deleted_file_leaves_nothing(bench: &FileBench) {
     let file = bench.upload("ada", "image/png", vec![1; 600_000]).await;
     assert!(delete_user_file(records, bench.owner(), &file.id).await.expect("deleted"));
     assert!(!delete_user_file(records, bench.owner(), &file.id).await.expect("deleted"));
-    assert_eq!(bench.collections().await, [collection::QUOTAS], "nothing of it is left");
+    assert_eq!(bench.collections().await, [QUOTAS], "nothing of it is left");
     assert_eq!(file.read(records, &bench.company).await.expect("read"), None);
     bench.upload("ada", "image/png", vec![1; 600_000]).await;
     bench.upload("ada", "text/plain", vec![b'x'; 10]).await;
@@ -231,7 +231,7 @@ async fn files_end_with_their_time_and_their_threads(bench: &FileBench) {
     let held = bench.find(&held.id).await.expect("a file");
     assert_eq!(held.value.threads, [thread, "t2".into(), "t3".into()]);
     assert!(delete_expired_file(records, &bench.company, &held, &BTreeSet::new()).await.expect("swept"));
-    assert_eq!(bench.collections().await, [collection::QUOTAS], "nothing of it is left");
+    assert_eq!(bench.collections().await, [QUOTAS], "nothing of it is left");
 }
 
 async fn references_are_replaced_by_contents(bench: &FileBench) {
