@@ -10,14 +10,15 @@ const recipe = (name) => import(`../../examples/clients/${name}`);
 
 test('deep-chat', { timeout: 60_000 }, async () => {
   const { createChat } = await recipe('deep-chat.js');
-  // Later changes of an attribute would draw the element anew, without its messages.
+  // Later changes of an attribute would draw the element anew, without its messages. While it waits to draw itself with the
+  // present ones, a timer of its constructor may have drawn it already.
   const open = async (widgetToken) => {
     const chat = createChat(agentdUrl, widgetToken);
     const seen = { chat, answers: [], errors: [] };
     chat.onMessage = ({ message }) => message.role === 'ai' && seen.answers.push(message.text);
     chat.onError = (error) => seen.errors.push(error);
     document.body.appendChild(chat);
-    await until(() => chat.shadowRoot?.querySelector('#text-input'));
+    await until(() => chat.shadowRoot?.querySelector('#text-input') && !chat._waitingToRender_);
     return seen;
   };
   const { chat, answers, errors } = await open(widgetTokens.guide);

@@ -51,13 +51,15 @@ pub fn recipes() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/clients")
 }
 
-/// Runs a program to its end, requires that it succeeds, and returns its output.
+/// Runs a program to its end, requires that it succeeds, and returns its output. The failed tests of a program that prints
+/// results in TAP (Test Anything Protocol) are listed last.
 pub async fn run_program(program: &mut Command) -> String {
     let running = program.kill_on_drop(true).output();
     let output = tokio::time::timeout(PROGRAM_TIMEOUT, running).await.expect("the program comes to an end");
     let output = output.expect("the program can be run");
     let (printed, errors) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{printed}\n{errors}");
+    let failed: Vec<&str> = printed.lines().filter(|line| line.trim_start().starts_with("not ok")).collect();
+    assert!(output.status.success(), "{printed}\n{errors}\n{}", failed.join("\n"));
     printed.into_owned()
 }
