@@ -108,8 +108,8 @@ impl Readers {
         let (answer, receiver) = oneshot::channel();
         let (freshness, counts) = (Arc::clone(&self.freshness), Arc::clone(&self.counts));
         let read = Box::new(PendingRead { query, freshness, counts, answer });
-        self.queue.send(company, read).map_err(StoreError::unavailable)?;
-        match self.waits.wait(receiver).await {
+        let is_polled = self.queue.send(company, read).map_err(StoreError::unavailable)?;
+        match self.waits.wait(receiver, is_polled).await {
             Ok(outcome) => outcome.map_err(StoreError::from),
             Err(oneshot::Canceled) => Err(StoreError::unavailable(SqliteError::closed())),
         }

@@ -24,7 +24,7 @@ const READER_ITERATIONS: usize = 400;
 const READER_SPIN_TIME: Duration = Duration::from_micros(100);
 
 /// Maximum time for which a task polls for its result before it waits for the waker. Most reads take less.
-const TASK_SPIN_TIME: Duration = Duration::from_micros(50);
+const TASK_SPIN_TIME: Duration = Duration::from_micros(100);
 
 /// Number of times the writer thread polls the empty queue for more commits, yielding in between, if the previous
 /// group was larger: some microseconds, compared with milliseconds for a disk flush.
@@ -35,7 +35,7 @@ const WRITER_ITERATIONS: usize = 100;
 pub struct SpinOptions {
     /// Reader threads poll the queue before they block; true.
     pub readers: bool,
-    /// A task polls for the result of a read before it sleeps, unless others wait too; true.
+    /// A task polls for the result of a read before it sleeps, if a thread polls for the read and no other task waits; true.
     pub tasks: bool,
     /// The writer thread polls for more commits before it begins a transaction; true.
     pub writer: bool,
@@ -64,8 +64,9 @@ impl SpinOptions {
     }
 }
 
-/// Waits of tasks for the results of reads. A task polls while no other waits: with several, the threads have work for the time
-/// that a wake-up takes.
+/// Waits of tasks for the results of reads. A task polls if a thread has polled for its read: one that must be woken first may
+/// wake on the processor that the task would keep. It polls while no other waits: with several, the threads have work for the
+/// time that a wake-up takes.
 pub(super) struct SpinWaits {
     /// True if tasks may poll.
     polls: bool,
@@ -74,11 +75,15 @@ pub(super) struct SpinWaits {
 }
 
 impl SpinWaits {
-    /// Waits for the result of a read. Other ready tasks run before it is polled for, and none on this thread meanwhile: a task
+    /// Waits for the result of a read, for which a thread polls if `is_polled` is true. Other ready tasks run before it is polled for, and none on this thread meanwhile: a task
     /// that woke itself for each poll would each time wake another thread of the runtime, to take the task over.
-    pub(super) async fn wait<T>(&self, mut answered: oneshot::Receiver<T>) -> Result<T, oneshot::Canceled> {
+    pub(super) async fn wait<T>(
+        &self,
+        mut answered: oneshot::Receiver<T>,
+        is_polled: bool,
+    ) -> Result<T, oneshot::Canceled> {
         let _count = WaitCount::new(&self.waiting);
-        if self.polls_next() {
+        if is_polled && self.polls_next() {
             // Without it, a task that reads again and again would keep its thread from the others.
             yield_to_tasks().await;
             let started = Instant::now();
@@ -160,6 +165,7 @@ impl<T: Waiting> SpinReceiver<T> {
     }
 
     fn spin(&mut self) -> Option<T> {
+        self.queue.start_polling();
         (0..READER_ITERATIONS).find_map(|_| {
             let item = self.queue.poll();
             if item.is_none() {
@@ -234,7 +240,7 @@ mod tests {
         sender.send(1).expect("it is not dropped");
         let order = RefCell::new(Vec::new());
         let read = async {
-            assert_eq!(waits.wait(answered).await, Ok(1));
+            assert_eq!(waits.wait(answered, true).await, Ok(1));
             order.borrow_mut().push("read");
         };
         futures_util::join!(read, async { order.borrow_mut().push("other") });
@@ -246,11 +252,11 @@ mod tests {
         let waits = SpinOptions::default().waits();
         let (sender, answered) = oneshot::channel::<()>();
         {
-            let mut first = pin!(waits.wait(answered));
+            let mut first = pin!(waits.wait(answered, true));
             assert!(poll!(&mut first).is_pending());
             assert!(waits.polls_next());
             let (_sender, answered) = oneshot::channel::<()>();
-            let mut second = pin!(waits.wait(answered));
+            let mut second = pin!(waits.wait(answered, true));
             assert!(poll!(&mut second).is_pending());
             assert!(!waits.polls_next(), "both sleep");
         }
@@ -264,7 +270,7 @@ mod tests {
             let waits = Arc::new(options.waits());
             let (sender, answered) = oneshot::channel();
             let task_waits = Arc::clone(&waits);
-            let waiting = tokio::spawn(async move { task_waits.wait(answered).await });
+            let waiting = tokio::spawn(async move { task_waits.wait(answered, true).await });
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
@@ -272,7 +278,7 @@ mod tests {
             assert_eq!(waiting.await.expect("no panic"), Ok(1), "{options:?}");
             let (sender, answered) = oneshot::channel::<()>();
             drop(sender);
-            assert_eq!(waits.wait(answered).await, Err(oneshot::Canceled));
+            assert_eq!(waits.wait(answered, true).await, Err(oneshot::Canceled));
         }
     }
 }

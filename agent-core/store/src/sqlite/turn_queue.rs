@@ -21,6 +21,8 @@ pub(super) struct TurnReceiver<T> {
     shared: Arc<SharedTurns<T>>,
     /// Company of the operation that this end has received last.
     current: Option<Arc<str>>,
+    /// True while the thread polls.
+    is_polling: bool,
 }
 
 struct SharedTurns<T> {
@@ -36,6 +38,8 @@ struct TurnState<T> {
     /// Threads that wait and have not been woken, in the order in which they began to wait. The last one is woken first, so
     /// that reads that follow one another meet the same thread: it polls for the next one, and its connection has the pages.
     sleeping: Vec<Thread>,
+    /// Number of threads that poll. While there are any, no other thread is woken: it would take a processor from them.
+    polling: usize,
     is_closed: bool,
 }
 
@@ -43,28 +47,29 @@ impl<T: Waiting> TurnQueue<T> {
     /// Creates a queue of whose operations at most `share` of one company are in progress.
     pub(super) fn new(share: usize) -> Self {
         let turns = CompanyTurns::new(share, MAX_WAITING_PER_COMPANY);
-        let state = TurnState { turns, receivers: 0, sleeping: Vec::new(), is_closed: false };
+        let state = TurnState { turns, receivers: 0, sleeping: Vec::new(), polling: 0, is_closed: false };
         Self(Arc::new(SharedTurns { state: Mutex::new(state), has_next: AtomicBool::new(false) }))
     }
 
     /// Creates a receiving end.
     pub(super) fn receiver(&self) -> TurnReceiver<T> {
         self.0.lock().receivers += 1;
-        TurnReceiver { shared: Arc::clone(&self.0), current: None }
+        TurnReceiver { shared: Arc::clone(&self.0), current: None, is_polling: false }
     }
 
-    /// Adds an operation.
+    /// Adds an operation. Returns true if a thread polls for it, and so has not to be woken.
     ///
     /// # Errors
     /// The queue is closed, or too many operations of the company wait. The operation is dropped.
-    pub(super) fn send(&self, company: &str, operation: T) -> Result<(), SqliteError> {
+    pub(super) fn send(&self, company: &str, operation: T) -> Result<bool, SqliteError> {
         let mut state = self.0.lock();
         if state.is_closed {
             return Err(SqliteError::closed());
         }
         let is_queued = state.turns.push(company, operation);
+        let is_polled = state.polling > 0;
         self.0.wake_next(state);
-        if is_queued { Ok(()) } else { Err(SqliteError::busy()) }
+        if is_queued { Ok(is_polled) } else { Err(SqliteError::busy()) }
     }
 
     /// Closes the queue. Threads receive the operations in it before they learn of its end.
@@ -82,6 +87,7 @@ impl<T: Waiting> TurnReceiver<T> {
     /// ended.
     pub(super) fn receive(&mut self) -> Option<T> {
         let mut state = self.shared.lock();
+        stop_polling(&mut state, &mut self.is_polling);
         loop {
             let next = take_next(&mut state, &mut self.current);
             if next.is_some() || state.is_closed {
@@ -102,16 +108,33 @@ impl<T: Waiting> TurnReceiver<T> {
         next
     }
 
+    /// Announces that the thread polls from now on, until it takes an operation or waits for one.
+    pub(super) fn start_polling(&mut self) {
+        if !mem::replace(&mut self.is_polling, true) {
+            self.shared.lock().polling += 1;
+        }
+    }
+
     /// Returns the next operation if there is one. Takes no lock if there is none; the last one then still counts as in
     /// progress.
     pub(super) fn poll(&mut self) -> Option<T> {
-        if self.shared.has_next.load(Ordering::Acquire) { self.try_receive() } else { None }
+        if !self.shared.has_next.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut state = self.shared.lock();
+        let next = take_next(&mut state, &mut self.current);
+        if next.is_some() {
+            stop_polling(&mut state, &mut self.is_polling);
+        }
+        self.shared.wake_next(state);
+        next
     }
 }
 
 impl<T> Drop for TurnReceiver<T> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
+        stop_polling(&mut state, &mut self.is_polling);
         state.receivers -= 1;
         if let Some(company) = self.current.take() {
             state.turns.finish(&company);
@@ -135,6 +158,12 @@ fn take_next<T: Waiting>(state: &mut TurnState<T>, current: &mut Option<Arc<str>
     let (company, operation) = state.turns.take_next()?;
     *current = Some(company);
     Some(operation)
+}
+
+fn stop_polling<T>(state: &mut TurnState<T>, is_polling: &mut bool) {
+    if mem::take(is_polling) {
+        state.polling -= 1;
+    }
 }
 
 impl<T> SharedTurns<T> {
@@ -162,7 +191,7 @@ impl<T> SharedTurns<T> {
     fn wake_next(&self, mut state: MutexGuard<'_, TurnState<T>>) {
         let has_next = state.turns.has_next();
         self.has_next.store(has_next, Ordering::Release);
-        let woken = if has_next { state.sleeping.pop() } else { None };
+        let woken = if has_next && state.polling == 0 { state.sleeping.pop() } else { None };
         drop(state);
         if let Some(thread) = woken {
             thread.unpark();
@@ -276,6 +305,27 @@ mod tests {
             woken
         });
         assert_eq!(woken, [(3, Some(Operation(0))), (2, Some(Operation(1))), (1, Some(Operation(2)))]);
+    }
+
+    #[test]
+    fn no_thread_is_woken_beside_one_that_polls() {
+        let queue = TurnQueue::<Operation>::new(usize::MAX);
+        thread::scope(|scope| {
+            let mut sleeping = queue.receiver();
+            let woken = scope.spawn(move || sleeping.receive());
+            wait_until_asleep(&queue, 1);
+            let mut polling = queue.receiver();
+            polling.start_polling();
+            assert!(queue.send("company", Operation(0)).expect("it has room"), "a thread polls");
+            send(&queue, "company", [1]);
+            assert_eq!(queue.0.lock().sleeping.len(), 1, "it sleeps on");
+            assert_eq!(polling.poll(), Some(Operation(0)), "the thread that polls is busy from now on");
+            assert_eq!(woken.join().expect("no panic"), Some(Operation(1)));
+            assert!(!queue.send("company", Operation(2)).expect("it has room"), "no thread polls");
+            polling.start_polling();
+            drop(polling);
+        });
+        assert_eq!(queue.0.lock().polling, 0, "a thread that ends polls no more");
     }
 
     #[test]
