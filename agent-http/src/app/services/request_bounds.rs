@@ -25,7 +25,8 @@ pub struct RequestBounds {
     /// Bodies that are read before their sender is authenticated.
     pub(in crate::app) anonymous_bodies: AnonymousBodies,
     /// Requests with a body or an effect, without those of visitors: from their authentication until their response begins, or
-    /// until it is sent if it is whole and large. Those that wait for a run are not counted between their body and their response.
+    /// until it is sent if it is whole and large. Those that wait for a run or an extraction are not counted between their body
+    /// and their response.
     requests: Arc<CompanyPermits>,
     /// The same of visitors, who are not known to the company, so that they take no room from its users; and their large
     /// responses to other requests.
