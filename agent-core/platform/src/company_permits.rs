@@ -152,6 +152,7 @@ mod tests {
         drop((held, third));
         assert_eq!(all.lock().by_company.get(&company), Some(&1));
         drop(beyond);
-        assert_eq!((all.lock().total, all.lock().by_company.len()), (0, 0));
+        let left = all.lock();
+        assert_eq!((left.total, left.by_company.len()), (0, 0));
     }
 }
