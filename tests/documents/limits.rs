@@ -142,7 +142,7 @@ impl WaitingUploads {
         let request =
             request.bearer_auth(session_token(OWNER.0, OWNER.1)).header("content-type", "text/plain");
         let response = request.body("x").send();
-        self.responses.spawn(async { response.await.expect("an answer") });
+        self.responses.spawn(async move { response.await.expect("an answer") });
         poll_until(async || get(&self.app, OWNER, &path).await.status().as_u16(), |status| *status == 200)
             .await;
     }
