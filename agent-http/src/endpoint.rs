@@ -154,8 +154,8 @@ impl<S: ServiceState> Endpoint<S> {
                     Some(sender) => context.state.admit_exchange(sender, is_query)?,
                     None => None,
                 };
-                if C::AWAITS_RUN {
-                    let (of_body, of_response) = permit.map(ExchangePermit::around_run).unzip();
+                if C::AWAITS_WORK {
+                    let (of_body, of_response) = permit.map(ExchangePermit::around_work).unzip();
                     context.body.hold(of_body.flatten());
                     permit = of_response;
                 }

@@ -34,9 +34,9 @@ pub(crate) enum ExchangePermit {
         /// Error if there is none.
         refusal: fn() -> HttpError,
     },
-    /// Acquired for the response of a request that has waited for a run. It is not refused, since the run has had its effect:
-    /// requests that begin later are.
-    AfterRun {
+    /// Acquired for the response of a request that has waited for its work. It is not refused, since the work has had its
+    /// effect: requests that begin later are.
+    AfterWork {
         /// Permits to acquire one of.
         permits: Arc<CompanyPermits>,
         /// Company of the request.
@@ -45,13 +45,13 @@ pub(crate) enum ExchangePermit {
 }
 
 impl ExchangePermit {
-    /// Divides the permit of a request that waits for a run into one for its body and one for its response. None is held
-    /// meanwhile: a run may last for minutes, and limits on runs bound how many there are.
-    pub(crate) fn around_run(self) -> (Option<CompanyPermit>, Self) {
+    /// Divides the permit of a request that waits for a run or an extraction into one for its body and one for its response.
+    /// None is held meanwhile: the work may last for minutes, and other limits bound how many requests wait.
+    pub(crate) fn around_work(self) -> (Option<CompanyPermit>, Self) {
         match self {
             Self::Held(permit) => {
                 let (permits, company_id) = permit.origin();
-                let response = Self::AfterRun { permits: permits.clone(), company_id: company_id.clone() };
+                let response = Self::AfterWork { permits: permits.clone(), company_id: company_id.clone() };
                 (Some(permit), response)
             }
             other => (None, other),
@@ -71,7 +71,7 @@ impl ExchangePermit {
             Self::ForResponse { permits, company_id, refusal } => {
                 permits.try_acquire(&company_id).ok_or_else(refusal)?
             }
-            Self::AfterRun { permits, company_id } => permits.acquire_beyond(&company_id),
+            Self::AfterWork { permits, company_id } => permits.acquire_beyond(&company_id),
         };
         Ok(response.map(|body| HeldBody { body, permit: Arc::new(permit) }.boxed_unsync()))
     }
@@ -152,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn a_request_holds_no_permit_while_it_waits_for_a_run() {
+    fn a_request_holds_no_permit_while_it_waits_for_its_work() {
         let (permits, company_id) = (CompanyPermits::new(usize::MAX, 1), CompanyId::from("c"));
         let admit = || permits.try_acquire(&company_id).map(ExchangePermit::Held);
         let large = || full(vec![7; MIN_HELD_BYTES as usize]);
-        let (of_body, of_response) = admit().expect("a permit").around_run();
+        let (of_body, of_response) = admit().expect("a permit").around_work();
         assert!(of_body.is_some() && admit().is_none(), "its body is read");
         drop(of_body);
-        let other = admit().expect("it waits for its run");
+        let other = admit().expect("it waits for its work");
         let response = of_response.hold(Response::new(large())).expect("what was begun is not refused");
         drop(other);
         assert!(admit().is_none(), "its response is read");

@@ -1,5 +1,6 @@
 //! MCP requests: their bodies, errors and CORS headers, for the server in [`agent_mcp`].
 
+use agent_core::tool::{Caller, ExecutionContext};
 use agent_mcp::headers;
 use agent_mcp::server::{AdmissionError, AuditError, McpServer};
 use agent_platform::records::StoreError;
@@ -12,6 +13,7 @@ use crate::error::{Code, HttpError};
 use crate::request::{BodyLimits, read_json_bytes};
 use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
+use crate::state::RequestSender;
 
 /// Header names of MCP clients in browsers, for the CORS layer.
 pub(crate) const CORS_HEADERS: ProtocolHeaders =
@@ -25,13 +27,27 @@ pub(crate) const CORS_HEADERS: ProtocolHeaders =
 /// 403 for a foreign `Host` or `Origin`; 400, 401 or 403 for an ambiguous, missing or mismatched credential; 406 for an
 /// unsupported `Accept`; 408, 413 or 415 for a body that cannot be read; 503 if the store is unavailable.
 pub async fn handle(server: &McpServer, limits: &BodyLimits, request: Request<Body>) -> HandlerResult {
+    handle_admitted(server, limits, request, |_| Ok(())).await
+}
+
+/// Handles a request as [`handle`] does. `admit` returns the permit that is held while the body is read, or refuses it.
+pub(crate) async fn handle_admitted<P>(
+    server: &McpServer,
+    limits: &BodyLimits,
+    request: Request<Body>,
+    admit: impl FnOnce(RequestSender<'_>) -> Result<P, HttpError>,
+) -> HandlerResult {
     let (head, body) = request.into_parts();
     let authorized = server.authorize(&head).await?;
     if authorized.is_authenticated() {
         RequestTrace::of(&head).continue_headers(&head.headers);
     }
     let body = match head.method {
-        Method::POST => read_json_bytes(&head.headers, body, limits).await?,
+        Method::POST => {
+            let ExecutionContext { company_id, caller, .. } = authorized.context();
+            let _permit = admit(RequestSender { company_id, is_visitor: *caller == Caller::Widget })?;
+            read_json_bytes(&head.headers, body, limits).await?
+        }
         _ => Bytes::new(),
     };
     Ok(authorized.respond(head, body).await)

@@ -142,6 +142,37 @@ async fn a_conversation_beyond_the_models_window_is_cut_and_sent_again() {
     }
 }
 
+/// A server may repeat parts of a request in the text of its error, so that a company could choose the window.
+#[tokio::test]
+async fn a_window_that_the_calls_of_a_company_make_known_cuts_no_conversation_of_another() {
+    let runtime = server::runtime(&[]).await;
+    for behind_runtime in [false, true] {
+        let vendor = Vendor::start().await;
+        vendor.on("m", [overflow(), answer(&["Yes."])]);
+        let embedded =
+            json!({"provider": "openai", "model": "m", "baseUrl": vendor.base_url(), "apiKey": "k"});
+        let mut workspace = match behind_runtime {
+            false => workspace_of("EmbeddedAI", &embedded),
+            true => workspace_of("AgentServer", &agent_server(&runtime, &vendor)),
+        };
+        let mut theirs = workspace["agents"][0].clone();
+        theirs["companyId"] = json!("c2");
+        theirs["ownerId"] = json!("u2");
+        workspace["agents"].as_array_mut().expect("a list").push(theirs);
+        let app = server::app(&workspace, &[]).await;
+        for (user, company) in [("u1", "c1"), ("u2", "c2")] {
+            let response = app.chat_as(&session_token(user, company), "", &long_conversation()).await;
+            let events = parse_run(&response.text().await.expect("a whole body"));
+            assert_eq!(text_of(&events), "Yes.", "{company}, behind a runtime: {behind_runtime}");
+        }
+        let sent = vendor.received_bodies("m");
+        let lengths: Vec<_> =
+            sent.iter().map(|body| body["messages"].as_array().map_or(0, Vec::len)).collect();
+        let [rejected, cut, whole] = lengths[..] else { panic!("{lengths:?}") };
+        assert!(rejected >= 41 && cut < 30 && whole == rejected, "{lengths:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_prompt_that_stays_too_long_is_named() {
     let runtime = server::runtime(&[]).await;

@@ -1,12 +1,20 @@
 //! Limits of uploads.
 
+use std::sync::Arc;
+
+use agent_platform::records::{
+    Collection, Inventory, InventoryWrapper, ListQuery, Page, Records, RecordsWrapper, StoreError,
+};
+use async_trait::async_trait;
+use reqwest::Response;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
-use super::{COLLEAGUE, OWNER, STRANGER, WAIT, get, open, send, upload};
-use crate::support::server::{Server, session_token};
-use crate::support::{expect_json, expect_problem};
+use super::{COLLEAGUE, OWNER, STRANGER, WAIT, get, header, open, send, stores, upload};
+use crate::support::server::{self, Server, session_token};
+use crate::support::{expect_json, expect_problem, poll_until};
 
 #[tokio::test]
 async fn invalid_uploads_are_refused() {
@@ -88,4 +96,84 @@ async fn the_concurrent_uploads_of_a_company_are_limited() {
     }
     let last = upload(&app, OWNER, "/api/documents/4/content", &WAIT, "x").await;
     assert_eq!(expect_json(last, 200).await["text"], json!("x"));
+}
+
+/// A store in which no process finds the tasks of extractions, so that none begins.
+struct HiddenTasks(Arc<dyn Inventory>);
+
+#[async_trait]
+impl RecordsWrapper for HiddenTasks {
+    fn inner(&self) -> &dyn Records {
+        &*self.0
+    }
+
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
+        match collection.path().starts_with("documentIngestions/") {
+            true => Ok(Page { records: Vec::new(), next_cursor: None }),
+            false => self.0.list(collection, list).await,
+        }
+    }
+}
+
+impl InventoryWrapper for HiddenTasks {
+    fn inventory(&self) -> &dyn Inventory {
+        &*self.0
+    }
+}
+
+/// An application that extracts no text, and uploads whose responses wait for it.
+struct WaitingUploads {
+    app: Server,
+    responses: JoinSet<Response>,
+}
+
+impl WaitingUploads {
+    async fn start(connections: &str) -> Self {
+        let mut stores = stores().await;
+        stores.records = Arc::new(HiddenTasks(stores.records.clone()));
+        let app = server::app_with_stores(stores, &[("MAX_CONNECTIONS", connections)]).await;
+        Self { app, responses: JoinSet::new() }
+    }
+
+    /// Begins an upload, and waits until the document is stored.
+    async fn begin(&mut self, id: usize) {
+        let path = format!("/api/documents/d{id}");
+        let request = self.app.request("PUT", &format!("{path}/content")).header("prefer", "wait=60");
+        let request =
+            request.bearer_auth(session_token(OWNER.0, OWNER.1)).header("content-type", "text/plain");
+        let response = request.body("x").send();
+        self.responses.spawn(async move { response.await.expect("an answer") });
+        poll_until(async || get(&self.app, OWNER, &path).await.status().as_u16(), |status| *status == 200)
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn uploads_that_wait_for_extractions_leave_a_company_its_other_requests() {
+    // A quarter of the connections is fewer than the uploads that wait.
+    let mut uploads = WaitingUploads::start("16").await;
+    for id in 0..6 {
+        uploads.begin(id).await;
+    }
+    let note = json!({"title": "Note", "text": "x"}).to_string();
+    let headers = [("content-type", "application/json")];
+    let created = send(&uploads.app, OWNER, ("PUT", "/api/documents/note"), &headers, note).await;
+    expect_json(created, 201).await;
+    uploads.responses.abort_all();
+}
+
+#[tokio::test]
+async fn few_responses_of_a_company_wait_for_extractions() {
+    let mut uploads = WaitingUploads::start("200").await;
+    for id in 0..33 {
+        uploads.begin(id).await;
+    }
+    let last = uploads.responses.join_next().await.expect("one").expect("an answer");
+    assert!(!last.headers().contains_key("preference-applied"), "it does not wait");
+    assert_eq!(expect_json(last, 202).await["id"], "d32");
+    let theirs =
+        upload(&uploads.app, STRANGER, "/api/documents/d/content", &[("prefer", "wait=1")], "x").await;
+    assert_eq!(header(&theirs, "preference-applied"), "wait=1");
+    expect_json(theirs, 202).await;
+    uploads.responses.abort_all();
 }

@@ -1,5 +1,9 @@
 //! Bodies of authenticated requests that do not arrive, and requests that wait for runs.
 
+use std::sync::Arc;
+
+use agent_core::clock::SystemClock;
+use agent_platform::token::{Grant, McpGrant, NewToken, Tokens};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -45,6 +49,30 @@ async fn slow_bodies_of_a_company_leave_connections_to_others() {
     expect_problem(app.chat_as(&other, "", &message).await, 404, "NOT_FOUND").await;
     drop(bodies.pop());
     poll_until(async || app.chat(&message).await.status().as_u16(), |status| *status == 200).await;
+}
+
+#[tokio::test]
+async fn slow_bodies_at_the_tool_server_leave_connections_to_others() {
+    let stores = server::stores(&workspace("http://unused.example/v1", "m")).await;
+    let tokens = Tokens::new(stores.records.clone(), Arc::new(SystemClock));
+    let grant = Grant::Mcp(McpGrant { user_id: "u1".into(), ..McpGrant::default() });
+    let token = tokens.mint(NewToken::new("c1", "a1", grant)).await.expect("minted").text;
+    let settings = [("MAX_CONNECTIONS", "16"), ("BODY_IDLE_MS", "600000"), ("BODY_TOTAL_MS", "600000")];
+    let app = server::app_with_stores(stores, &settings).await;
+    let path = "/api/agent/mcp";
+    let mut bodies = Vec::new();
+    for _ in 0..4 {
+        bodies.push(begin_body(&app, token.expose(), path).await);
+    }
+    let ping = async || {
+        let message = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+        let request = app.request("POST", path).bearer_auth(token.expose()).json(&message);
+        request.send().await.expect("an answer")
+    };
+    let problem = expect_problem(ping().await, 429, "RATE_LIMITED").await;
+    assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("bodies")), "{problem}");
+    drop(bodies.pop());
+    poll_until(async || ping().await.status().as_u16(), |status| *status == 200).await;
 }
 
 #[tokio::test]

@@ -154,3 +154,20 @@ async fn a_body_cannot_name_another_owner_company_or_id() {
     super::expect_json(bench.get(OWNER, "/api/agents/m").await, 200).await;
     expect_problem(bench.get(STRANGER, "/api/agents/m").await, 404, "NOT_FOUND").await;
 }
+
+/// A browser's cache would ask with the tag of one user's object for that of another: two companies may have agents of one id
+/// and version.
+#[tokio::test]
+async fn browsers_do_not_store_objects_with_versions() {
+    let bench = open().await;
+    let agent = json!({"name": "Other"});
+    for (method, path, body) in [
+        ("GET", "/api/agents/a1", None),
+        ("PUT", "/api/agents/n1", Some(&agent)),
+        ("GET", "/api/documents/d1", None),
+    ] {
+        let response = bench.send(OWNER, method, path, &[], body).await;
+        assert!(response.status().is_success() && response.headers().contains_key("etag"), "{method} {path}");
+        assert_eq!(response.headers()["cache-control"], "private, no-store", "{method} {path}");
+    }
+}

@@ -239,6 +239,44 @@ async fn a_change_by_one_client_notifies_another_that_may_see_it() {
 }
 
 #[tokio::test]
+async fn streams_of_a_companys_sessions_leave_connections_to_others() {
+    // A company has an eighth of the connections for streams.
+    let bench = start(&[("MAX_CONNECTIONS", "32")]).await;
+    let ada = bench.mint(mcp_token("ada", "c1", "a1")).await;
+    let eve = bench.mint(mcp_token("eve", "c2", "a2")).await;
+    let open_session = async |token: &str| {
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+        let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+        let opened = bench.post(token, &body).send().await.expect("an answer");
+        let session = opened.headers()["mcp-session-id"].to_str().expect("text").to_owned();
+        let begun = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        let answered = bench.post(token, &begun).header("mcp-session-id", &session).send().await;
+        assert!(answered.expect("an answer").status().is_success());
+        session
+    };
+    let open_stream = async |token: &str, session: &str| {
+        let request = bench.app.request("GET", "/api/agent/mcp").bearer_auth(token);
+        let request = request.header("mcp-session-id", session).header("accept", "text/event-stream");
+        request.send().await.expect("an answer")
+    };
+    let session = open_session(&ada).await;
+    let mut streams = Vec::new();
+    for _ in 0..4 {
+        let stream = open_stream(&ada, &session).await;
+        assert_eq!(stream.status(), 200);
+        streams.push(stream);
+    }
+    let refused = open_stream(&ada, &session).await;
+    assert_eq!(refused.status(), 429);
+    assert!(refused.headers().contains_key("retry-after"));
+    let other = open_session(&eve).await;
+    assert_eq!(open_stream(&eve, &other).await.status(), 200);
+    drop(streams.pop());
+    let status = async || open_stream(&ada, &session).await.status().as_u16();
+    support::poll_until(status, |status| *status == 200).await;
+}
+
+#[tokio::test]
 async fn an_agents_owner_reads_who_has_called_its_tools() {
     let bench = start(&[]).await;
     let ada = bench.mint(mcp_token("ada", "c1", "a1")).await;

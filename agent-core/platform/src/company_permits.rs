@@ -12,6 +12,8 @@ pub struct CompanyPermits {
     max_total: usize,
     max_per_company: usize,
     held: Mutex<HeldPermits>,
+    /// Permits of which each of these holds one.
+    outer: Option<Arc<CompanyPermits>>,
 }
 
 #[derive(Debug, Default)]
@@ -24,29 +26,45 @@ struct HeldPermits {
 impl CompanyPermits {
     /// Creates `max_total` permits, of which a company gets `max_per_company`.
     pub fn new(max_total: usize, max_per_company: usize) -> Arc<Self> {
-        Arc::new(Self { max_total, max_per_company, held: Mutex::default() })
+        Arc::new(Self { max_total, max_per_company, held: Mutex::default(), outer: None })
+    }
+
+    /// Creates permits of which each holds one of `outer` too, so that several kinds of them have a share together.
+    pub fn within(outer: &Arc<Self>, max_total: usize, max_per_company: usize) -> Arc<Self> {
+        let outer = Some(outer.clone());
+        Arc::new(Self { max_total, max_per_company, held: Mutex::default(), outer })
     }
 
     /// Acquires a permit; `None` if the company has its share, or all are held.
     pub fn try_acquire(self: &Arc<Self>, company_id: &CompanyId) -> Option<CompanyPermit> {
+        let outer = match &self.outer {
+            Some(outer) => Some(Box::new(outer.try_acquire(company_id)?)),
+            None => None,
+        };
         let mut held = self.lock();
         let of_company = held.by_company.get(company_id).copied().unwrap_or_default();
         if held.total >= self.max_total || of_company >= self.max_per_company {
             return None;
         }
-        Some(self.add(&mut held, company_id))
+        Some(self.add(&mut held, company_id, outer))
     }
 
     /// Acquires a permit beyond the share, for work that is done and cannot be refused any more. The company gets no other
     /// permit until it has fewer than its share.
     pub fn acquire_beyond(self: &Arc<Self>, company_id: &CompanyId) -> CompanyPermit {
-        self.add(&mut self.lock(), company_id)
+        let outer = self.outer.as_ref().map(|outer| Box::new(outer.acquire_beyond(company_id)));
+        self.add(&mut self.lock(), company_id, outer)
     }
 
-    fn add(self: &Arc<Self>, held: &mut HeldPermits, company_id: &CompanyId) -> CompanyPermit {
+    fn add(
+        self: &Arc<Self>,
+        held: &mut HeldPermits,
+        company_id: &CompanyId,
+        outer: Option<Box<CompanyPermit>>,
+    ) -> CompanyPermit {
         held.total += 1;
         *held.by_company.entry(company_id.clone()).or_default() += 1;
-        CompanyPermit { permits: self.clone(), company_id: company_id.clone() }
+        CompanyPermit { permits: self.clone(), company_id: company_id.clone(), _outer: outer }
     }
 
     /// Returns true if all permits are held.
@@ -65,6 +83,7 @@ impl CompanyPermits {
 pub struct CompanyPermit {
     permits: Arc<CompanyPermits>,
     company_id: CompanyId,
+    _outer: Option<Box<CompanyPermit>>,
 }
 
 impl CompanyPermit {
@@ -117,6 +136,23 @@ mod tests {
         assert!(acquire("one").is_some(), "fewer than its share are held");
         held.clear();
         let left = permits.lock();
+        assert_eq!((left.total, left.by_company.len()), (0, 0));
+    }
+
+    #[test]
+    fn permits_of_several_kinds_have_a_share_together() {
+        let all = CompanyPermits::new(usize::MAX, 3);
+        let [one, other] = [2, 3].map(|share| CompanyPermits::within(&all, usize::MAX, share));
+        let company = CompanyId::from("c");
+        let held = [one.try_acquire(&company), one.try_acquire(&company)];
+        assert!(held.iter().all(Option::is_some) && one.try_acquire(&company).is_none());
+        let third = other.try_acquire(&company).expect("what was refused holds no permit");
+        assert!(other.try_acquire(&company).is_none() && other.try_acquire(&"d".into()).is_some());
+        let beyond = one.acquire_beyond(&company);
+        drop((held, third));
+        assert_eq!(all.lock().by_company.get(&company), Some(&1));
+        drop(beyond);
+        let left = all.lock();
         assert_eq!((left.total, left.by_company.len()), (0, 0));
     }
 }

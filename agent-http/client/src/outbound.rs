@@ -59,7 +59,7 @@ pub use request::OutboundRequest;
 pub(crate) use response::media_type;
 pub use response::{BodyStream, OutboundResponse};
 pub use target::Target;
-pub use tenant::{COMPANY_HEADER, current_tenant, for_tenant};
+pub use tenant::{COMPANY_HEADER, current_tenant, for_tenant, in_tenant};
 pub use url_text::{join_path, parse_supplied_url};
 pub use url_trust::UrlTrust;
 

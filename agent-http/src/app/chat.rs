@@ -65,7 +65,7 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
     let permit = match &visitor {
         Some(_) if !is_counted => {
             let (_, of_response) =
-                app.bounds.admit_exchange(RequestSender::of(&principal), false)?.around_run();
+                app.bounds.admit_exchange(RequestSender::of(&principal), false)?.around_work();
             Some(of_response)
         }
         _ => None,

@@ -33,6 +33,24 @@ impl Authenticate<App> for UserSession {
     }
 }
 
+/// Session of a signed-in user, for requests that may wait for the extraction of a text.
+#[derive(Clone, Copy)]
+pub(super) struct WaitingSession(pub(super) UserSession);
+
+impl Authenticate<App> for WaitingSession {
+    const CLASS: CredentialClass = CredentialClass::Session;
+    const AWAITS_WORK: bool = true;
+    type Verified = Principal;
+
+    async fn authenticate(self, app: &App, head: &request::Parts) -> Result<Principal, HttpError> {
+        self.0.authenticate(app, head).await
+    }
+
+    fn sender(principal: &Principal) -> Option<RequestSender<'_>> {
+        Some(RequestSender::of(principal))
+    }
+}
+
 /// Session of a signed-in user, for requests that change nothing although their method is `POST`. Contains the error
 /// for other valid credentials.
 #[derive(Clone, Copy)]
@@ -125,7 +143,7 @@ pub(super) struct ChatHead {
 
 impl Authenticate<App> for ChatCredential {
     const CLASS: CredentialClass = CredentialClass::SessionOrWidgetOrProactive;
-    const AWAITS_RUN: bool = true;
+    const AWAITS_WORK: bool = true;
     type Verified = ChatHead;
 
     async fn authenticate(self, app: &App, head: &request::Parts) -> Result<ChatHead, HttpError> {
@@ -159,7 +177,7 @@ pub(super) struct ApiToken;
 
 impl Authenticate<App> for ApiToken {
     const CLASS: CredentialClass = CredentialClass::ApiToken;
-    const AWAITS_RUN: bool = true;
+    const AWAITS_WORK: bool = true;
     type Verified = ApiClient;
 
     async fn authenticate(self, app: &App, head: &request::Parts) -> Result<ApiClient, HttpError> {

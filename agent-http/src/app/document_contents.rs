@@ -14,7 +14,7 @@ use agent_platform::workspace::{
 use bytes::Bytes;
 use futures_util::stream;
 use http::header::{HeaderName, HeaderValue, LOCATION};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, request};
 use mediatype::{MediaType, ReadParams};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -30,7 +30,7 @@ use super::resource::{
 };
 use super::services::hold_while_read;
 use super::upload_checks::{line_parameter, upload_error};
-use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
+use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::{Query, content_type};
 use crate::service::HandlerResult;
@@ -87,17 +87,27 @@ pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> H
     }
     let title = line_parameter(&head.uri, "title", MAX_TITLE_BYTES)?;
     let permit = state.uploads.admit(&documents.principal.company_id)?;
-    let (declared, bytes) = match Query::from_uri(&head.uri).get(FILE)? {
-        Some(file) => file_content(&documents, file).await?,
-        None => (media_type(&head.headers, &state)?, body.read_bytes(&head.headers).await?),
-    };
-    if bytes.is_empty() {
-        return Err(HttpError::invalid("the body", "is empty"));
-    }
+    let (declared, bytes) = read_content(&documents, &head, body).await?;
     let upload = new_upload(&state, (id.to_owned(), title), declared, bytes).await?;
     let stored = store(&documents, &head.headers, upload, permit).await?;
     documents.announce(id, version.is_none());
     respond(&documents, &head.headers, id, stored).await
+}
+
+/// Returns the declared media type and the content of an upload: the body, or a file of the user.
+async fn read_content(
+    documents: &Documents,
+    head: &request::Parts,
+    body: LimitedBody,
+) -> Result<(String, Bytes), HttpError> {
+    let (declared, bytes) = match Query::from_uri(&head.uri).get(FILE)? {
+        Some(file) => file_content(documents, file).await?,
+        None => (media_type(&head.headers, &documents.app)?, body.read_bytes(&head.headers).await?),
+    };
+    if bytes.is_empty() {
+        return Err(HttpError::invalid("the body", "is empty"));
+    }
+    Ok((declared, bytes))
 }
 
 /// Returns the media type and the content of a file of the user.
@@ -204,7 +214,7 @@ async fn attach(
 
 /// Handles `POST …/reindex`.
 pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let RequestContext { state, head, params, .. } = context;
+    let RequestContext { state, head, params, body } = context;
     let documents = Documents { app: state.clone(), principal };
     let id = params.get("id")?;
     for _ in 0..MAX_WRITE_ATTEMPTS {
@@ -217,6 +227,8 @@ pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) 
         match reindex_document(&*state.records, document, condition).await {
             Ok((value, version)) => {
                 state.uploads.ingestion.wake();
+                // Its permit is not held while the response waits.
+                drop(body);
                 return respond(&documents, &head.headers, id, Versioned { version, value }).await;
             }
             Err(StoreError::Conflict { .. }) => {}
@@ -226,17 +238,20 @@ pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) 
     Err(write_contention())
 }
 
-/// Returns the response to an upload, which waits for the end of the extraction if the client prefers so.
+/// Returns the response to an upload, which waits for the end of the extraction if the client prefers so and not too many
+/// responses wait.
 async fn respond(
     documents: &Documents,
     headers: &HeaderMap,
     id: &str,
     stored: Versioned<Document>,
 ) -> HandlerResult {
-    let preferred = preferred_wait(headers);
-    let stored = match preferred {
-        Some(wait) => wait_for_end(documents, id, stored, wait).await?,
-        None => stored,
+    let company_id = &documents.principal.company_id;
+    let admitted =
+        preferred_wait(headers).and_then(|wait| Some((wait, documents.app.uploads.admit_wait(company_id)?)));
+    let (stored, applied_wait) = match admitted {
+        Some((wait, _permit)) => (wait_for_end(documents, id, stored, wait).await?, Some(wait)),
+        None => (stored, None),
     };
     let content = stored.value.content.clone().unwrap_or_default();
     let mut response = match content.status {
@@ -253,7 +268,7 @@ async fn respond(
     };
     let path = format!("/api/documents/{}", encode_segment(id));
     response.headers_mut().insert(LOCATION, HeaderValue::try_from(path).map_err(HttpError::internal)?);
-    if let Some(wait) = preferred {
+    if let Some(wait) = applied_wait {
         let applied = HeaderValue::try_from(format!("wait={}", wait.as_secs()));
         response.headers_mut().insert(PREFERENCE_APPLIED, applied.map_err(HttpError::internal)?);
     }

@@ -5,7 +5,6 @@
 use agent_core::request::Principal;
 use agent_platform::workspace::{Document, IndexStatus, document_index_status, list_document_summaries};
 use http::StatusCode;
-use http::header::{CACHE_CONTROL, HeaderValue};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
@@ -50,11 +49,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let Versioned { version, value: document } = documents.load(id).await?;
     let company_id = &documents.principal.company_id;
     let indexed = document_index_status(&*documents.app.records, company_id, id, version).await?;
-    let mut response =
-        get_response(&head.headers, &Versioned { version, value: IndexedDocument { document, indexed } })?;
-    // A browser would ask with the document's entity tag and continue showing the state of the index of its first answer.
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
-    Ok(response)
+    get_response(&head.headers, &Versioned { version, value: IndexedDocument { document, indexed } })
 }
 
 pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {

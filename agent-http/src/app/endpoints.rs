@@ -10,7 +10,7 @@ use super::budgets::{self, CompanyBudgets};
 use super::company_settings::{self, CompanySettings};
 use super::credential::{
     ApiToken, ChatCredential, CronSecret, McpToken, PreviewSession, QuerySession, SchedulerCallback,
-    SessionOrVisitor, UserSession,
+    SessionOrVisitor, UserSession, WaitingSession,
 };
 use super::document_indexes;
 use super::document_versions::{self, Versions};
@@ -33,6 +33,8 @@ use crate::probe;
 
 /// Session for the management endpoints.
 const USER: UserSession = UserSession(user_needed);
+/// Session for the endpoints that wait for the extraction of a text if the client prefers so.
+const UPLOADER: WaitingSession = WaitingSession(USER);
 /// Session for the management endpoints that change nothing although their method is `POST`.
 const READER: QuerySession = QuerySession(user_needed);
 /// Session for the previews and the deprecated endpoints.
@@ -161,10 +163,10 @@ fn content_endpoints() -> Vec<Endpoint<App>> {
     let reindex_path = "/api/documents/{id}/reindex";
     vec![
         Endpoint::get(content_path, USER, contents::get, contents::describe_get),
-        Endpoint::put(content_path, USER, contents::put, contents::describe_put)
+        Endpoint::put(content_path, UPLOADER, contents::put, contents::describe_put)
             .own_body_limit(|app| app.quotas.upload_bytes),
         Endpoint::get(text_path, USER, contents::get_text, contents::describe_get_text),
-        Endpoint::post(reindex_path, USER, contents::reindex, contents::describe_reindex),
+        Endpoint::post(reindex_path, UPLOADER, contents::reindex, contents::describe_reindex),
         Endpoint::post(
             "/api/documents/reindex",
             USER,

@@ -13,13 +13,15 @@ use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
 use crate::service::HandlerResult;
+use crate::state::RequestSender;
 
 /// Tag of the operations of the tool server.
 const TAG: &str = "mcp";
 
 pub(super) async fn serve(context: RequestContext<App>, (): ()) -> HandlerResult {
     let app = context.state.clone();
-    crate::mcp::handle(&app.tools.server, &app.base.body, context.into_request()).await
+    let admit = |sender: RequestSender<'_>| app.bounds.admit_exchange(sender, false);
+    crate::mcp::handle_admitted(&app.tools.server, &app.base.body, context.into_request(), admit).await
 }
 
 pub(super) async fn audit(context: RequestContext<App>, principal: Principal) -> HandlerResult {
@@ -56,7 +58,9 @@ async fn may_audit(app: &App, principal: &Principal, agent: &AgentId) -> Result<
 pub(super) fn describe_listen(_: &mut Schemas) -> Operation {
     let stream = json!({"description": "A stream of JSON-RPC messages.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}}});
-    protocol_operation("mcpListen", "Opens the event stream of a session.").response(200, stream)
+    protocol_operation("mcpListen", "Opens the event stream of a session.")
+        .response(200, stream)
+        .problems(&[Code::RateLimited])
 }
 
 pub(super) fn describe_send(_: &mut Schemas) -> Operation {

@@ -324,8 +324,9 @@ pub(super) fn no_content() -> Response<ResponseBody> {
 
 pub(super) fn with_entity_tag(mut response: Response<ResponseBody>, version: u64) -> Response<ResponseBody> {
     response.headers_mut().typed_insert(entity_tag(version));
-    // Only the client may cache it, and revalidates it on each use.
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    // Versions are small numbers, and ids are unique within a company only: a browser that stores the response would ask with its
+    // tag for another user too, and show the first one's object after a 304.
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     response
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use agent_client::backends::DEFAULT_REMOTE_BUDGET;
+use agent_client::outbound::for_tenant;
 use agent_core::context::TurnInput;
 use agent_core::message::{Message, Role};
 use agent_core::request::{Principal, TurnRequest};
@@ -82,7 +83,8 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     retrieval.check()?;
     let limit = retrieval.limit.unwrap_or(DEFAULT_HITS);
     let request = TurnRequest::new(role.id.clone(), retrieval.into_messages());
-    let max_prompt_tokens = app.platform.max_prompt_tokens(&principal, &request).await;
+    let max_prompt_tokens = app.platform.max_prompt_tokens(&principal, &request);
+    let max_prompt_tokens = for_tenant(&principal.company_id, max_prompt_tokens).await;
     let context = ExecutionContext {
         user_id: principal.user_id,
         company_id: principal.company_id,

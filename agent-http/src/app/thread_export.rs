@@ -36,7 +36,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
         ThreadExport::open(conversations.store.clone(), key, format, conversations.audience, now).await?;
     let export = export.ok_or_else(HttpError::not_found)?;
     conversations.check_agent(&export.thread().agent_id).await?;
-    let permit = conversations.app.bounds.readers.admit_download(&principal.company_id)?;
+    let permit = conversations.app.bounds.admit_thread_download(&principal)?;
     let pieces = stream::try_unfold(export, |mut export| async move {
         Ok::<_, ConversationError>(export.next().await?.map(|piece| (piece, export)))
     });
@@ -46,7 +46,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
 /// Handles `GET /api/threads/export`.
 pub(super) async fn get_all(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let conversations = OwnConversations::open(context.state, &principal)?;
-    let permit = conversations.app.bounds.readers.admit_download(&principal.company_id)?;
+    let permit = conversations.app.bounds.admit_thread_download(&principal)?;
     let now = conversations.app.conversations.now();
     let export = OwnerExport::new(
         conversations.store.clone(),

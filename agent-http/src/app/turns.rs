@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agent_client::outbound::for_tenant;
 use agent_core::event::EventStream;
 use agent_core::ids::ThreadId;
 use agent_core::message::Message;
@@ -27,7 +28,7 @@ impl App {
     ) -> Result<EventStream, TurnError> {
         turn.trace.get_or_insert_with(begin_trace);
         self.load_files(principal, &mut turn, None).await?;
-        run_turn(&self.platform, principal, turn).await
+        for_tenant(&principal.company_id, run_turn(&self.platform, principal, turn)).await
     }
 
     /// Runs a turn in a thread, which keeps the files of its messages.
@@ -40,7 +41,8 @@ impl App {
         turn.trace.get_or_insert_with(begin_trace);
         let thread_id = turn.thread_id.clone();
         self.load_files(principal, &mut turn, Some(&thread_id)).await?;
-        let started = run_observed_turn(&self.platform, principal, turn, observer).await;
+        let started = run_observed_turn(&self.platform, principal, turn, observer);
+        let started = for_tenant(&principal.company_id, started).await;
         started.inspect_err(|error| observer.record_start_error(error))
     }
 
@@ -52,7 +54,9 @@ impl App {
     ) -> Result<Preview, TurnError> {
         self.load_files(principal, &mut turn, None).await?;
         let floor = load_approval_floor(&*self.records, &principal.company_id).await?;
-        Ok(preview_turn(&self.platform, principal, turn).await?.with_approval_floor(&floor))
+        let preview =
+            for_tenant(&principal.company_id, preview_turn(&self.platform, principal, turn)).await?;
+        Ok(preview.with_approval_floor(&floor))
     }
 
     /// Checks that the caller has the files of the latest message.

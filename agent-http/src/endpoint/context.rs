@@ -37,7 +37,8 @@ pub(crate) struct LimitedBody {
     pub(super) body: Body,
     pub(super) limits: BodyLimits,
     pub(super) json_depth: usize,
-    /// Permit of the sender's company that is held until the body has been read, of a request that then waits for a run.
+    /// Permit of the sender's company that is held until the body has been read or dropped, of a request that then waits for a
+    /// run or an extraction.
     pub(super) _permit: Option<CompanyPermit>,
 }
 
@@ -53,7 +54,7 @@ impl LimitedBody {
         http_body::Body::is_end_stream(&self.body)
     }
 
-    /// Holds a permit until the body has been read.
+    /// Holds a permit until the body has been read or dropped.
     pub(super) fn hold(&mut self, permit: Option<CompanyPermit>) {
         self._permit = permit;
     }

@@ -92,9 +92,9 @@ pub(crate) trait Authenticate<S>: Copy + Send + Sync + 'static {
     /// The credential class.
     const CLASS: CredentialClass;
 
-    /// True for requests with an effect that wait for a run: they are counted while their bodies and responses are transferred,
-    /// not while the run lasts.
-    const AWAITS_RUN: bool = false;
+    /// True for requests with an effect that wait for a run or an extraction: they are counted while their bodies and responses
+    /// are transferred, not while the work lasts.
+    const AWAITS_WORK: bool = false;
 
     /// Result of the verification, which the handler gets.
     type Verified: Send;

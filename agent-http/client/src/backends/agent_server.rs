@@ -25,8 +25,8 @@ use crate::events::EventDecoder;
 use crate::lines::LineSplitter;
 use crate::models::{ModelLimits, invalid_parameters, window_key};
 use crate::outbound::{
-    BodyStream, OutboundClient, OutboundResponse, UrlTrust, for_tenant, join_path, parse_supplied_url,
-    status_failure,
+    BodyStream, OutboundClient, OutboundResponse, UrlTrust, for_tenant, in_tenant, join_path,
+    parse_supplied_url, status_failure,
 };
 use crate::problem::ProblemDetails;
 use crate::secret::is_within;
@@ -69,11 +69,13 @@ impl Backend for AgentServerBackend {
         prepared: PreparedRequest,
     ) -> Result<EventStream, AgentError> {
         let estimated_tokens = prepared.payload.prompt_tokens();
+        let company: Arc<str> = prepared.turn.context.company_id.as_str().into();
         let result = self.send(settings, prepared).await;
         if let Err(error) = &result {
             let limits = self.limits.with_role(token_limits(settings).unwrap_or_default());
             let names = (provider_name(settings), model_name(settings));
-            limits.learn(names, &window_key_of(settings), error, estimated_tokens);
+            let learn = || limits.learn(names, &window_key_of(settings), error, estimated_tokens);
+            in_tenant(company, learn);
         }
         result
     }

@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use crate::models::responses::{Account, AnswerContext, ResponsesProtocol, turned_away};
-use crate::models::{ModelLimits, ModelSpec};
+use crate::models::{ModelLimits, ModelSpec, TenantModel};
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust, join_path, status_failure};
 use crate::problem::{PROBLEM_JSON, ProblemDetails};
 
@@ -114,7 +114,8 @@ impl ModelSource<SubscriptionConnector> for SubscriptionModels {
         context: &ExecutionContext,
     ) -> Result<Arc<dyn Model>, AgentError> {
         self.check_caller(context.caller)?;
-        self.build(settings, context.clone())
+        let model = self.build(settings, context.clone())?;
+        Ok(Arc::new(TenantModel::new(model, &context.company_id)))
     }
 }
 

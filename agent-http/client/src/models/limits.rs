@@ -1,16 +1,18 @@
 //! Token limits of models: the role's, settings, the catalogue's, and windows learned from servers' errors.
 
-use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_core::budget::{TokenBudget, TokenCounter};
 use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::ids::CompanyId;
 use agent_core::role::TokenLimits;
 use agent_platform::catalog::{Catalog, InputModality};
+use agent_platform::company_table::{CompanyTable, CompanyTableLimits};
 
 use crate::context_size::ContextSize;
+use crate::outbound::current_tenant;
 
 /// Context window of a hosted model about which nothing is known, in tokens.
 const DEFAULT_CONTEXT_WINDOW: usize = 128_000;
@@ -20,7 +22,7 @@ pub const DEFAULT_MAX_OUTPUT_TOKENS: usize = 16_384;
 const OUTPUT_SHARE_DIVISOR: usize = 4;
 /// Least context window that is learned, in tokens, even if a server reports a smaller one.
 const MIN_CONTEXT_WINDOW: usize = 256;
-/// Limit on the models of which a process has learned limits.
+/// Limit on the models of which a process has learned limits, counted once for each company.
 const MAX_LEARNED_MODELS: usize = 1024;
 /// Lifetime of what is learned of a model: its server may be restarted with another configuration.
 const LEARNED_TTL: Duration = Duration::from_secs(60 * 60);
@@ -174,9 +176,19 @@ fn learned_window(
 }
 
 /// Limits of models learned from servers' errors, and members of requests that the servers refuse, by address and model. When
-/// it is full, a new one replaces any other, at the cost of one more rejected call.
-#[derive(Debug, Default)]
-pub struct LearnedLimits(Mutex<HashMap<String, LearnedModel>>);
+/// it is full, a new one replaces the oldest of the company with the most, at the cost of one more rejected call.
+///
+/// What a company's calls have taught is used for its own alone: a server may repeat parts of a request in the text of its
+/// error, so that a company could choose what is learned. The company is the [current tenant](current_tenant).
+#[derive(Debug)]
+pub struct LearnedLimits(Mutex<CompanyTable<String, LearnedModel>>);
+
+impl Default for LearnedLimits {
+    fn default() -> Self {
+        let limits = CompanyTableLimits { total: MAX_LEARNED_MODELS, per_company: MAX_LEARNED_MODELS };
+        Self(Mutex::new(CompanyTable::new(limits)))
+    }
+}
 
 /// Limits and refused members of one model.
 #[derive(Debug, Clone)]
@@ -189,12 +201,14 @@ struct LearnedModel {
 }
 
 impl LearnedLimits {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, LearnedModel>> {
+    fn lock(&self) -> MutexGuard<'_, CompanyTable<String, LearnedModel>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self, key: &str) -> Option<LearnedModel> {
-        self.lock().get(key).filter(|learned| learned.learned_at.elapsed() < LEARNED_TTL).cloned()
+        let models = self.lock();
+        let learned = models.get(&CompanyId::from(current_tenant()), key);
+        learned.filter(|learned| learned.learned_at.elapsed() < LEARNED_TTL).cloned()
     }
 
     /// Returns true if the server of the model under `key` refuses a member of requests.
@@ -212,28 +226,20 @@ impl LearnedLimits {
     }
 
     fn update(&self, key: &str, change: impl FnOnce(&mut LearnedModel)) {
-        let known = self.get(key);
-        let mut models = self.lock();
-        if models.len() >= MAX_LEARNED_MODELS && !models.contains_key(key) {
-            models.retain(|_, learned| learned.learned_at.elapsed() < LEARNED_TTL);
-            let evicted = models.keys().next().filter(|_| models.len() >= MAX_LEARNED_MODELS).cloned();
-            if let Some(key) = evicted {
-                models.remove(&key);
-            }
-        }
         let learned_at = Instant::now();
-        let mut learned = match known {
+        let mut learned = match self.get(key) {
             Some(known) => LearnedModel { learned_at, ..known },
             None => LearnedModel { window: None, refused_members: Vec::new(), learned_at },
         };
         change(&mut learned);
-        models.insert(key.to_owned(), learned);
+        self.lock().insert(&CompanyId::from(current_tenant()), key.to_owned(), learned);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outbound::in_tenant;
 
     fn overflow(window: Option<u32>, prompt: Option<u32>) -> AgentError {
         ContextSize { window, prompt }.add_to(AgentError::new(AgentErrorKind::ContextExceeded, "too long"))
@@ -334,6 +340,21 @@ mod tests {
         limits.learn(("openai", "m"), "k", &overflow(None, None), None);
         limits.learn(("openai", "m"), "k", &AgentError::new(AgentErrorKind::Failed, "no"), Some(9_000));
         assert_eq!(limits.resolve("openai", "m", "k").context_window, DEFAULT_CONTEXT_WINDOW);
+    }
+
+    #[test]
+    fn what_the_calls_of_a_company_have_taught_is_not_used_for_another() {
+        let limits = ModelLimits::default();
+        let of = |company: &str, known: &dyn Fn() -> bool| in_tenant(company.into(), known);
+        in_tenant("c1".into(), || {
+            limits.learn(("openai", "m"), "k", &overflow(Some(4_096), None), None);
+            limits.learned.record_refusal("k", "stream_options");
+        });
+        let is_window_known = || limits.resolve("openai", "m", "k").context_window == 4_096;
+        let is_refusal_known = || limits.learned.refuses("k", "stream_options");
+        assert!(of("c1", &is_window_known) && of("c1", &is_refusal_known));
+        assert!(!of("c2", &is_window_known) && !of("c2", &is_refusal_known));
+        assert!(!is_window_known() && !is_refusal_known(), "without a company");
     }
 
     #[test]

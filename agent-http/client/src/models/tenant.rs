@@ -1,6 +1,7 @@
-//! Attribution of models' calls to tenants.
+//! Attribution of models' calls, and of what is learned from them, to tenants.
 
 use std::sync::Arc;
+use std::task::Context;
 
 use agent_core::backend::ModelSource;
 use agent_core::budget::TokenCounter;
@@ -10,8 +11,9 @@ use agent_core::payload::Payload;
 use agent_core::role::EmbeddedAi;
 use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
+use futures_util::{StreamExt, stream};
 
-use crate::outbound::for_tenant;
+use crate::outbound::{for_tenant, in_tenant};
 
 /// A [`ModelSource`] whose models are called on behalf of the run's company; see [`for_tenant`].
 pub struct TenantModels<S> {
@@ -40,7 +42,7 @@ impl<S: ModelSource> ModelSource for TenantModels<S> {
     }
 }
 
-/// A model that is called on behalf of a tenant; see [`for_tenant`].
+/// A model that is called on behalf of a tenant, see [`for_tenant`], with what the tenant's calls have taught of it.
 pub struct TenantModel {
     model: Arc<dyn Model>,
     tenant: Arc<str>,
@@ -56,7 +58,7 @@ impl TenantModel {
 #[async_trait]
 impl Model for TenantModel {
     fn info(&self) -> ModelInfo {
-        self.model.info()
+        in_tenant(self.tenant.clone(), || self.model.info())
     }
 
     fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
@@ -64,10 +66,13 @@ impl Model for TenantModel {
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        self.model.prepare(request)
+        in_tenant(self.tenant.clone(), || self.model.prepare(request))
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        for_tenant(&self.tenant, self.model.start(payload)).await
+        let mut events = for_tenant(&self.tenant, self.model.start(payload)).await?;
+        let tenant = self.tenant.clone();
+        let poll_next = move |cx: &mut Context<'_>| in_tenant(tenant.clone(), || events.poll_next_unpin(cx));
+        Ok(stream::poll_fn(poll_next).boxed())
     }
 }

@@ -22,6 +22,11 @@ pub fn for_tenant<F: Future>(tenant: &str, requests: F) -> impl Future<Output = 
     TENANT.scope(tenant.into(), requests)
 }
 
+/// Calls `work` on behalf of a tenant, as [`for_tenant`] polls a future.
+pub fn in_tenant<T>(tenant: Arc<str>, work: impl FnOnce() -> T) -> T {
+    TENANT.sync_scope(tenant, work)
+}
+
 /// Returns the tenant of the current task; an empty one if there is none.
 pub fn current_tenant() -> Arc<str> {
     TENANT.try_with(Arc::clone).unwrap_or_default()

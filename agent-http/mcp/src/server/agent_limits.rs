@@ -33,7 +33,7 @@ const MAX_SUBSCRIPTIONS_PER_PERMIT: usize = 8;
 const MAX_REQUESTS: u32 = 8_192;
 const MAX_COMPANY_REQUESTS: u32 = MAX_REQUESTS / 4;
 
-/// Maximum number of open subscriptions, of all companies and of one.
+/// Maximum number of open subscriptions and streams of sessions, of all companies and of one.
 const MAX_SUBSCRIPTIONS: u32 = 4_096;
 const MAX_COMPANY_SUBSCRIPTIONS: u32 = MAX_SUBSCRIPTIONS / 4;
 
@@ -160,6 +160,11 @@ impl AgentLimiter {
         let permit = permit.map_err(to_error)?;
         Ok(Permit { _of_agent: [Some(permit), None], _of_company: of_company })
     }
+
+    /// Takes a permit for a stream of a session. An agent may have any number: each of its clients opens one.
+    pub(super) fn acquire_stream(&self, identity: &Identity) -> Result<CompanyPermit, LimitExceededError> {
+        acquire_share(&self.subscriptions, identity)
+    }
 }
 
 /// Takes a permit of the company's share.
@@ -168,7 +173,7 @@ fn acquire_share(
     identity: &Identity,
 ) -> Result<CompanyPermit, LimitExceededError> {
     permits.try_acquire(&identity.context.company_id).ok_or(LimitExceededError {
-        message: "the limit of open requests or subscriptions is reached, of the company or in all",
+        message: "the limit of open requests, or of subscriptions and streams, is reached, of the company or in all",
         retry_after: None,
     })
 }

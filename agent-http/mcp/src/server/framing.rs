@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 
+use agent_platform::company_permits::CompanyPermit;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
@@ -231,6 +232,16 @@ fn to_ndjson(response: Response<()>, body: BoxBody<Bytes, Infallible>) -> Respon
     let mut response = response.map(|()| streaming(lines));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(NDJSON));
     response
+}
+
+/// Returns the response, whose body holds the permit until it is dropped.
+pub(super) fn hold_permit(response: Response<ResponseBody>, permit: CompanyPermit) -> Response<ResponseBody> {
+    response.map(|body| {
+        streaming(body.into_data_stream().map(move |data| {
+            let _held = &permit;
+            data
+        }))
+    })
 }
 
 #[cfg(test)]

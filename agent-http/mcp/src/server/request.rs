@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agent_core::tool::ExecutionContext;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
 use http::{HeaderValue, Method, Request, Response, request};
@@ -98,6 +99,11 @@ impl AuthorizedRequest<'_> {
         self.identity.is_authenticated()
     }
 
+    /// Returns the execution context of the request's tools, with the company of the credential.
+    pub fn context(&self) -> &ExecutionContext {
+        &self.identity.context
+    }
+
     async fn post(
         self,
         mut head: request::Parts,
@@ -135,8 +141,9 @@ impl AuthorizedRequest<'_> {
         Ok(self.forward(head, body, forwarding).await)
     }
 
-    /// Handles GET, the session's standalone stream.
+    /// Handles GET, the session's standalone stream. A session may have many of them.
     async fn get(self, mut head: request::Parts) -> Result<Response<ResponseBody>, RpcErrorResponse> {
+        let mut permit = None;
         let session = match &self.session {
             Some(session) => {
                 let named_session =
@@ -145,6 +152,8 @@ impl AuthorizedRequest<'_> {
                     // Restoring does the work of `initialize`, which is a message.
                     self.check_rate(None)?;
                 }
+                let acquired = self.server.limiter.acquire_stream(&self.identity);
+                permit = Some(acquired.map_err(|error| limit_response(None, error))?);
                 Some(self.open_session(session, named_session, None).await?)
             }
             None => None,
@@ -154,7 +163,11 @@ impl AuthorizedRequest<'_> {
         }
         // The use ends with this function: an open stream does not keep its session from being evicted.
         let forwarding = Forwarding { in_session: true, ends_with_token: true, ..Forwarding::default() };
-        Ok(self.forward(head, Bytes::new(), forwarding).await)
+        let response = self.forward(head, Bytes::new(), forwarding).await;
+        Ok(match permit {
+            Some(permit) if response.status().is_success() => framing::hold_permit(response, permit),
+            _ => response,
+        })
     }
 
     /// Handles DELETE, the end of the session. A session that is not in this process is not restored for it.

@@ -13,6 +13,10 @@ use crate::error::HttpError;
 const MAX_UPLOADS: usize = 8;
 /// Maximum number of these of one company.
 const MAX_UPLOADS_PER_COMPANY: usize = 2;
+/// Maximum number of responses that wait for the end of an extraction. Each reads its document ten times per second.
+const MAX_WAITS: usize = 128;
+/// Maximum number of these of one company.
+const MAX_WAITS_PER_COMPANY: usize = 32;
 /// `Retry-After` of an upload that is refused because of others.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
@@ -20,12 +24,17 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 pub struct DocumentUploads {
     pub(in crate::app) ingestion: Ingestion,
     permits: Arc<CompanyPermits>,
+    waits: Arc<CompanyPermits>,
 }
 
 impl DocumentUploads {
     /// Creates the uploads of a process, whose texts `ingestion` extracts.
     pub fn new(ingestion: Ingestion) -> Self {
-        Self { ingestion, permits: CompanyPermits::new(MAX_UPLOADS, MAX_UPLOADS_PER_COMPANY) }
+        Self {
+            ingestion,
+            permits: CompanyPermits::new(MAX_UPLOADS, MAX_UPLOADS_PER_COMPANY),
+            waits: CompanyPermits::new(MAX_WAITS, MAX_WAITS_PER_COMPANY),
+        }
     }
 
     /// Extracts texts until the future is dropped.
@@ -42,5 +51,11 @@ impl DocumentUploads {
             let error = HttpError::rate_limited(Some(RETRY_AFTER));
             error.with_detail("too many uploads are in progress")
         })
+    }
+
+    /// Admits a response that waits for the end of an extraction, and holds the permit meanwhile. `None` if too many wait, of the
+    /// company or in total.
+    pub(in crate::app) fn admit_wait(&self, company_id: &CompanyId) -> Option<CompanyPermit> {
+        self.waits.try_acquire(company_id)
     }
 }

@@ -450,8 +450,11 @@ async fn the_window_of_a_runtimes_model_is_learned_from_its_problem() {
     let backend = backend(None, "127.0.0.1");
     let settings =
         |model: &str| AgentServer { agent_server_model: Some(model.to_owned()), ..at(server.url.as_str()) };
-    let budget =
-        |model: &str| backend.capabilities(&settings(model)).expect("capabilities").budget.max_prompt_tokens;
+    let budget_of = |company: &str, model: &str| {
+        let capabilities = in_tenant(company.into(), || backend.capabilities(&settings(model)));
+        capabilities.expect("capabilities").budget.max_prompt_tokens
+    };
+    let budget = |model: &str| budget_of("c", model);
     assert_eq!((budget("m"), budget("gpt-4")), (128_000 - 16_384, 8_192 - 2_048));
     let turn = Arc::new(backend_turn(BackendChoice::AgentServer(settings("m").into())));
     let prepared = prepare_turn(&backend, turn).expect("prepared");
@@ -460,6 +463,7 @@ async fn the_window_of_a_runtimes_model_is_learned_from_its_problem() {
     let debug = format!("{failure:?}");
     assert!(debug.contains("CONTEXT_LENGTH_EXCEEDED") && !debug.contains("sk-1"), "{debug}");
     assert!(budget("m") < 4_096, "{}", budget("m"));
+    assert_eq!(budget_of("other", "m"), 128_000 - 16_384, "another company learns it by its own calls");
     assert_eq!(budget("n"), 128_000 - 16_384);
     let window = std::num::NonZeroU32::new(10_000);
     let limits = agent_core::role::TokenLimits { context_window: window, ..Default::default() };
