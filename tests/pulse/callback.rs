@@ -6,6 +6,7 @@ use agent_core::secret::Secret;
 use agent_http::webhook;
 use agent_platform::occurrence::{OCCURRENCE_COLLECTION, OccurrenceState};
 use agent_platform::records::{Key, Precondition, RecordsExt};
+use agent_platform::workspace::{DELETED_USER_COLLECTION, delete_user};
 use futures_util::future::join_all;
 use jiff::{Timestamp, ToSpan};
 use serde_json::{Value, json};
@@ -49,6 +50,27 @@ async fn an_interrupted_occurrence_is_repeated_after_its_process_has_ended() {
     leave(OccurrenceState::Running { until: now + 1.hour(), owner: Some("ended".to_owned()) }).await;
     expect_json(deliver_callback(&app, &delivery(create_todo("Sow"), "j1", 1)).await, 200).await;
     assert_eq!(todo_titles(&stores).await, ["Sow"]);
+}
+
+/// Its job is cancelled at the next maintenance, which may be later.
+#[tokio::test]
+async fn no_run_begins_for_a_deleted_user() {
+    let (app, stores) = app_without_scheduler(UNREACHABLE_URL, &[]).await;
+    let (company, user) = ("c1".into(), "u1".into());
+    delete_user(&*stores.records, &company, &user).await.expect("deleted");
+    let occurrence = delivery(record_metric(1), "j1", 1);
+    let answer = deliver_callback(&app, &occurrence).await;
+    assert_eq!(answer.headers()["retry-after"], "60");
+    expect_problem(answer, 409, "CONFLICT").await;
+    assert!(recorded_metrics(&*stores.records).await.is_empty());
+    let mut of_colleague = record_metric(2);
+    of_colleague["userId"] = "u2".into();
+    expect_json(deliver_callback(&app, &delivery(of_colleague, "j2", 1)).await, 200).await;
+    // As maintenance leaves it; the job is that of a person who got the id later.
+    let key = Key::new("c1", DELETED_USER_COLLECTION, "u1").expect("a key");
+    stores.records.delete(&key, Precondition::Any).await.expect("deleted");
+    expect_json(deliver_callback(&app, &occurrence).await, 200).await;
+    assert_eq!(recorded_metrics(&*stores.records).await, [1, 2]);
 }
 
 /// A forged call: name, bearer, signing key, signing time, signed id, body sent, and expected status.

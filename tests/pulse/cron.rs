@@ -512,6 +512,19 @@ async fn a_failed_occurrence_that_waits_for_its_retry_is_not_due() {
 }
 
 #[tokio::test]
+async fn a_remembered_job_that_is_paused_is_not_run() {
+    let (app, scheduler, stores, made) = start_with_due_assignment().await;
+    let pause = format!("/api/pulse/jobs/{}/pause", made["sync"]["jobId"].as_str().expect("an id"));
+    let paused = expect_json(ask(&app, OWNER, "POST", &pause, None).await, 200).await;
+    assert_eq!(paused["state"], "paused");
+    scheduler.stop();
+    scheduler.stopped().await;
+    let run = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await["run"].clone();
+    assert_eq!((&run["source"], &run["due"]), (&json!("memory"), &json!(0)), "{run}");
+    assert!(todo_titles(&stores).await.is_empty());
+}
+
+#[tokio::test]
 async fn remembered_jobs_of_a_lost_scheduler_are_run_under_their_keys() {
     let (app, scheduler, stores, made) = start_with_due_assignment().await;
     scheduler.stop();

@@ -439,6 +439,15 @@ impl Job {
         }
     }
 
+    /// Returns the due time of the next delivery, or of the last one for a job that is final. For a job that was rescheduled
+    /// during a delivery, it is that of the new schedule.
+    pub fn next_delivery_at(&self) -> Timestamp {
+        match self.next_position {
+            Some(NextPosition::Moved { position }) => position.scheduled_for,
+            Some(NextPosition::Back { .. }) | None => self.due,
+        }
+    }
+
     /// Returns the time at which the job became final.
     pub fn ended_at(&self) -> Option<Timestamp> {
         match self.phase {

@@ -223,5 +223,25 @@ pub async fn record_run(
     }
 }
 
+/// Records that the job of an assignment was paused or resumed, so that it is not run while the scheduler is unavailable. Does
+/// nothing for another job.
+///
+/// # Errors
+/// Errors of the store, [`StoreError::Conflict`] among them.
+pub async fn record_pause(
+    records: &dyn Records,
+    (company_id, id): (&CompanyId, &str),
+    job_id: &JobId,
+    paused: bool,
+) -> Result<(), StoreError> {
+    let key = sync_key(company_id, id)?;
+    let Some(found) = records.get_as::<AssignmentSync>(&key).await? else { return Ok(()) };
+    let mut link = found.value;
+    let job = link.last_sent.as_mut().and_then(|last_sent| last_sent.job.as_mut());
+    let Some(job) = job.filter(|job| job.job_id == *job_id && job.paused != paused) else { return Ok(()) };
+    job.paused = paused;
+    records.put_as(&key, &link, Precondition::Version(found.version)).await.map(drop)
+}
+
 #[cfg(test)]
 mod tests;

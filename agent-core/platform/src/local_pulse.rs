@@ -135,7 +135,7 @@ fn fingerprint(request: &JobRequest) -> String {
 impl Pulse for LocalPulse {
     async fn schedule_job(&self, request: &JobRequest) -> Result<ScheduledJob, PulseError> {
         let (job, _) = self.create(request).await?;
-        Ok(ScheduledJob { execute_at: job.due, job_id: job.id })
+        Ok(ScheduledJob { execute_at: job.next_delivery_at(), job_id: job.id })
     }
 
     async fn get_job(&self, scope: &JobScope, id: &JobId) -> Result<JobView, PulseError> {
@@ -156,7 +156,7 @@ impl Pulse for LocalPulse {
     ) -> Result<ScheduledJob, PulseError> {
         let schedule = schedule.resolve(self.now()).map_err(invalid)?;
         let StepResult { job, .. } = self.apply_step(scope, id, Step::Reschedule(schedule)).await?;
-        Ok(ScheduledJob { execute_at: job.due, job_id: job.id })
+        Ok(ScheduledJob { execute_at: job.next_delivery_at(), job_id: job.id })
     }
 
     async fn control_job(
@@ -171,7 +171,7 @@ impl Pulse for LocalPulse {
             JobControl::Redrive => Step::Redrive,
         };
         let StepResult { job, delivering, .. } = self.apply_step(scope, id, step).await?;
-        Ok(JobStatus { state: job.state(), execute_at: job.due, job_id: job.id, delivering })
+        Ok(JobStatus { state: job.state(), execute_at: job.next_delivery_at(), job_id: job.id, delivering })
     }
 
     async fn cancel_jobs(&self, filter: &JobFilter) -> Result<u64, PulseError> {
@@ -219,6 +219,25 @@ mod tests {
             ids.push(pulse.schedule_job(&request).await.expect("scheduled").job_id);
         }
         ids
+    }
+
+    /// The scheduler service answers so, and an assignment shows it as the time of its next run.
+    #[tokio::test]
+    async fn a_job_that_is_rescheduled_during_a_delivery_is_due_by_its_new_schedule() {
+        let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+        let id = create_jobs(&jobs, LOCAL_ID_PREFIX, 1).await.remove(0);
+        let pulse = LocalPulse::new(jobs.clone(), Arc::new(SystemClock));
+        let scope = JobScope::default();
+        let due = pulse.get_job(&scope, &id).await.expect("a job").execute_at;
+        let claim = Step::Claim { until: due, lease: Timestamp::MAX };
+        let claimed = jobs.apply_steps(vec![(id.clone(), claim)], due).await.expect("stepped").remove(0);
+        assert!(claimed.applied().is_some_and(|result| result.job.is_delivering()));
+        let at = (due + jiff::SignedDuration::from_hours(5)).round(jiff::Unit::Second).expect("a time");
+        let schedule = ScheduleSpec { execute_at: Some(at.to_string()), ..ScheduleSpec::default() };
+        let moved = pulse.reschedule_job(&scope, &id, &schedule).await.expect("rescheduled");
+        assert_eq!(moved.execute_at, at);
+        let paused = pulse.control_job(&scope, &id, JobControl::Pause).await.expect("paused");
+        assert_eq!((paused.execute_at, paused.delivering), (at, true));
     }
 
     #[tokio::test]

@@ -106,7 +106,7 @@ pub use user_files::{
     ExpiredFiles, MAX_FILE_NAME_BYTES, MAX_USER_FILES, NewUserFile, UserFile, add_file_thread,
     delete_expired_file, delete_user_file, get_user_files, list_expired_files, list_user_files,
 };
-pub use user_jobs::{DELETED_USER_COLLECTION, cancel_user_jobs};
+pub use user_jobs::{DELETED_USER_COLLECTION, cancel_user_jobs, is_deleted_user};
 pub use users::{CompanyRole, User, get_company_role, get_user};
 pub use view::ListPage;
 pub(crate) use view::list_projected;

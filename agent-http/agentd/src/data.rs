@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::config::{AppConfig, Database};
 use crate::migration;
-use crate::stores::{self, Imported, Stores};
+use crate::stores::{self, Imported, ParsedWorkspace, Stores};
 use agent_core::ids::CompanyId;
 use agent_platform::workspace::{ExportError, WorkspaceFile};
 use agent_platform::{coding, providers};
@@ -14,8 +14,10 @@ use crate::failure::CommandError;
 
 /// Imports a workspace file into the store, in full or not at all.
 pub(crate) async fn import(file: &Path, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
+    // Read first: a file that cannot be imported leaves no new database behind.
+    let workspace = ParsedWorkspace::read(file)?;
     let stores = Stores::open(config).await?;
-    let Imported { summary: imported, warnings } = stores.import_file(file).await?;
+    let Imported { summary: imported, warnings } = stores.import_parsed(&workspace).await?;
     for warning in warnings {
         writeln!(out, "warning: {} {}", warning.path, warning.message)?;
     }

@@ -5,6 +5,7 @@ mod postgres;
 mod runtime_url;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -240,7 +241,6 @@ fn build_env(options: &DevOptions, cluster: Option<&DevCluster>) -> Result<DevEn
 /// Reads the secrets of this data folder and generates the missing ones. The file is readable by its owner
 /// only.
 fn secrets(data: &Path) -> Result<BTreeMap<String, String>, StartError> {
-    use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
 
     let path = data.join(SECRETS_FILE);
@@ -264,6 +264,10 @@ fn secrets(data: &Path) -> Result<BTreeMap<String, String>, StartError> {
     }
     let mut file =
         std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(unwritable)?;
+    // An editor may leave the last line without its end.
+    if !text.is_empty() && !text.ends_with('\n') {
+        writeln!(file).map_err(unwritable)?;
+    }
     for name in missing {
         let secret = random_secret();
         writeln!(file, "{name}={secret}").map_err(unwritable)?;
@@ -345,14 +349,25 @@ fn print_sign_in(app: &AppConfig) {
     ));
 }
 
-#[expect(clippy::print_stdout, reason = "the newcomer reads it on the terminal")]
+/// Prints a text for the newcomer at the terminal. The services run on if the output is closed, as by `agentd dev | head`.
 fn say(text: &str) {
-    println!("{text}");
+    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 #[cfg(test)]
-mod sign_in_tests {
+mod environment_tests {
     use super::*;
+
+    #[test]
+    fn secrets_are_added_below_a_last_line_without_an_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let edited = "SESSION_SECRET=session-secret-0\nDATA_SECRET=data-secret-0000";
+        std::fs::write(folder.path().join(SECRETS_FILE), edited).expect("written");
+        let first = secrets(folder.path()).expect("secrets");
+        assert_eq!(first["DATA_SECRET"], "data-secret-0000");
+        assert_eq!(first.len(), GENERATED_SECRETS.len());
+        assert_eq!(secrets(folder.path()).expect("secrets"), first, "the next start has the same");
+    }
 
     #[test]
     fn a_sign_in_is_offered_where_an_issuer_is_configured() {

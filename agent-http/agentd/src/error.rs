@@ -96,10 +96,13 @@ pub(crate) fn with_source(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// Returns the text for an error of the store. A setting that is missing is no failure of the store.
+/// Returns the text for an error of the store. A missing setting and an argument that cannot be stored are no failures of
+/// the store.
 pub(crate) fn store_message(error: &StoreError) -> String {
     match error {
-        StoreError::NotConfigured(_) => error.to_string(),
+        StoreError::NotConfigured(_) | StoreError::Invalid(_) | StoreError::TooLarge { .. } => {
+            error.to_string()
+        }
         _ => format!("the store failed: {}", with_source(error)),
     }
 }
@@ -150,6 +153,14 @@ mod tests {
             assert!(other.starts_with("cannot listen on 192.0.2.1:3000: "), "{other}");
             assert!(other.ends_with(" (see PORT and HOST)") && !other.contains("another process"), "{other}");
         }
+    }
+
+    #[test]
+    fn an_argument_that_cannot_be_stored_is_no_failure_of_the_store() {
+        let empty = StartError::Store(StoreError::Invalid("the id is empty".to_owned()));
+        assert_eq!(empty.to_string(), "the id is empty");
+        let full = StartError::Store(StoreError::unavailable("the disk is full"));
+        assert_eq!(full.to_string(), "the store failed: the store is unavailable: the disk is full");
     }
 
     #[test]

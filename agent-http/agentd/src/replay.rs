@@ -31,7 +31,8 @@ pub(crate) async fn run(args: ReplayArgs, env: &dyn Env, out: &mut dyn Write) ->
             let stores = Stores::open_existing(&config).await?;
             (load(&stores, company, user, &args.run).await?, stores)
         }
-        _ if path.is_file() => {
+        // Also a pipe, as a shell passes the output of another command.
+        _ if path.exists() => {
             let stores = Stores::in_memory("nothing", "{}").await?;
             (read(path, args.accept_changes)?, stores)
         }

@@ -122,10 +122,17 @@ impl Stores {
     /// # Errors
     /// Errors in the workspace file, by line and field, or an error of the store.
     pub async fn import(&self, origin: &str, workspace: &str) -> Result<Imported, StartError> {
-        let file = WorkspaceFile::parse(workspace)
-            .map_err(|source| StartError::Workspace { origin: origin.to_owned(), source })?;
-        file.check_references(workspace, &*self.records).await.map_err(|error| match error {
-            ReferenceError::Missing(source) => StartError::Workspace { origin: origin.to_owned(), source },
+        self.import_parsed(&ParsedWorkspace::new(origin.to_owned(), workspace.to_owned())?).await
+    }
+
+    /// Imports a parsed workspace file, in full or not at all.
+    ///
+    /// # Errors
+    /// References of the file to what does not exist, by line and field, or an error of the store.
+    pub(crate) async fn import_parsed(&self, workspace: &ParsedWorkspace) -> Result<Imported, StartError> {
+        let ParsedWorkspace { origin, text, file } = workspace;
+        file.check_references(text, &*self.records).await.map_err(|error| match error {
+            ReferenceError::Missing(source) => StartError::Workspace { origin: origin.clone(), source },
             ReferenceError::Store(error) => error.into(),
             error => StartError::Other(error.to_string()),
         })?;
@@ -157,10 +164,33 @@ impl Stores {
     /// # Errors
     /// [`StartError::Unreadable`] if the file cannot be read, and all errors of [`import`](Self::import).
     pub async fn import_file(&self, path: &Path) -> Result<Imported, StartError> {
-        let origin = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| StartError::Unreadable { path: origin.clone(), source })?;
-        self.import(&origin, &text).await
+        self.import_parsed(&ParsedWorkspace::read(path)?).await
+    }
+}
+
+/// A workspace file without errors of its own.
+pub(crate) struct ParsedWorkspace {
+    /// Name of the file in errors.
+    origin: String,
+    text: String,
+    file: WorkspaceFile,
+}
+
+impl ParsedWorkspace {
+    fn new(origin: String, text: String) -> Result<Self, StartError> {
+        match WorkspaceFile::parse(&text) {
+            Ok(file) => Ok(Self { origin, text, file }),
+            Err(source) => Err(StartError::Workspace { origin, source }),
+        }
+    }
+
+    /// Reads and parses a file.
+    ///
+    /// # Errors
+    /// [`StartError::Unreadable`] if the file cannot be read; errors in it, by line and field.
+    pub(crate) fn read(path: &Path) -> Result<Self, StartError> {
+        let text = std::fs::read_to_string(path).map_err(StartError::unreadable(path))?;
+        Self::new(path.display().to_string(), text)
     }
 }
 

@@ -178,8 +178,10 @@ pub(crate) async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Mo
     open_configured(config)
 }
 
+/// Prints a text for the person who waits for the download. A closed output does not end it.
 #[cfg(feature = "embedded")]
-#[expect(clippy::print_stderr, reason = "the person who waits for the download reads it")]
 fn say(text: &str) {
-    eprintln!("{text}");
+    use std::io::Write;
+
+    let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agent_jobs::job::{Delivery, JobFilter, JobOrder, JobState, JobView};
-use agent_platform::assignment::{AssignmentSync, SYNC_COLLECTION};
+use agent_platform::assignment::{AssignedJob, AssignmentSync, SYNC_COLLECTION};
 use agent_platform::local_pulse::is_local_job;
 use agent_platform::occurrence::has_failed;
 use agent_platform::pulse::{Pulse, PulseError};
@@ -178,7 +178,8 @@ async fn due_from_links(app: &App, until: Instant) -> Result<DueOccurrences, Sto
 
 fn delivery_of_link(link: AssignmentSync, now: Timestamp) -> Option<Delivery> {
     let last_sent = link.last_sent?;
-    let job = last_sent.job.filter(|job| job.execute_at <= now && !is_local_job(&job.job_id))?;
+    let is_due = |job: &AssignedJob| job.execute_at <= now && !job.paused && !is_local_job(&job.job_id);
+    let job = last_sent.job.filter(is_due)?;
     Some(Delivery {
         payload: last_sent.assignment.payload().into(),
         job_id: job.job_id,

@@ -1,6 +1,6 @@
 //! Request and response bodies of the scheduler's endpoints.
 
-use agent_jobs::job::{DeadLetter, Job, JobPayload, JobState, JobView, NextPosition, StepResult};
+use agent_jobs::job::{DeadLetter, Job, JobPayload, JobState, JobView, StepResult};
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, Schedule, ScheduleSpec};
 use agent_platform::pulse::JobRequest;
 use jiff::Timestamp;
@@ -74,7 +74,7 @@ pub(crate) struct ScheduledJob {
 
 impl ScheduledJob {
     pub(super) fn from_job(job: &Job) -> Self {
-        Self { job_id: job.id.clone(), execute_at: format_time(next_delivery_at(job)) }
+        Self { job_id: job.id.clone(), execute_at: format_time(job.next_delivery_at()) }
     }
 }
 
@@ -96,7 +96,7 @@ impl From<&StepResult> for JobStatus {
         Self {
             job_id: job.id.clone(),
             state: job.state(),
-            execute_at: format_time(next_delivery_at(job)),
+            execute_at: format_time(job.next_delivery_at()),
             delivering: *delivering,
         }
     }
@@ -182,14 +182,6 @@ impl From<&DeadLetter> for DeadLetterView {
             discarded_at: format_time(dead.at),
             error: dead.error.clone(),
         }
-    }
-}
-
-/// Returns the due time of the next delivery: for a job rescheduled during a delivery, that of its new schedule.
-fn next_delivery_at(job: &Job) -> Timestamp {
-    match job.next_position {
-        Some(NextPosition::Moved { position }) => position.scheduled_for,
-        _ => job.due,
     }
 }
 

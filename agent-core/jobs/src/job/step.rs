@@ -221,9 +221,10 @@ impl Job {
                 self.position.scheduled_for = run;
                 self.misfire_decision = Some(MisfireDecision::new(now, next, false));
             }
-            // A skipped occurrence never used its number, so the next one takes it.
+            // The receiver may have run what is skipped here by itself, under its number, while no scheduler delivered.
             (None, Some(next)) => {
-                self.move_to(SchedulePosition { scheduled_for: next, ..self.position }, now);
+                let occurrence = self.position.occurrence + 1;
+                self.move_to(SchedulePosition { occurrence, scheduled_for: next }, now);
             }
             (None, None) => self.finish(Phase::Completed { at: now }),
         }
@@ -373,8 +374,10 @@ impl Job {
         self.schedule = schedule;
         let occurrence = match self.next_position {
             Some(next_position) => next_position.position().occurrence,
-            // The receiver may already know the current number.
-            None if self.misfire_decision.is_some() => self.position.occurrence + 1,
+            // The receiver may already know the current number: by a delivery or, once its time has come, by itself.
+            None if self.misfire_decision.is_some() || self.position.scheduled_for <= now => {
+                self.position.occurrence + 1
+            }
             None => self.position.occurrence,
         };
         let position = SchedulePosition { occurrence, scheduled_for };

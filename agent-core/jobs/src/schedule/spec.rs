@@ -123,6 +123,10 @@ fn read_time(text: &str, zone: Option<TimeZone>) -> Result<Timestamp, ScheduleEr
         return Ok(time);
     }
     let reason = match (text.parse::<DateTime>(), zone) {
+        // Of RFC 9557, which the parser ignores.
+        (Ok(_), _) if text.contains('[') => {
+            "has a zone in brackets, and no UTC offset; name the zone in timezone"
+        }
         (Ok(local), Some(zone)) => match local.to_zoned(zone) {
             Ok(time) => return Ok(time.timestamp()),
             Err(_) => "is outside the supported range of years",

@@ -130,6 +130,7 @@ fn specs_become_schedules() {
     let local = |text: &str| Schedule::At(at(text));
     for (spec, expected) in [
         (json!({"executeAt": "2026-12-01T09:00:00+01:00"}), local("2026-12-01T08:00:00Z")),
+        (json!({"executeAt": "2026-12-01T09:00:00+01:00[Europe/Berlin]"}), local("2026-12-01T08:00:00Z")),
         (json!({"executeAt": "2026-12-01T09:00:00.0001Z"}), local("2026-12-01T09:00:00.001Z")),
         (json!({"executeAt": "2020-01-01T00:00:00Z"}), local("2020-01-01T00:00:00Z")),
         (
@@ -190,6 +191,11 @@ fn errors_of_specs_name_the_field() {
             json!({"executeAt": "2026-12-01T09:00:00"}),
             "executeAt",
             "executeAt has neither a UTC offset nor a timezone",
+        ),
+        (
+            json!({"executeAt": "2026-12-01T09:00:00[America/New_York]", "timezone": "Europe/Berlin"}),
+            "executeAt",
+            "executeAt has a zone in brackets, and no UTC offset; name the zone in timezone",
         ),
         (
             json!({"executeAt": "2026-02-30T09:00:00Z"}),

@@ -107,7 +107,8 @@ pub(super) async fn execute_calls(
         match call {
             SchedulerCall::Schedule(request) => job = Some(create_job(pulse, &request).await?),
             SchedulerCall::Reschedule { job_id, request } => {
-                job = Some(reschedule_job(pulse, &job_id, &request).await?);
+                let is_paused = job.is_some_and(|job| job.job_id == job_id && job.paused);
+                job = Some(reschedule_job(pulse, &job_id, &request, is_paused).await?);
             }
             SchedulerCall::Confirm { job_id, request } => {
                 if is_cancelled(pulse, &job_id, &request).await? {
@@ -131,15 +132,16 @@ async fn create_job(pulse: &dyn Pulse, request: &JobRequest) -> Result<AssignedJ
     Ok(assigned_job(pulse.schedule_job(request).await?, Some(1)))
 }
 
-/// Reschedules a job, or creates one if it is gone or final.
+/// Reschedules a job, which stays paused if it `is_paused`, or creates one if it is gone or final.
 async fn reschedule_job(
     pulse: &dyn Pulse,
     job_id: &JobId,
     request: &JobRequest,
+    is_paused: bool,
 ) -> Result<AssignedJob, PulseError> {
     match pulse.reschedule_job(&request.scope(), job_id, &request.schedule).await {
         // Only the scheduler knows the new occurrence number.
-        Ok(moved) => Ok(assigned_job(moved, None)),
+        Ok(moved) => Ok(AssignedJob { paused: is_paused, ..assigned_job(moved, None) }),
         Err(PulseError::NotFound | PulseError::Conflict(_)) => create_job(pulse, request).await,
         Err(error) => Err(error),
     }
@@ -156,5 +158,6 @@ async fn is_cancelled(pulse: &dyn Pulse, job_id: &JobId, request: &JobRequest) -
 }
 
 fn assigned_job(scheduled: ScheduledJob, occurrence: Option<u64>) -> AssignedJob {
-    AssignedJob { job_id: scheduled.job_id, occurrence, execute_at: scheduled.execute_at }
+    let ScheduledJob { job_id, execute_at } = scheduled;
+    AssignedJob { job_id, occurrence, execute_at, paused: false }
 }

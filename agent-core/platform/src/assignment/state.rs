@@ -81,4 +81,8 @@ pub struct AssignedJob {
     pub occurrence: Option<u64>,
     /// Due time of the next occurrence.
     pub execute_at: Timestamp,
+    /// True if the user has paused the job. A process of an older version drops the member, and runs such a job while the
+    /// scheduler is unavailable.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
 }

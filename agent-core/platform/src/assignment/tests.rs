@@ -32,7 +32,7 @@ fn assignment(change: Value) -> Assignment {
 
 fn sent_state(assignment: Assignment, job: Option<&str>) -> SyncedState {
     let execute_at = Timestamp::UNIX_EPOCH;
-    let job = job.map(|id| AssignedJob { job_id: id.into(), occurrence: Some(1), execute_at });
+    let job = job.map(|id| AssignedJob { job_id: id.into(), occurrence: Some(1), execute_at, paused: false });
     SyncedState { assignment, version: 1, suspensions: 0, job }
 }
 
@@ -112,7 +112,8 @@ fn an_assignment_without_its_tool_has_no_job_until_the_tool_returns() {
 fn a_one_off_job_that_another_scheduler_has_run_is_not_run_again() {
     let once = || assignment(json!({"schedule": {"enabled": true, "executeAt": "2026-01-01T00:00:00Z"}}));
     let local = |occurrence| {
-        let job = AssignedJob { job_id: "local-j".into(), occurrence, execute_at: Timestamp::UNIX_EPOCH };
+        let execute_at = Timestamp::UNIX_EPOCH;
+        let job = AssignedJob { job_id: "local-j".into(), occurrence, execute_at, paused: false };
         SyncedState { assignment: once(), version: 2, suspensions: 0, job: Some(job) }
     };
     let cases: [(_, u64, &[&str]); 3] =
@@ -371,4 +372,38 @@ fn the_next_occurrence_is_remembered_as_long_as_its_number_is_known() {
     assert_eq!(run(1, true, 20), (Some(2), 15), "an older one says nothing new");
     assert_eq!(run(2, false, 20), (None, 15), "the next number is the scheduler's to give");
     assert_eq!(run(3, true, 30), (Some(4), 35));
+}
+
+#[test]
+fn a_paused_job_is_known_until_it_is_resumed() {
+    let (records, pulse, company) =
+        (MemoryRecords::default(), RecordingPulse::default(), CompanyId::from("c"));
+    let version = save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
+    synced(&records, &pulse, 0).expect("synchronized");
+    let job_id = JobId::from(format!("job of assignment:s:{version}"));
+    let set_paused = |job_id: &JobId, paused| {
+        ready(record_pause(&records, (&company, "s"), job_id, paused)).expect("recorded");
+    };
+    let is_paused = || {
+        let key = sync_key(&company, "s").expect("a key");
+        let link = ready(records.get_as::<AssignmentSync>(&key)).expect("read").expect("a link");
+        link.value.last_sent.expect("a state").job.expect("a job").paused
+    };
+    set_paused(&"another".into(), true);
+    assert!(!is_paused());
+    set_paused(&job_id, true);
+    assert!(is_paused());
+    // Neither a run that had begun nor another schedule resumes it.
+    let now = Timestamp::from_second(10).expect("a time");
+    ready(record_run(&records, (&company, "s"), (&job_id, 1), true, now)).expect("recorded");
+    save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 9000}})));
+    assert_eq!(synced(&records, &pulse, 20), Ok(vec![format!("reschedule {job_id}")]));
+    assert!(is_paused());
+    set_paused(&job_id, false);
+    assert!(!is_paused());
+    set_paused(&job_id, true);
+    // Another work is another job.
+    save(&records, &assignment(json!({"toolId": "remember"})));
+    synced(&records, &pulse, 30).expect("synchronized");
+    assert!(!is_paused());
 }

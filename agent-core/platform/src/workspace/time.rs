@@ -26,8 +26,10 @@ pub(crate) fn parse_time(text: &str, zone: Option<&str>) -> Result<Timestamp, St
         return Ok(time);
     }
     let zone = zone.and_then(find_time_zone).unwrap_or(TimeZone::UTC);
-    let civil = text.parse::<DateTime>().and_then(|time| time.to_zoned(zone));
-    civil.map(|time| time.timestamp()).map_err(|_| {
+    // The parser ignores a zone in brackets (RFC 9557).
+    let civil = text.parse::<DateTime>().ok().filter(|_| !text.contains('['));
+    let time = civil.and_then(|time| time.to_zoned(zone).ok());
+    time.map(|time| time.timestamp()).ok_or_else(|| {
         "is neither a time such as \"2026-11-21T14:30:00Z\" nor a date such as \"2026-11-21\"".to_owned()
     })
 }
@@ -54,7 +56,10 @@ mod tests {
         ] {
             assert_eq!(parse_time(text, zone).map(utc_time), Ok(expected.to_owned()), "{text}");
         }
-        for text in ["", "yesterday", "2026-13-01", "1763735400", "2026-11-21T14:30:00+99:00"] {
+        let of_another_zone = "2026-11-21T14:30[America/New_York]";
+        for text in
+            ["", "yesterday", "2026-13-01", "1763735400", "2026-11-21T14:30:00+99:00", of_another_zone]
+        {
             assert!(parse_time(text, berlin).expect_err(text).starts_with("is neither a time"), "{text}");
         }
         let time = "2026-11-21T14:30:00Z".parse().expect("a time");

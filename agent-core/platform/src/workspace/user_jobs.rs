@@ -25,6 +25,20 @@ pub(super) async fn request_cancellation(
     records.put_as(&key, &json!({}), Precondition::Any).await.map(drop)
 }
 
+/// Returns true for a deleted user whose jobs may not all be cancelled yet.
+///
+/// # Errors
+/// Errors of the store.
+pub async fn is_deleted_user(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    user_id: &UserId,
+) -> Result<bool, StoreError> {
+    // A user with an invalid id has no records.
+    let Ok(key) = Key::new(company_id, DELETED_USER_COLLECTION, user_id.as_str()) else { return Ok(false) };
+    Ok(records.get(&key).await?.is_some())
+}
+
 /// Cancels the open jobs of a user that were created until a time, and returns their number. Later ones belong to a person
 /// to whom the id was given again.
 ///

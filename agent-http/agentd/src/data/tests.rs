@@ -116,6 +116,7 @@ async fn what_is_wrong_is_named_and_nothing_is_saved() {
     let config = desk.config();
     let refused = said(async |out| import(&missing, &config, out).await).await.expect_err("no file");
     assert!(refused.contains("none.json cannot be read"), "{refused}");
+    assert!(!desk.path("data").exists(), "no database is made for a file that cannot be imported");
 
     let mut keyless = ImportFixture::new(FILE);
     keyless.env.remove("DATA_SECRET");

@@ -6,6 +6,7 @@
 mod cluster;
 mod copy;
 mod data;
+mod dev;
 #[path = "../../../../tests/support/grants.rs"]
 mod grants;
 mod migrate;

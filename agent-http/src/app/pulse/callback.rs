@@ -9,7 +9,7 @@
 //! | 410 | the agent was deleted or may not use the tool, or the assignment was deleted or disabled | the job is cancelled |
 //! | 401 | the credential is missing, invalid or expired | retry |
 //! | 402 | a budget is spent | retry after `Retry-After`, the end of the budget's window; not counted as an attempt. Without the header, retry |
-//! | 409 | the occurrence is being run, or too many callbacks are, or only a newer version knows the job's kind | retry after `Retry-After`; not counted as an attempt |
+//! | 409 | the occurrence is being run, or too many callbacks are, or the job's user was deleted, or only a newer version knows the job's kind | retry after `Retry-After`; not counted as an attempt |
 //! | 429 | a limit of runs is reached | retry after `Retry-After` |
 //! | 500, 502, 504 | a tool or backend failed or timed out | retry |
 //! | 503 | the store is unavailable, or the process stops | retry after `Retry-After`; not counted as an attempt |

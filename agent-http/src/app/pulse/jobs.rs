@@ -5,7 +5,7 @@ use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_jobs::job::{JobFilter, JobKind, JobOrder, JobPayload, JobState, JobView};
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, Schedule, ScheduleSpec};
-use agent_platform::assignment::{AssignmentSync, sync_key};
+use agent_platform::assignment::{self, AssignmentSync, sync_key};
 use agent_platform::conversation::check_conversation_id;
 use agent_platform::pulse::{CancelResult, JobControl, JobRequest, JobStatus, JobViewPage, ScheduledJob};
 use agent_platform::records::{Record, RecordsExt};
@@ -254,9 +254,36 @@ pub(in crate::app) async fn redrive(context: RequestContext<App>, principal: Pri
 }
 
 async fn control(context: RequestContext<App>, principal: Principal, control: JobControl) -> HandlerResult {
-    let pulse = context.state.pulse.scheduler()?;
+    let app = &context.state;
     let id = context.params.id("id")?.into();
-    answer::json(StatusCode::OK, &pulse.control_job(&scope(&principal), &id, control).await?)
+    let status = app.pulse.scheduler()?.control_job(&scope(&principal), &id, control).await?;
+    let is_paused = match control {
+        JobControl::Pause => Some(true),
+        JobControl::Resume => Some(false),
+        JobControl::Redrive => None,
+    };
+    if let Some(is_paused) = is_paused
+        && let Err(error) = record_pause(app, &principal, &id, is_paused).await
+    {
+        tracing::warn!(%error, job = %id, "failed to record that a job is paused, or is not any more");
+    }
+    answer::json(StatusCode::OK, &status)
+}
+
+/// Records that a job was paused or resumed, if it is that of an assignment: the application runs those while the scheduler is
+/// unavailable.
+async fn record_pause(
+    app: &App,
+    principal: &Principal,
+    id: &JobId,
+    is_paused: bool,
+) -> Result<(), HttpError> {
+    let job = app.pulse.scheduler()?.get_job(&scope(principal), id).await?;
+    let Some(assignment) = job.payload.assignment_id.as_deref().filter(|_| is_own(&job, principal)) else {
+        return Ok(());
+    };
+    let key = (&principal.company_id, assignment);
+    Ok(assignment::record_pause(&*app.records, key, id, is_paused).await?)
 }
 
 pub(in crate::app) fn describe_post(schemas: &mut Schemas) -> Operation {

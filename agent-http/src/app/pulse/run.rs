@@ -1,6 +1,7 @@
 //! Runs a job's work: a tool call or an agent's turn, on behalf of the job's user.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolError, ToolOutput, ToolRegistry};
@@ -16,6 +17,9 @@ use serde_json::Value;
 use super::super::App;
 use super::agent_turn::{budget_refusal, run_agent_turn};
 use crate::error::{Code, HttpError};
+
+/// `Retry-After` for a job of a deleted user: the interval of the maintenance that cancels it.
+const DELETED_USER_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// The effect of a run.
 pub(super) enum JobEffect {
@@ -37,6 +41,7 @@ pub(super) async fn run_job(
     let payload = &delivery.payload;
     let role = role(app, payload).await?;
     check_assignment(app, payload).await?;
+    check_user(app, payload).await?;
     let context = context(app, delivery, &role).await?;
     match payload.kind {
         JobKind::Tool => call_tool(app, payload, &role, &context)
@@ -68,6 +73,16 @@ async fn check_assignment(app: &App, payload: &JobPayload) -> Result<(), HttpErr
             && assignment.agent_id == payload.agent_id
     });
     if is_active { Ok(()) } else { Err(HttpError::gone("the assignment no longer exists or is disabled")) }
+}
+
+/// Returns 409 for a deleted user, for whom a run would store new data, until maintenance has cancelled the user's jobs. A person
+/// who gets the id meanwhile keeps the job, as it is handed back.
+async fn check_user(app: &App, payload: &JobPayload) -> Result<(), HttpError> {
+    if !workspace::is_deleted_user(&*app.records, &payload.company_id, &payload.user_id).await? {
+        return Ok(());
+    }
+    let error = HttpError::conflict("the user was deleted, and the user's jobs are being cancelled");
+    Err(error.with_retry_after(DELETED_USER_RETRY_AFTER))
 }
 
 async fn context(app: &App, delivery: &Delivery, role: &RoleBlock) -> Result<ExecutionContext, HttpError> {
