@@ -336,7 +336,10 @@ fn read_tool_result(result: &RawValue) -> Result<ToolOutput, ToolError> {
         Err(_) if serde_json::from_str::<InputRequiredResult>(result).is_ok() => {
             Err(errors::unavailable(errors::INPUT_REQUIRED))
         }
-        Err(_) => Err(ToolError::OutcomeUnknown(errors::NOT_A_TOOL_RESULT.to_owned())),
+        Err(_) => {
+            let known = serde_json::from_str(result).ok().and_then(output::to_known_output);
+            known.ok_or_else(|| ToolError::OutcomeUnknown(errors::NOT_A_TOOL_RESULT.to_owned()))
+        }
     }
 }
 
@@ -363,6 +366,17 @@ mod tests {
             (ExchangeError::Unanswered, false),
         ] {
             assert_eq!(error.may_reject_revision(), expected, "{}", error.message());
+        }
+    }
+    #[test]
+    fn a_result_with_content_of_an_unknown_kind_is_read() {
+        let read = |result: &str| read_tool_result(serde_json::from_str(result).expect("JSON"));
+        let output =
+            read(r#"{"resultType":"complete","content":[{"type":"text","text":"a"},{"type":"video"}]}"#);
+        let expected = "a\n[content of the kind video, which is not understood, omitted]";
+        assert_eq!(output.expect("a result").text, expected);
+        for other in ["{}", r#"{"content":7}"#, r#"{"content":[{"type":"video"}],"resultType":"task"}"#] {
+            assert!(matches!(read(other), Err(ToolError::OutcomeUnknown(_))), "{other}");
         }
     }
 }
