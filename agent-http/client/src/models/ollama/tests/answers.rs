@@ -16,6 +16,14 @@ async fn text_and_thoughts_come_as_they_are_said() {
             said(&json!({"content": "a", "thinking": "Hm"})) + &stop(),
             &["reasoning Hm", "text a", "finish Stop"],
         ),
+        // Compatible servers have other names and shapes.
+        (
+            said(&json!({"thinking": {"type": "thinking", "thinking": "H"}, "content": ""}))
+                + &said(&json!({"reasoning": ["m"], "content": "a"}))
+                + &said(&json!({"thinking": false, "content": "b"}))
+                + &stop(),
+            &["reasoning H", "reasoning m", "text a", "text b", "finish Stop"],
+        ),
         // The last line may have content, which precedes the finish event.
         (
             done(&json!({"message": {"content": "all"}, "eval_count": 3})),
