@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use agent_core::error::AgentError;
 use agent_core::tool::{Progress, ToolError, ToolOutput};
+use agent_platform::exact_json;
 use agent_platform::own_tools::CallMeta;
 use http::{HeaderName, HeaderValue, StatusCode};
 use rmcp::model::{
@@ -279,7 +280,7 @@ impl StatelessClient {
         read: impl Fn(&RawValue) -> T,
     ) -> Result<T, ExchangeError> {
         let deadline = self.exchange.deadline();
-        let body = serde_json::to_vec(request);
+        let body = exact_json::to_vec(request);
         let body = body.map_err(|_| AnswerError::not_run(failed(errors::NOT_SERIALIZABLE)))?;
         let mut response =
             self.exchange.post(None, headers.into_iter().chain(common_headers(request.method)), body).await?;
