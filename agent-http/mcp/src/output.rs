@@ -1,6 +1,7 @@
 //! Converts an MCP tool result to the text that a model reads.
 
 use agent_core::tool::ToolOutput;
+use agent_platform::exact_json;
 use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 use serde::Deserialize;
 use serde_json::Value;
@@ -67,8 +68,9 @@ fn convert(mut texts: Vec<String>, has_text: bool, result: CallToolResult) -> To
     let structured = result.structured_content;
     if let Some(value) = structured.as_ref().filter(|_| !has_text) {
         texts.retain(|text| !text.trim().is_empty());
-        texts.push(value.to_string());
+        texts.push(exact_json::write(value));
     }
+    let structured = structured.map(exact_json::rounded);
     let suspension = result.meta.as_ref().and_then(|meta| read_suspension(&meta.0));
     let is_error = result.is_error.unwrap_or_default();
     ToolOutput { text: texts.join("\n"), structured, is_error, suspension, ..ToolOutput::default() }

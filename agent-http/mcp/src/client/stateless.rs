@@ -333,7 +333,14 @@ fn common_headers(method: &'static str) -> [(HeaderName, HeaderValue); 2] {
 fn read_tool_result(result: &RawValue) -> Result<ToolOutput, ToolError> {
     let result = result.get();
     match serde_json::from_str::<CallToolResult>(result) {
-        Ok(result) => Ok(output::to_tool_output(result)),
+        Ok(mut known) => {
+            // Its numbers are read once more, with their digits.
+            let exact = known.structured_content.as_ref().and_then(|_| exact_json::read(result).ok());
+            if let Some(structured) = exact.as_ref().and_then(|exact| exact.get("structuredContent")) {
+                known.structured_content = Some(structured.clone());
+            }
+            Ok(output::to_tool_output(known))
+        }
         Err(_) if serde_json::from_str::<InputRequiredResult>(result).is_ok() => {
             Err(errors::unavailable(errors::INPUT_REQUIRED))
         }
@@ -370,12 +377,16 @@ mod tests {
         }
     }
     #[test]
-    fn a_result_with_content_of_an_unknown_kind_is_read() {
+    fn a_result_is_read_as_far_as_it_is_known() {
         let read = |result: &str| read_tool_result(serde_json::from_str(result).expect("JSON"));
         let output =
             read(r#"{"resultType":"complete","content":[{"type":"text","text":"a"},{"type":"video"}]}"#);
         let expected = "a\n[content of the kind video, which is not understood, omitted]";
         assert_eq!(output.expect("a result").text, expected);
+        let numbers = r#"{"content":[],"structuredContent":{"id":123456789012345678901234}}"#;
+        let output = read(numbers).expect("a result");
+        assert_eq!(output.text, r#"{"id":123456789012345678901234}"#);
+        assert!(output.structured.expect("structured content")["id"].is_number());
         for other in ["{}", r#"{"content":7}"#, r#"{"content":[{"type":"video"}],"resultType":"task"}"#] {
             assert!(matches!(read(other), Err(ToolError::OutcomeUnknown(_))), "{other}");
         }
