@@ -66,6 +66,8 @@ error_kinds! {
     SignInRequired = "SIGN_IN_REQUIRED";
     /// The user's subscription does not permit the request.
     SubscriptionRefused = "SUBSCRIPTION_REFUSED";
+    /// The provider refuses the account: its quota is spent, or it is not paid for. An operator must act.
+    AccountRefused = "ACCOUNT_REFUSED";
     /// A budget is spent.
     BudgetExceeded = "BUDGET_EXCEEDED";
     /// The cost of calls is limited, and the price of the model is unknown.
@@ -104,21 +106,18 @@ impl AgentError {
     }
 
     /// Sets the internal cause, which is only logged.
-    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
-        self
+    pub fn with_source(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { source: Some(source.into()), ..self }
     }
 
     /// Sets the delay that the upstream server requested before a retry.
-    pub fn with_retry_after(mut self, after: Duration) -> Self {
-        self.retry_after = Some(after);
-        self
+    pub fn with_retry_after(self, after: Duration) -> Self {
+        Self { retry_after: Some(after), ..self }
     }
 
     /// Sets the token usage of the run before the error.
-    pub fn with_usage(mut self, usage: Vec<Usage>) -> Self {
-        self.usage = usage;
-        self
+    pub fn with_usage(self, usage: Vec<Usage>) -> Self {
+        Self { usage, ..self }
     }
 
     /// Adds a public member for a problem body, such as the address at which the user can sign in.

@@ -1,8 +1,7 @@
 //! Tools that a model may call: definitions, execution context, and registries.
 //!
-//! Definitions follow the Model Context Protocol: JSON Schema for input and output, annotations as hints, text for the
-//! model and structured content for programs. A tool takes the identity on whose behalf it works from the
-//! [`ExecutionContext`], which is derived from the caller's credential; the model's arguments cannot change it.
+//! Definitions follow the Model Context Protocol: text for the model, structured content for programs. A tool takes the identity
+//! on whose behalf it works from the [`ExecutionContext`], which the model's arguments cannot change.
 
 use std::sync::{Arc, OnceLock};
 
@@ -87,6 +86,9 @@ pub struct ExecutionContext {
     /// Key of this call, equal if the same call is repeated; unique for the user. Set by the tool loop.
     #[serde(skip)]
     pub idempotency_key: Option<String>,
+    /// Arguments of this call as the model has written them. Set by the tool loop.
+    #[serde(skip)]
+    pub arguments_text: Option<Arc<str>>,
     /// True if a call may be suspended: the run is stored, and a later run can continue it. Not serialized.
     #[serde(skip)]
     pub can_suspend: bool,

@@ -12,7 +12,7 @@ use crate::pulse::{deliver_callback, delivery};
 use crate::support::log::LogBuffer;
 use crate::support::server::{self, PULSE_SECRET, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, json_response, tool_calls};
-use crate::support::{expect_problem, parse_run, poll_until, text_of, workspace};
+use crate::support::{expect_problem, parse_events, parse_run, poll_until, text_of, workspace};
 
 /// Origin of the page with the widget.
 const PAGE: &str = "https://shop.example";
@@ -402,4 +402,42 @@ async fn a_runtime_calls_the_tool_through_the_application() {
     let (result, _) = run(&app, &vendor, r#"{"orderId":"7"}"#).await;
     assert_eq!(result, "sent");
     assert_eq!(service.received().len(), 1);
+}
+
+#[tokio::test]
+async fn a_number_reaches_the_service_with_its_digits() {
+    const ID: &str = "123456789012345678901234";
+    let (vendor, service) = (Vendor::start().await, Vendor::start().await);
+    let order = format!(r#"{{"data":{{"id":{ID},"price":19.90}}}}"#);
+    service.on(&format!("/orders/{ID}"), [json_response("200 OK", "", &order)]);
+    let mut tool = get_order(&service);
+    tool["inputSchema"]["properties"]["orderId"] = json!({"type": "integer"});
+    let workspace = workspace_with(&vendor, tool);
+    let app = server::app(&workspace, &[]).await;
+    let (arguments, expected) = (format!(r#"{{"orderId":{ID}}}"#), format!(r#"{{"id":{ID},"price":19.90}}"#));
+    assert_eq!(run(&app, &vendor, &arguments).await.0, expected);
+
+    // By an agent runtime, which calls the application's tools.
+    let runtime = server::runtime(&[]).await;
+    let mut remote = workspace.clone();
+    select_runtime(&mut remote["agents"][0], &runtime, &vendor);
+    let app = server::app(&remote, &[]).await;
+    assert_eq!(run(&app, &vendor, &arguments).await.0, expected);
+
+    // After a person has approved the call.
+    let mut approved = workspace;
+    approved["agents"][0]["content"]["approvals"] = json!([{"tools": ["getOrder"]}]);
+    let app = server::app(&approved, &[]).await;
+    let chat = async |body: Value| {
+        let body = app.chat(&body).await.text().await.expect("a body");
+        parse_events(&body)
+    };
+    vendor.on("m", [tool_calls(&[("c1", "getOrder", &arguments)]), answer(&["Done."])]);
+    let asked = chat(json!({"agentId": "a1", "threadId": "t", "message": "Where is it?"})).await;
+    let interrupt = asked.last().expect("an end")["outcome"]["interrupts"][0]["id"].clone();
+    let resume = json!([{"interruptId": interrupt, "status": "resolved", "payload": {"approved": true}}]);
+    let events = chat(json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": resume})).await;
+    let result = events.iter().find(|event| event["type"] == "TOOL_CALL_RESULT");
+    assert_eq!(result.expect("a result")["content"], expected);
+    assert_eq!(service.received().len(), 3);
 }

@@ -6,7 +6,8 @@ use std::fmt::Write;
 use agent_retrieval::analysis::is_hidden;
 use agent_retrieval::document::TextFormat;
 use agent_retrieval::extract::{ExtractError, Extraction};
-use serde_json::{Map, Number, Value};
+use agent_retrieval::json_numbers::quote_inexact;
+use serde_json::{Map, Value};
 
 use crate::encoding::decode;
 use crate::limits::ExtractionLimits;
@@ -15,14 +16,12 @@ use crate::text_builder::TextBuilder;
 /// Maximum length of a name in a path, and of a path, in bytes. Each line repeats it.
 const MAX_NAME_BYTES: usize = 200;
 const MAX_PATH_BYTES: usize = 1_000;
-/// Number of digits up to which integers are read as they are.
-const MAX_INTEGER_DIGITS: usize = 18;
 
 /// Extracts a JSON document. The scalar members of an object share a line, so that a record stays together.
 pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {
     let text = decode(bytes);
     let mut value: Value = serde_json::from_str(&text).map_err(parse_error)?;
-    if let Cow::Owned(exact) = with_exact_numbers(&text) {
+    if let Cow::Owned(exact) = quote_inexact(&text, "") {
         // The values of a document take several times its size: those with other numbers go first.
         drop(value);
         value = serde_json::from_str(&exact).map_err(parse_error)?;
@@ -31,52 +30,6 @@ pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extract
     lines.push_value("", &value, 0)?;
     let title = value.get("title").or_else(|| value.get("name")).and_then(Value::as_str);
     Ok(lines.builder.finish(title, TextFormat::Plain))
-}
-
-/// Puts numbers that would be read as others, such as `1.50` and those of many digits, in quotation marks. The text is valid JSON.
-fn with_exact_numbers(json: &str) -> Cow<'_, str> {
-    let mut exact = String::new();
-    let (mut copied, mut offset) = (0, 0);
-    let bytes = json.as_bytes();
-    while let Some(&byte) = bytes.get(offset) {
-        match byte {
-            b'"' => offset += string_bytes(&bytes[offset..]),
-            b'-' | b'0'..=b'9' => {
-                let is_part = |byte: &&u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
-                let end = offset + bytes[offset..].iter().take_while(is_part).count();
-                let number = &json[offset..end];
-                let is_kept = number.len() <= MAX_INTEGER_DIGITS && !number.contains(['.', 'e', 'E']);
-                let read = serde_json::from_str::<Number>(number);
-                if !is_kept && read.is_ok_and(|read| read.to_string() != number) {
-                    exact.push_str(&json[copied..offset]);
-                    exact.push('"');
-                    exact.push_str(number);
-                    exact.push('"');
-                    copied = end;
-                }
-                offset = end;
-            }
-            _ => offset += 1,
-        }
-    }
-    if copied == 0 {
-        return Cow::Borrowed(json);
-    }
-    exact.push_str(&json[copied..]);
-    Cow::Owned(exact)
-}
-
-/// Returns the length of the string with which a text begins, with its quotation marks.
-fn string_bytes(json: &[u8]) -> usize {
-    let mut offset = 1;
-    while let Some(&byte) = json.get(offset) {
-        match byte {
-            b'"' => return offset + 1,
-            b'\\' => offset += 2,
-            _ => offset += 1,
-        }
-    }
-    json.len()
 }
 
 /// Converts an error, without the text of the document that its message may contain.

@@ -37,34 +37,41 @@ impl CompanyPermits {
 
     /// Acquires a permit; `None` if the company has its share, or all are held.
     pub fn try_acquire(self: &Arc<Self>, company_id: &CompanyId) -> Option<CompanyPermit> {
+        self.try_acquire_many(company_id, 1)
+    }
+
+    /// Acquires `count` permits at once, which are returned together; `None` if fewer are left for the company. A count beyond
+    /// the share is never acquired.
+    pub fn try_acquire_many(self: &Arc<Self>, company_id: &CompanyId, count: usize) -> Option<CompanyPermit> {
         let outer = match &self.outer {
-            Some(outer) => Some(Box::new(outer.try_acquire(company_id)?)),
+            Some(outer) => Some(Box::new(outer.try_acquire_many(company_id, count)?)),
             None => None,
         };
         let mut held = self.lock();
         let of_company = held.by_company.get(company_id).copied().unwrap_or_default();
-        if held.total >= self.max_total || of_company >= self.max_per_company {
-            return None;
-        }
-        Some(self.add(&mut held, company_id, outer))
+        let is_left = |held: usize, max: usize| max.checked_sub(held).is_some_and(|left| count <= left);
+        (is_left(held.total, self.max_total) && is_left(of_company, self.max_per_company))
+            .then(|| self.add(&mut held, company_id, (count, outer)))
     }
 
     /// Acquires a permit beyond the share, for work that is done and cannot be refused any more. The company gets no other
     /// permit until it has fewer than its share.
     pub fn acquire_beyond(self: &Arc<Self>, company_id: &CompanyId) -> CompanyPermit {
         let outer = self.outer.as_ref().map(|outer| Box::new(outer.acquire_beyond(company_id)));
-        self.add(&mut self.lock(), company_id, outer)
+        self.add(&mut self.lock(), company_id, (1, outer))
     }
 
     fn add(
         self: &Arc<Self>,
         held: &mut HeldPermits,
         company_id: &CompanyId,
-        outer: Option<Box<CompanyPermit>>,
+        (count, outer): (usize, Option<Box<CompanyPermit>>),
     ) -> CompanyPermit {
-        held.total += 1;
-        *held.by_company.entry(company_id.clone()).or_default() += 1;
-        CompanyPermit { permits: self.clone(), company_id: company_id.clone(), _outer: outer }
+        held.total += count;
+        if count > 0 {
+            *held.by_company.entry(company_id.clone()).or_default() += count;
+        }
+        CompanyPermit { permits: self.clone(), company_id: company_id.clone(), count, _outer: outer }
     }
 
     /// Returns true if all permits are held.
@@ -78,11 +85,12 @@ impl CompanyPermits {
     }
 }
 
-/// A permit, which is returned when it is dropped.
+/// A permit, or several that were acquired at once, which are returned when this is dropped.
 #[derive(Debug)]
 pub struct CompanyPermit {
     permits: Arc<CompanyPermits>,
     company_id: CompanyId,
+    count: usize,
     _outer: Option<Box<CompanyPermit>>,
 }
 
@@ -96,15 +104,19 @@ impl CompanyPermit {
 impl Drop for CompanyPermit {
     fn drop(&mut self) {
         let mut held = self.permits.lock();
-        held.total -= 1;
-        subtract_one(&mut held.by_company, &self.company_id);
+        held.total -= self.count;
+        subtract(&mut held.by_company, &self.company_id, self.count);
     }
 }
 
 /// Decrements the count of a key, and removes a key without any. Does nothing for a key that is not counted.
 pub fn subtract_one<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    subtract(counts, key, 1);
+}
+
+fn subtract<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K, number: usize) {
     if let Some(count) = counts.get_mut(key) {
-        *count -= 1;
+        *count -= number;
         if *count == 0 {
             counts.remove(key);
         }
@@ -154,5 +166,30 @@ mod tests {
         drop(beyond);
         let left = all.lock();
         assert_eq!((left.total, left.by_company.len()), (0, 0));
+    }
+
+    #[test]
+    fn permits_are_acquired_all_at_once_or_not_at_all() {
+        let permits = CompanyPermits::new(10, 6);
+        let acquire = |company: &str, count| permits.try_acquire_many(&company.into(), count);
+        let six = acquire("one", 6).expect("the share");
+        assert!(acquire("one", 1).is_none() && acquire("two", 5).is_none());
+        let four = acquire("two", 4).expect("the refusal has taken none");
+        assert!(acquire("three", 1).is_none() && acquire("three", 0).is_some());
+        drop((six, four));
+        assert!(acquire("one", 7).is_none() && acquire("one", usize::MAX).is_none(), "more than the share");
+        let left = permits.lock();
+        assert_eq!((left.total, left.by_company.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_call_that_is_refused_takes_permits_from_no_other() {
+        let permits = CompanyPermits::new(1_000, 1_000);
+        let acquire = |count| permits.try_acquire_many(&"one".into(), count);
+        std::thread::scope(|scope| {
+            let refused = scope.spawn(|| (0..2_000).all(|_| acquire(1_001).is_none()));
+            assert!((0..2_000).all(|_| acquire(1_000).is_some()));
+            assert!(refused.join().expect("no panic"));
+        });
     }
 }

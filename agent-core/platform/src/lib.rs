@@ -23,6 +23,7 @@ pub mod conformance;
 pub mod console;
 pub mod content_notes;
 pub mod conversation;
+pub mod exact_json;
 pub mod fallback;
 mod forward_model;
 pub mod gateway_status;

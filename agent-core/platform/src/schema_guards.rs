@@ -4,7 +4,8 @@
 //! alternatives lead back to the schema that has them, as the operators of an expression do, its work can double with each
 //! level of a value. The guard of an alternative has those of its keywords that apply no further schema, and what an
 //! alternative has behind its guard is applied to a value that conforms to the guard alone: `{"if": guard, "then":
-//! alternative, "else": false}`. The values that a schema accepts stay the same.
+//! alternative, "else": false}`. The values that a schema accepts stay the same, also with `unevaluatedProperties` and
+//! `unevaluatedItems`: each property that a guard evaluates is one that its alternative evaluates in place.
 
 use jsonschema::{PatternOptions, Validator};
 use serde_json::{Map, Value, json};
@@ -23,8 +24,6 @@ const READ_SCHEMA_BYTES: usize = 64;
 const MAX_REFERENCES: usize = 8;
 /// Revisions of JSON Schema without `if`.
 const REVISIONS_WITHOUT_IF: [&str; 3] = ["draft-03", "draft-04", "draft-06"];
-/// Beginning of the keywords that ask which other keywords have accepted a part of a value.
-const UNEVALUATED: &str = "unevaluated";
 
 /// Compiles a schema. Patterns take linear time, and nothing is read from elsewhere. Returns the schema with its guards, by which
 /// steps are counted, and its validator.
@@ -66,7 +65,7 @@ fn may_have_guards(schema: &Value) -> bool {
             Value::String(revision) if name == "$schema" => {
                 !REVISIONS_WITHOUT_IF.iter().any(|older| revision.contains(older))
             }
-            _ => !name.starts_with(UNEVALUATED) && may_have_guards(value),
+            _ => may_have_guards(value),
         }),
         Value::Array(items) => items.iter().all(may_have_guards),
         _ => true,
@@ -237,7 +236,27 @@ mod tests {
         // A place within an alternative, named without the escape of its property, whose name a guard has, too.
         let unescaped = json!({"properties": {"c": {"$ref": "#/properties/a~b/anyOf/0/then"},
             "a~b": {"anyOf": [{"type": "object", "properties": {"left": {"$ref": "#"}}, "then": {"type": "string"}}, {"type": "number"}]}}});
-        vec![inline, referenced, within, names, unescaped]
+        let with_unevaluated = |closed: bool, part: Value| {
+            let own = json!({"properties": {"left": expression, "op": {"const": "add"}}, "required": ["op"]});
+            let add = json!({"type": "object", "allOf": [own], "properties": {"right": expression}});
+            let mut kinds = vec![add, operator("multiply"), json!({"type": "number"})];
+            if let Some(add) = kinds[0].as_object_mut().filter(|_| closed) {
+                add.insert("unevaluatedProperties".to_owned(), part.clone());
+            }
+            let mut root = json!({"$defs": {"expression": {"anyOf": kinds}}, "$ref": "#/$defs/expression"});
+            if !closed {
+                root["unevaluatedProperties"] = part;
+            }
+            root
+        };
+        // Alternatives that close themselves, and that are closed from outside; with a schema for what is left, too.
+        let closed = with_unevaluated(true, json!(false));
+        let closed_outside = with_unevaluated(false, json!(false));
+        let left_over = with_unevaluated(false, json!({"type": "string"}));
+        let items = json!({"anyOf": [{"type": "array", "prefixItems": [{"$ref": "#"}]}, {"type": "number"}, {"$ref": "#/$defs/text"}],
+            "$defs": {"text": {"type": "array", "contains": {"const": "text"}, "prefixItems": [true, {"$ref": "#"}]}},
+            "unevaluatedItems": {"const": "more"}});
+        vec![inline, referenced, within, names, unescaped, closed, closed_outside, left_over, items]
     }
 
     fn values() -> Vec<Value> {
@@ -256,6 +275,14 @@ mod tests {
             json!({"left": {"left": {"left": "text"}}}),
             json!({"c": "text"}),
             json!({"c": {}}),
+            json!({"op": "add", "left": 1, "right": 2, "more": "text"}),
+            json!({"op": "add", "left": {"op": "add", "more": "text"}, "more": "text"}),
+            json!([1, "more"]),
+            json!([[1, "more"], "more"]),
+            json!([[1, 2], "more"]),
+            json!(["text", 1, "text"]),
+            json!(["text", 1, "other"]),
+            json!([1, 2]),
         ];
         values.extend([json!({"op": "multiply", "left": leaf, "right": leaf}), leaf]);
         values
@@ -276,12 +303,12 @@ mod tests {
     fn alternatives_with_references_get_guards_where_no_place_moves() {
         let guards = |schema: &Value| with_guards(schema).to_string().matches(r#""if""#).count();
         let counts: Vec<_> = schemas().iter().map(guards).collect();
-        assert_eq!(counts, [2, 2, 0, 1, 0]);
+        assert_eq!(counts, [2, 2, 0, 1, 0, 2, 2, 2, 2]);
         let alternatives = schemas()[0]["$defs"]["expression"]["oneOf"].clone();
         let with =
             |keyword: &str, value: Value| json!({"anyOf": alternatives, "$defs": {"part": {keyword: value}}});
         assert_eq!(guards(&with("$schema", json!("http://json-schema.org/draft-06/schema#"))), 0, "no `if`");
-        assert_eq!(guards(&with("unevaluatedProperties", json!(false))), 0);
+        assert_eq!(guards(&with("unevaluatedProperties", json!(false))), 2);
         assert_eq!(guards(&with("description", json!("An unevaluated expression of draft-06"))), 2);
         let guarded = with_guards(&schemas()[1]);
         let guard = &guarded["$defs"]["expression"]["anyOf"][1]["if"];

@@ -40,6 +40,7 @@ pub mod document;
 pub mod embed;
 pub mod extract;
 pub mod index;
+pub mod json_numbers;
 pub mod memory_index;
 pub mod pack;
 mod part;

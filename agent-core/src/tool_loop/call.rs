@@ -29,10 +29,8 @@ pub(super) struct CallOutcome {
     pub suspension: Option<Suspension>,
 }
 
-/// Runs a call; errors, timeouts and panics become error results.
-///
-/// Arguments that are not a JSON object are replaced by `{}` in `call`. Model servers parse the calls that are sent
-/// back to them, and some reject a conversation with invalid arguments, regardless of the result.
+/// Runs a call; errors, timeouts and panics become error results. Arguments that are not a JSON object are replaced by `{}` in
+/// `call`: model servers parse the calls that are sent back to them, and some reject a conversation with invalid arguments.
 pub(super) fn run_tool_call(
     call_index: usize,
     call: &mut ToolCall,
@@ -51,6 +49,7 @@ pub(super) fn run_tool_call(
     let progress = CallProgress { call_id: call.id.clone(), queue: queue.clone() };
     let name = call.function.name.clone();
     let arguments = parse_arguments(&mut call.function.arguments);
+    context.arguments_text = Some(call.function.arguments.as_str().into());
     async move {
         let arguments =
             if is_client_side.is_some() { arguments } else { Err(ToolError::Unknown(name.clone())) };

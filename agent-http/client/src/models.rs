@@ -13,6 +13,7 @@ pub mod ollama;
 pub mod openai;
 mod optional_member;
 mod prompt_tokens;
+mod reasoning_text;
 mod response_format;
 pub mod responses;
 mod sampling;

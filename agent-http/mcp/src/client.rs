@@ -38,6 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
+use agent_platform::exact_json::exact_arguments;
 use agent_platform::own_tools::CallMeta;
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -232,6 +233,7 @@ impl ToolRegistry for McpTools {
         let Value::Object(arguments) = arguments else {
             return Err(ToolError::InvalidArguments("they must be a JSON object".to_owned()));
         };
+        let arguments = exact_arguments(arguments, context);
         let meta =
             CallMeta { idempotency_key: context.idempotency_key.as_deref(), trace: context.trace.as_ref() };
         self.call_at_server(name, arguments, meta, progress).await

@@ -113,6 +113,9 @@ codes! {
     BackendUnreachable = "BACKEND_UNREACHABLE", BAD_GATEWAY;
     /// The backend returned an error or an invalid response.
     BackendFailed = "BACKEND_FAILED", BAD_GATEWAY;
+    /// The provider refuses the account that pays for the model: its quota is spent, or it is not paid for. In a stream it is a
+    /// `RUN_ERROR`.
+    AccountRefused = "ACCOUNT_REFUSED", BAD_GATEWAY;
     /// The model kept calling tools up to the limit of rounds. In a stream it is a `RUN_ERROR`.
     ToolLoopLimit = "TOOL_LOOP_LIMIT", BAD_GATEWAY;
     /// The output of an answer or of the run exceeds its limit. In a stream it is a `RUN_ERROR`.

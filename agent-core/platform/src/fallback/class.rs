@@ -7,20 +7,30 @@ use agent_core::error::{AgentError, AgentErrorKind};
 
 use crate::usage::BudgetExceededError;
 
-/// Codes of an account that may not make the request, or of a service without the settings for it.
-const ACCOUNT_CODES: [&str; 12] = [
+/// Codes of an account whose quota is spent, or that is not paid for. Some vendors send them with the status of a rate limit,
+/// which waiting does not end.
+const UNPAID_CODES: [&str; 9] = [
+    "ACCOUNT_REFUSED",
+    "insufficient_quota",
+    "insufficient_user_quota",
+    "insufficient_balance",
+    "insufficient_credits",
+    "exceeded_current_quota_error",
+    "billing_hard_limit_reached",
+    "billing_not_active",
+    "billing_error",
+];
+/// Other codes of an account that may not make the request, or of a service without the settings for it.
+const ACCOUNT_CODES: [&str; 9] = [
     "NOT_CONFIGURED",
     "PROVIDER_NOT_IMPLEMENTED",
     "UNKNOWN_PROVIDER",
-    "insufficient_quota",
     "invalid_api_key",
     "model_not_found",
     "usage_not_included",
     "deactivated_workspace",
     "authentication_error",
     "unauthorized",
-    "billing_hard_limit_reached",
-    "billing_error",
 ];
 /// Codes of a refusal by the provider's filter.
 const CONTENT_CODES: [&str; 5] =
@@ -57,6 +67,7 @@ impl FailureClass {
         let upstream = UpstreamError::find(error);
         match error.kind() {
             AgentErrorKind::ContextExceeded => Self::Size,
+            AgentErrorKind::AccountRefused => Self::Account,
             AgentErrorKind::Unreachable | AgentErrorKind::Timeout | AgentErrorKind::Truncated => {
                 Self::Transient
             }
@@ -126,10 +137,19 @@ impl UpstreamError {
         self.status.or_else(in_codes)
     }
 
+    /// Returns true if the provider refuses the account because its quota is spent, or because it is not paid for.
+    pub fn is_unpaid(&self) -> bool {
+        self.status() == Some(402) || self.has_code(&UNPAID_CODES)
+    }
+
+    fn has_code(&self, known: &[&str]) -> bool {
+        self.codes.iter().any(|code| known.contains(&code.as_str()))
+    }
+
     fn class(&self, default: FailureClass) -> FailureClass {
-        let has = |known: &[&str]| self.codes.iter().any(|code| known.contains(&code.as_str()));
+        let has = |known: &[&str]| self.has_code(known);
         let begins = |prefix: &&str| self.codes.iter().any(|code| code.starts_with(*prefix));
-        if has(&ACCOUNT_CODES) || begins(&"permission") {
+        if self.is_unpaid() || has(&ACCOUNT_CODES) || begins(&"permission") {
             return FailureClass::Account;
         }
         if has(&SIZE_CODES) {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::HttpToolResponse;
 use super::definition::ResultSettings;
 use super::redact::Redactor;
+use crate::exact_json;
 use crate::gateway_status::may_have_been_processed;
 use crate::media_type::is_json;
 
@@ -31,10 +32,11 @@ pub(super) fn output(
         return if is_unknown { Err(failed.text) } else { Ok(failed) };
     }
     let reads_json = is_json(&media_type) || settings.pick.is_some();
-    let value = match reads_json.then(|| serde_json::from_slice::<Value>(&body)) {
-        Some(Ok(value)) => value,
-        Some(Err(_)) if !body.is_empty() => return Err("the service's answer is not JSON".to_owned()),
-        Some(Err(_)) | None => return Ok(text_output(settings, &media_type, body, redactor)),
+    let read = || exact_json::read(std::str::from_utf8(&body).ok()?).ok();
+    let value = match reads_json.then(read) {
+        Some(Some(value)) => value,
+        Some(None) if !body.is_empty() => return Err("the service's answer is not JSON".to_owned()),
+        Some(None) | None => return Ok(text_output(settings, &media_type, body, redactor)),
     };
     let picked = match &settings.pick {
         None => value,
@@ -45,12 +47,13 @@ pub(super) fn output(
     };
     let picked = redactor.value(picked);
     let text = match &picked {
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
+        Value::String(text) => exact_json::text(text).to_owned(),
+        value => exact_json::write(value),
     };
     let full_bytes = text.len();
     let text = cut(text, settings.max_bytes());
     let structured = Some(picked).filter(|value| value.is_object() && full_bytes <= settings.max_bytes());
+    let structured = structured.map(exact_json::rounded);
     Ok(ToolOutput { text, structured, ..ToolOutput::default() })
 }
 
@@ -81,8 +84,8 @@ fn error_output(settings: &ResultSettings, status: u16, body: &[u8], redactor: &
     let mut text = format!("the service answered with HTTP status {status}");
     if let Some(body) = std::str::from_utf8(body).ok().map(str::trim).filter(|body| !body.is_empty()) {
         // JSON may escape characters of a secret, so the values are masked and not the text.
-        let body = match serde_json::from_str::<Value>(body) {
-            Ok(value) => redactor.value(value).to_string(),
+        let body = match exact_json::read(body) {
+            Ok(value) => exact_json::write(&redactor.value(value)),
             Err(_) => redactor.text(body.to_owned()),
         };
         text.push_str(": ");

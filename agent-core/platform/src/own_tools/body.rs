@@ -12,6 +12,7 @@ use super::form::{
 };
 use super::limits::is_header_value;
 use super::template::{ArgumentError, BodyTemplate};
+use crate::exact_json;
 use crate::media_type::{essence, is_json};
 
 /// Media type of a body whose settings name none.
@@ -81,7 +82,7 @@ impl RequestBody {
             return encode_multipart(&self.template, &body, (&self.parts, files)).map(Some);
         }
         let bytes = match is_json(&self.content_type) {
-            true => body.to_string().into_bytes(),
+            true => exact_json::write(&body).into_bytes(),
             false => encode_urlencoded(&self.template, &body)?,
         };
         let content_type = self.content_type.clone();

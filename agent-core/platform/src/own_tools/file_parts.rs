@@ -86,7 +86,7 @@ pub(super) struct FormFile {
 #[derive(Default)]
 pub(super) struct FormFiles {
     by_reference: HashMap<String, FormFile>,
-    _memory: Vec<CompanyPermit>,
+    _memory: Option<CompanyPermit>,
 }
 
 impl FormFiles {
@@ -151,9 +151,8 @@ impl FileReader {
             }
             files.push((file, argument, reference));
         }
-        let units = 0..total_bytes.div_ceil(MEMORY_UNIT_BYTES);
-        let memory: Option<Vec<_>> = units.map(|_| self.memory.try_acquire(owner.0)).collect();
-        let memory = memory.ok_or_else(|| {
+        let units = total_bytes.div_ceil(MEMORY_UNIT_BYTES) as usize;
+        let memory = self.memory.try_acquire_many(owner.0, units).ok_or_else(|| {
             FileError::Tool(ToolError::Unavailable(
                 "too many files are being sent; repeat the call later".into(),
             ))
@@ -170,7 +169,7 @@ impl FileReader {
             let file = FormFile { name, media_type: file.media_type, sha256: file.sha256, content };
             by_reference.insert(reference.clone(), file);
         }
-        Ok(FormFiles { by_reference, _memory: memory })
+        Ok(FormFiles { by_reference, _memory: Some(memory) })
     }
 }
 

@@ -10,6 +10,7 @@ use url::form_urlencoded;
 use super::file_parts::{FileReference, FormFile, FormFiles};
 use super::limits::MAX_REQUEST_BYTES;
 use super::template::{ArgumentError, BodyTemplate, NOT_FIELDS, value_text};
+use crate::exact_json;
 use crate::media_type::{essence, is_json};
 
 /// Media type of the body of a form.
@@ -179,8 +180,8 @@ fn part<'a>(
     (argument, item): (&str, &Value),
 ) -> Result<FormPart<'a>, ArgumentError> {
     let (media_type, value) = match (media_type, item) {
-        (Some(media_type), item) if is_json(media_type) => (Some(media_type), item.to_string()),
-        (None, Value::Object(_) | Value::Array(_)) => (Some(JSON_CONTENT_TYPE), item.to_string()),
+        (Some(media_type), item) if is_json(media_type) => (Some(media_type), exact_json::write(item)),
+        (None, Value::Object(_) | Value::Array(_)) => (Some(JSON_CONTENT_TYPE), exact_json::write(item)),
         (media_type, item) => (media_type, value_text(argument, item)?),
     };
     Ok(FormPart { name: escape_name(name), media_type, content: PartContent::Text(value) })

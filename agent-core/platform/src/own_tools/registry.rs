@@ -23,6 +23,7 @@ use super::template::ArgumentError;
 use super::tool_server::ServerTool;
 use super::{HttpToolClient, HttpToolRequest, MAX_DEFINITION_BYTES, answer, parse_http_tools, parse_servers};
 use crate::company_cache::CompanyCache;
+use crate::exact_json::exact_arguments;
 use crate::records::Records;
 use crate::run_table::{OpenRun, RunTable, table_key};
 use crate::trace::trace_headers;
@@ -188,6 +189,7 @@ impl OwnToolRegistry {
     ) -> Result<ToolOutput, ToolError> {
         let mut redactor = Redactor::default();
         let arguments = tool.schema.check(arguments).map_err(ToolError::InvalidArguments)?;
+        let arguments = exact_arguments(arguments, context);
         // The memory of the files is counted until the last request has been sent.
         let files = self.read_files(tool, context, &arguments).await?;
         let request = self.request(tool, context, (&arguments, &files), &mut redactor)?;

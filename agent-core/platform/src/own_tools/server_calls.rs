@@ -21,6 +21,7 @@ use super::pins::{AgentPins, PinStore, ToolStatus};
 use super::redact::Redactor;
 use super::tool_server::{ServerTool, ToolDefinition, ToolServer};
 use crate::company_cache::CompanyCache;
+use crate::exact_json::exact_arguments;
 use crate::trace::trace_headers;
 
 /// Maximum number of connections of runs.
@@ -208,6 +209,7 @@ impl ServerCalls {
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let arguments = tool.schema.check(arguments).map_err(ToolError::InvalidArguments)?;
+        let arguments = exact_arguments(arguments, context);
         let run = self.connection(&tool.server, context)?;
         let fingerprints = match run.fingerprints().await {
             Ok((fingerprints, is_new)) => {

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::exact_json;
+
 /// Maximum length of a placeholder's name, in bytes.
 const MAX_PLACEHOLDER_BYTES: usize = 64;
 
@@ -155,7 +157,7 @@ pub(super) fn joined_text(
 /// Returns a text, number or boolean as text.
 pub(super) fn value_text(name: &str, value: &Value) -> Result<String, ArgumentError> {
     match value {
-        Value::String(text) => Ok(text.clone()),
+        Value::String(text) => Ok(exact_json::text(text).to_owned()),
         Value::Number(number) => Ok(number.to_string()),
         Value::Bool(flag) => Ok(flag.to_string()),
         Value::Null => Err(ArgumentError::new(name, "is missing")),

@@ -79,6 +79,16 @@ async fn call(
     arguments: Value,
     answers: Vec<Result<HttpToolResponse, HttpToolError>>,
 ) -> (Result<ToolOutput, ToolError>, Vec<HttpToolRequest>) {
+    let context = context("r", "u");
+    call_with(tool, (arguments, &context), answers).await
+}
+
+/// Calls a tool of a role in a context; returns the result and the requests sent.
+async fn call_with(
+    tool: Value,
+    (arguments, context): (Value, &ExecutionContext),
+    answers: Vec<Result<HttpToolResponse, HttpToolError>>,
+) -> (Result<ToolOutput, ToolError>, Vec<HttpToolRequest>) {
     let name = tool["name"].as_str().expect("a name").to_owned();
     let role = RoleBlock {
         id: "a".into(),
@@ -94,9 +104,9 @@ async fn call(
         client.clone(),
         Arc::new(SystemClock),
     );
-    let listed = tools.list(&context("r", "u")).await.expect("a list");
+    let listed = tools.list(context).await.expect("a list");
     assert!(listed.iter().any(|spec| spec.name == name), "it is offered");
-    let result = tools.call(&context("r", "u"), &name, arguments, &NoProgress).await;
+    let result = tools.call(context, &name, arguments, &NoProgress).await;
     let sent = client.sent.lock().expect("unpoisoned").clone();
     (result, sent)
 }
@@ -138,6 +148,41 @@ async fn a_previewed_role_is_that_of_its_own_run_alone() {
     assert!(offers(context("1", "ada")).await, "the later preview is still made");
     drop((second, elsewhere));
     assert!(!offers(context("1", "ada")).await);
+}
+
+#[tokio::test]
+async fn numbers_keep_their_digits() {
+    const ID: &str = "123456789012345678901234";
+    let order = json!({
+        "name": "putOrder", "description": "Changes an order.",
+        "inputSchema": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "price": {"type": "number"}}},
+        "request": {"method": "PUT", "url": "https://api.acme.example/orders/{id}", "query": {"price": "{price}"},
+            "headers": {"X-Id": "{id}"}, "body": {"id": "{id}", "price": "{price}", "note": "order {id}"}}
+    });
+    let text = format!(r#"{{"id": {ID}, "price": 19.90}}"#);
+    let arguments: Value = serde_json::from_str(&text).expect("JSON");
+    let body = format!(r#"{{"id":{ID},"total":0.12345678901234567890,"items":[{ID}]}}"#);
+    let answer = |status| {
+        let (media_type, body) = ("application/json".to_owned(), body.clone().into_bytes());
+        Ok(HttpToolResponse { status, has_retry_after: false, media_type, body })
+    };
+    let context = ExecutionContext { arguments_text: Some(text.into()), ..context("r", "u") };
+    let (result, sent) = call_with(order.clone(), (arguments.clone(), &context), vec![answer(200)]).await;
+    let result = result.expect("a result");
+    assert_eq!(result.text, body);
+    assert_eq!(result.structured, serde_json::from_str(&body).ok(), "as any reader has them");
+    let url = format!("https://api.acme.example/orders/{ID}?price=19.90");
+    assert_eq!(sent[0].url.as_str(), url);
+    let header = sent[0].headers.iter().find(|(name, _)| name == "X-Id").expect("a header");
+    assert_eq!(header.1.expose(), ID);
+    let expected = format!(r#"{{"id":{ID},"price":19.90,"note":"order {ID}"}}"#);
+    assert_eq!(String::from_utf8(body_of(&sent[0])).expect("text"), expected);
+    let (result, _) = call_with(order.clone(), (arguments.clone(), &context), vec![answer(422)]).await;
+    assert!(result.expect("a result").text.ends_with(&body));
+    let mut picking = order;
+    picking["result"] = json!({"pick": "/id"});
+    let (result, _) = call_with(picking, (arguments, &context), vec![answer(200)]).await;
+    assert_eq!(result.expect("a result").text, ID);
 }
 
 #[tokio::test]

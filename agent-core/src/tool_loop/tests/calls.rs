@@ -182,7 +182,8 @@ fn tools_work_for_the_caller() {
         [ScriptedAnswer::from_tool_call("a", "x", "{}"), ScriptedAnswer::from_text("Done.")],
     );
     bench.run();
-    let expected = ExecutionContext { idempotency_key: Some("/1/0".to_owned()), ..context() };
+    let (key, text) = (Some("/1/0".to_owned()), Some("{}".into()));
+    let expected = ExecutionContext { idempotency_key: key, arguments_text: text, ..context() };
     assert_eq!(bench.tools.calls()[0].context, expected);
 }
 

@@ -220,6 +220,9 @@ async fn response_error(response: OutboundResponse) -> AgentError {
         Some(AgentErrorKind::ContextExceeded) => {
             "the conversation exceeds the context window of the agent runtime's model"
         }
+        Some(AgentErrorKind::AccountRefused) => {
+            "the provider of the agent runtime's model refuses the account: its quota is spent, or it is not paid for"
+        }
         Some(AgentErrorKind::ShuttingDown) => "the agent runtime is shutting down; try again",
         _ => return status_error.with_source(cause),
     };

@@ -47,6 +47,17 @@ pub(super) fn answer_parts<'a>(
     parts
 }
 
+/// Returns the arguments of an answered call, or a fragment of them, as JSON text; empty if there are none. Chat Completions
+/// sends a string that contains the JSON, and Ollama the JSON itself; compatible servers of each do the other.
+pub(super) fn arguments_text(arguments: Option<&RawValue>) -> String {
+    let json = arguments.map_or("", RawValue::get);
+    match serde_json::from_str(json) {
+        Ok(text) => text,
+        Err(_) if json == "null" => String::new(),
+        Err(_) => json.to_owned(),
+    }
+}
+
 /// Maker of items in a provider's own format, such as signed thinking and encrypted reasoning. An API rejects a request with
 /// an item that another maker has made.
 #[derive(Debug, Clone, Copy)]

@@ -171,13 +171,11 @@ fn push_tools(tools: &[Arc<ToolSpec>], body: &mut PayloadBuilder) {
 /// recognized here and replaced with our own.
 async fn error_response(response: OutboundResponse) -> AgentError {
     let status = response.status;
-    if status == StatusCode::NOT_FOUND {
-        return AgentError::new(
-            AgentErrorKind::Failed,
-            "Ollama does not have the model, or is not at this address",
-        );
-    }
     let (error, body) = vendor_error::refused(response).await;
+    if status == StatusCode::NOT_FOUND {
+        let message = "Ollama does not have the model, or is not at this address";
+        return AgentError::new(AgentErrorKind::Failed, message).with_source(error);
+    }
     if status != StatusCode::BAD_REQUEST {
         return error;
     }

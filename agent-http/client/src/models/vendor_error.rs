@@ -43,10 +43,10 @@ const PROMPT_MARKERS: [&str; 5] = [
     "prompt is too long: ",
     "exceed context limit: ",
 ];
-/// Parts of the text of an error that Anthropic's API reports as an invalid request if an account is not paid for, in
-/// lower case, and the type that stands for it.
-const UNPAID_PHRASES: [&str; 2] =
-    ["credit balance is too low", "you have reached your specified api usage limits"];
+/// Parts of the text of an error that has no type or code of its own if an account is not paid for, in lower case, and the type
+/// that stands for it. Anthropic's API reports an invalid request, and others a rate limit.
+const UNPAID_PHRASES: [&str; 3] =
+    ["credit balance is too low", "insufficient balance", "you have reached your specified api usage limits"];
 const UNPAID_WORD: &str = "billing_error";
 
 /// Text of a server that has not loaded its model yet, in lower case, as llama.cpp sends it with status 503.
@@ -137,6 +137,7 @@ impl VendorError {
                 let delay = error.retry_after().unwrap_or(LOADING_DELAY);
                 AgentError::new(AgentErrorKind::Failed, message).with_retry_after(delay).with_source(cause)
             }
+            _ if cause.is_unpaid() => account_refused().with_source(cause),
             _ => error.with_source(cause),
         }
     }
@@ -157,6 +158,12 @@ pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> A
 /// Reads the body of an unsuccessful response; empty if it is too long, or does not arrive in time.
 pub(crate) async fn read_body(body: BodyStream) -> bytes::Bytes {
     body.read_limited(MAX_ERROR_BODY_BYTES, ERROR_BODY_TIMEOUT).await.unwrap_or_default()
+}
+
+/// The error of an account whose quota is spent, or that is not paid for.
+pub(super) fn account_refused() -> AgentError {
+    let message = "the model's provider refuses the account: its quota is spent, or it is not paid for";
+    AgentError::new(AgentErrorKind::AccountRefused, message)
 }
 
 /// The error of a prompt beyond the context window.
@@ -298,8 +305,48 @@ mod tests {
         ));
         let failure = VendorError::from_body(body.as_bytes()).into_error(failure);
         assert_eq!(FailureClass::of(&failure), FailureClass::Account);
+        assert_eq!(failure.kind(), AgentErrorKind::AccountRefused);
         let cause = UpstreamError::find(&failure).expect("a cause");
         assert_eq!(cause.to_string(), "HTTP 400: type invalid_request_error, code -");
+    }
+
+    #[test]
+    fn a_spent_quota_is_no_rate_limit() {
+        let header = (http::header::RETRY_AFTER, http::HeaderValue::from_static("7"));
+        let of = |status: u16, body: &str| {
+            let status = StatusCode::from_u16(status).expect("a status");
+            let error = refusal(status, &HeaderMap::from_iter([header.clone()]), body.as_bytes());
+            (error.kind(), error.retry_after().is_some(), FailureClass::of(&error))
+        };
+        let refused = (AgentErrorKind::AccountRefused, false, FailureClass::Account);
+        for (status, body) in [
+            (
+                429,
+                r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#,
+            ),
+            (429, r#"{"error":{"type":"billing_not_active","code":"billing_not_active"}}"#),
+            (429, r#"{"error":{"type":"exceeded_current_quota_error","message":"not enough"}}"#),
+            (429, r#"{"error":{"code":"1113","message":"Insufficient balance or no resource package."}}"#),
+            (
+                402,
+                r#"{"error":{"message":"Insufficient Balance","type":"unknown_error","code":"invalid_request_error"}}"#,
+            ),
+            (402, ""),
+            (403, r#"{"error":{"code":"insufficient_user_quota"}}"#),
+        ] {
+            assert_eq!(of(status, body), refused, "{status} {body}");
+        }
+        let limited = (AgentErrorKind::RateLimited, true, FailureClass::RateLimit);
+        for body in [
+            r#"{"error":{"type":"tokens","code":"rate_limit_exceeded"}}"#,
+            // A limit of minutes or days, which its vendor words as a quota.
+            r#"[{"error":{"code":429,"message":"You exceeded your current quota, please check your plan and billing details.","status":"RESOURCE_EXHAUSTED"}}]"#,
+        ] {
+            assert_eq!(of(429, body), limited, "{body}");
+        }
+        let within = VendorError::from_value(&serde_json::json!({"code": "insufficient_quota"}));
+        let within = within.into_error(AgentError::new(AgentErrorKind::Failed, "the server failed"));
+        assert_eq!(within.kind(), AgentErrorKind::AccountRefused);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 
 use agent_core::error::AgentError;
+use agent_platform::exact_json;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -77,7 +78,7 @@ impl HttpClient {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, PostError> {
         let deadline = self.exchange.deadline();
-        let body = serde_json::to_vec(&message);
+        let body = exact_json::to_vec(&message);
         let body = body.map_err(|_| AnswerError::not_run(failed(errors::NOT_SERIALIZABLE)))?;
         let mut response = self.exchange.post(session, headers, body).await?;
         if response.status == StatusCode::NOT_FOUND && session.is_some() {

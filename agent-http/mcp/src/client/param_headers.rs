@@ -5,6 +5,7 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use agent_platform::exact_json;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use http::{HeaderName, HeaderValue};
 use rmcp::model::JsonObject;
@@ -46,7 +47,7 @@ impl ParamHeaders {
             let (first, rest) = header.path.split_first()?;
             let value = rest.iter().try_fold(arguments.get(first)?, |value, name| value.get(name))?;
             let text = match value {
-                Value::String(text) => text.clone(),
+                Value::String(text) => exact_json::text(text).to_owned(),
                 Value::Bool(_) | Value::Number(_) => value.to_string(),
                 Value::Null | Value::Array(_) | Value::Object(_) => return None,
             };

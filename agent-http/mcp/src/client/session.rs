@@ -82,11 +82,7 @@ impl SessionConnection {
             }
         };
         call.mark_answered().await;
-        match answer.map_err(|error| errors::call_error(&error))? {
-            ServerResult::CallToolResult(result) => Ok(output::to_tool_output(result)),
-            ServerResult::InputRequiredResult(_) => Err(errors::unavailable(errors::INPUT_REQUIRED)),
-            _ => Err(ToolError::OutcomeUnknown(errors::NOT_A_TOOL_RESULT.to_owned())),
-        }
+        read_tool_result(answer.map_err(|error| errors::call_error(&error))?)
     }
 
     /// Lists the server's tools.
@@ -127,6 +123,16 @@ impl SessionConnection {
     async fn remove_report_channel(&self, token: &ProgressToken) {
         self.service.service().reports.lock().await.remove(token);
     }
+}
+
+fn read_tool_result(result: ServerResult) -> Result<ToolOutput, ToolError> {
+    let known = match result {
+        ServerResult::CallToolResult(result) => Some(output::to_tool_output(result)),
+        ServerResult::InputRequiredResult(_) => return Err(errors::unavailable(errors::INPUT_REQUIRED)),
+        ServerResult::CustomResult(result) => output::to_known_output(result.0),
+        _ => None,
+    };
+    known.ok_or_else(|| ToolError::OutcomeUnknown(errors::NOT_A_TOOL_RESULT.to_owned()))
 }
 
 /// Returns the error of a request that has no effect.
@@ -199,5 +205,21 @@ impl ClientHandler for NotificationRouter {
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
         self.list_changes.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_result_with_content_of_an_unknown_kind_is_read() {
+        let read = |result| read_tool_result(serde_json::from_value(result).expect("a result"));
+        let content = json!([{"type": "text", "text": "a"}, {"type": "video"}]);
+        let expected = "a\n[content of the kind video, which is not understood, omitted]";
+        assert_eq!(read(json!({"content": content})).expect("a result").text, expected);
+        assert!(matches!(read(json!({"content": 7})), Err(ToolError::OutcomeUnknown(_))));
     }
 }

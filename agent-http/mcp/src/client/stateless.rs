@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use agent_core::error::AgentError;
 use agent_core::tool::{Progress, ToolError, ToolOutput};
+use agent_platform::exact_json;
 use agent_platform::own_tools::CallMeta;
 use http::{HeaderName, HeaderValue, StatusCode};
 use rmcp::model::{
@@ -279,7 +280,7 @@ impl StatelessClient {
         read: impl Fn(&RawValue) -> T,
     ) -> Result<T, ExchangeError> {
         let deadline = self.exchange.deadline();
-        let body = serde_json::to_vec(request);
+        let body = exact_json::to_vec(request);
         let body = body.map_err(|_| AnswerError::not_run(failed(errors::NOT_SERIALIZABLE)))?;
         let mut response =
             self.exchange.post(None, headers.into_iter().chain(common_headers(request.method)), body).await?;
@@ -332,11 +333,21 @@ fn common_headers(method: &'static str) -> [(HeaderName, HeaderValue); 2] {
 fn read_tool_result(result: &RawValue) -> Result<ToolOutput, ToolError> {
     let result = result.get();
     match serde_json::from_str::<CallToolResult>(result) {
-        Ok(result) => Ok(output::to_tool_output(result)),
+        Ok(mut known) => {
+            // Its numbers are read once more, with their digits.
+            let exact = known.structured_content.as_ref().and_then(|_| exact_json::read(result).ok());
+            if let Some(structured) = exact.as_ref().and_then(|exact| exact.get("structuredContent")) {
+                known.structured_content = Some(structured.clone());
+            }
+            Ok(output::to_tool_output(known))
+        }
         Err(_) if serde_json::from_str::<InputRequiredResult>(result).is_ok() => {
             Err(errors::unavailable(errors::INPUT_REQUIRED))
         }
-        Err(_) => Err(ToolError::OutcomeUnknown(errors::NOT_A_TOOL_RESULT.to_owned())),
+        Err(_) => {
+            let known = serde_json::from_str(result).ok().and_then(output::to_known_output);
+            known.ok_or_else(|| ToolError::OutcomeUnknown(errors::NOT_A_TOOL_RESULT.to_owned()))
+        }
     }
 }
 
@@ -363,6 +374,21 @@ mod tests {
             (ExchangeError::Unanswered, false),
         ] {
             assert_eq!(error.may_reject_revision(), expected, "{}", error.message());
+        }
+    }
+    #[test]
+    fn a_result_is_read_as_far_as_it_is_known() {
+        let read = |result: &str| read_tool_result(serde_json::from_str(result).expect("JSON"));
+        let output =
+            read(r#"{"resultType":"complete","content":[{"type":"text","text":"a"},{"type":"video"}]}"#);
+        let expected = "a\n[content of the kind video, which is not understood, omitted]";
+        assert_eq!(output.expect("a result").text, expected);
+        let numbers = r#"{"content":[],"structuredContent":{"id":123456789012345678901234}}"#;
+        let output = read(numbers).expect("a result");
+        assert_eq!(output.text, r#"{"id":123456789012345678901234}"#);
+        assert!(output.structured.expect("structured content")["id"].is_number());
+        for other in ["{}", r#"{"content":7}"#, r#"{"content":[{"type":"video"}],"resultType":"task"}"#] {
+            assert!(matches!(read(other), Err(ToolError::OutcomeUnknown(_))), "{other}");
         }
     }
 }

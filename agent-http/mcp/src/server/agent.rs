@@ -137,6 +137,7 @@ impl Features for AgentFeatures {
     ) -> Result<CallToolResponse, ErrorData> {
         let mut access = self.tool_access(identity).await?;
         access.context.idempotency_key.clone_from(&context.idempotency_key);
+        access.context.arguments_text.clone_from(&context.arguments_text);
         // A caller that is not authenticated begins a trace.
         let trace = context.trace.clone().filter(|_| identity.is_authenticated());
         access.context.trace = Some(trace.unwrap_or_else(begin_trace));

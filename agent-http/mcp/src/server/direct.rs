@@ -24,6 +24,7 @@ use rmcp::model::{
     RequestMetaObject, ServerJsonRpcMessage, ServerNotification,
 };
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -51,23 +52,25 @@ pub(super) struct DirectCall {
     progress_token: Option<ProgressToken>,
     idempotency_key: Option<String>,
     trace: Option<TraceContext>,
+    arguments_text: Option<Arc<str>>,
 }
 
 /// A request's body. Members that are not listed, such as answers to questions of the tool, are not supported here.
 #[derive(Deserialize)]
-struct CallRequest {
+struct CallRequest<'a> {
     method: String,
-    params: Params,
+    #[serde(borrow)]
+    params: Params<'a>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Params {
+struct Params<'a> {
     #[serde(rename = "_meta")]
     meta: RequestMetaObject,
     name: String,
-    #[serde(default)]
-    arguments: Option<JsonObject>,
+    #[serde(borrow, default)]
+    arguments: Option<&'a RawValue>,
 }
 
 impl DirectCall {
@@ -90,10 +93,12 @@ impl DirectCall {
             return None;
         }
         let mut call = CallToolRequestParams::new(params.name);
-        call.arguments = params.arguments;
+        let arguments_text = params.arguments.map(RawValue::get);
+        call.arguments = arguments_text.map(serde_json::from_str::<JsonObject>).transpose().ok()?;
+        let arguments_text = arguments_text.map(Arc::from);
         let progress_token = params.meta.get_progress_token();
         let (idempotency_key, trace) = (meta::idempotency_key(&params.meta), meta::trace(&params.meta));
-        Some(Self { call, client_capabilities, progress_token, idempotency_key, trace })
+        Some(Self { call, client_capabilities, progress_token, idempotency_key, trace, arguments_text })
     }
 
     /// Calls the tool. Dropping the future, or the body of the response, cancels the call.
@@ -105,13 +110,14 @@ impl DirectCall {
         stop: CancellationToken,
         permits: RequestPermits,
     ) -> RmcpResponse {
-        let Self { call, client_capabilities, progress_token, idempotency_key, trace } = self;
+        let Self { call, client_capabilities, progress_token, idempotency_key, trace, arguments_text } = self;
         let (sender, mut reports) = progress_token.map(ProgressSender::channel).unzip();
         let mut call_future: Calling = Box::pin(async move {
             let _permits = permits;
             let progress: &dyn Progress = sender.as_ref().map_or(&NoProgress, |sender| sender);
             let client_capabilities = Some(client_capabilities);
-            let client = CallContext { client_capabilities, idempotency_key, trace, progress };
+            let client =
+                CallContext { client_capabilities, idempotency_key, trace, arguments_text, progress };
             shared.call_tool(&identity, call, &client, stop.cancelled()).await
         });
         let Some(reports) = &mut reports else { return single(&response_message(id, call_future.await)) };

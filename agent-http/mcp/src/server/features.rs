@@ -1,5 +1,7 @@
 //! The features of an MCP server (tools, resources, prompts) as a trait.
 
+use std::sync::Arc;
+
 use agent_core::ids::TraceContext;
 use agent_core::tool::Progress;
 use async_trait::async_trait;
@@ -20,6 +22,8 @@ pub struct CallContext<'a> {
     pub idempotency_key: Option<String>,
     /// Trace that the call continues, from its `_meta`.
     pub trace: Option<TraceContext>,
+    /// Arguments of the call as the client has written them, if they are known.
+    pub arguments_text: Option<Arc<str>>,
     /// Receiver of progress reports; discards them if the client has not asked for any.
     pub progress: &'a dyn Progress,
 }

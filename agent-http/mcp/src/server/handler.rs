@@ -230,7 +230,13 @@ impl ServerHandler for McpHandler {
         let (idempotency_key, trace) = (meta::idempotency_key(&context.meta), meta::trace(&context.meta));
         let (progress, send_reports) = progress_channel(&context);
         let call_future = async {
-            let client = CallContext { client_capabilities, idempotency_key, trace, progress: &*progress };
+            let client = CallContext {
+                client_capabilities,
+                idempotency_key,
+                trace,
+                arguments_text: None,
+                progress: &*progress,
+            };
             let result = self.shared.call_tool(&self.identity, call, &client, context.ct.cancelled()).await;
             drop(progress);
             result

@@ -186,6 +186,7 @@ impl ContinuedTurn {
             // The run is stored. What the tool writes for it, such as a notification, names the thread.
             can_suspend: true,
             trace: self.turn.trace.clone(),
+            arguments_text: self.arguments_text(&approval.tool_call_id),
             ..ExecutionContext::default()
         };
         let timeout = calls.clock.sleep(calls.limits.tool_timeout);
@@ -200,6 +201,13 @@ impl ContinuedTurn {
             }
             None => output,
         }
+    }
+
+    /// Returns the arguments of a call as the model has written them; `None` if the message with the call is not among those of
+    /// the turn.
+    fn arguments_text(&self, call_id: &str) -> Option<Arc<str>> {
+        let mut calls = self.turn.messages.iter().flat_map(|message| &message.tool_calls);
+        calls.find(|call| *call.id == *call_id).map(|call| call.function.arguments.as_str().into())
     }
 
     /// Returns the client's calls without a result, for which the answer has to wait; none if the user continues without them.

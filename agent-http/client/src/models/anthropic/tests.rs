@@ -293,7 +293,10 @@ async fn a_status_that_is_no_success_has_the_class_of_the_failure() {
         let model = model(&server);
         let failure = model.start(model.prepare(&request()).expect("prepared")).await.err().expect("refused");
         assert_eq!(FailureClass::of(&failure), class, "{status}: {failure:?}");
-        assert_eq!(failure.retry_after().map(|delay| delay.as_secs()), Some(7));
+        // Waiting does not pay for an account.
+        let is_unpaid = failure.kind() == AgentErrorKind::AccountRefused;
+        assert_eq!(is_unpaid, kind == "billing_error", "{status}");
+        assert_eq!(failure.retry_after().map(|delay| delay.as_secs()), (!is_unpaid).then_some(7));
         assert!(!format!("{failure:?}").contains("sk-1"), "{failure:?}");
     }
 }

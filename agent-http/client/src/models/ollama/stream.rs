@@ -14,6 +14,7 @@ use tracing::warn;
 use super::window;
 use super::wire::{Call, ChatLine, ResponseMessage};
 use crate::lines::LineSplitter;
+use crate::models::answer_parts::arguments_text;
 use crate::models::errors::{
     empty_answer, malformed_response, reported_error, truncated_answer, unknown_response,
 };
@@ -152,7 +153,9 @@ impl AnswerDecoder {
 
     fn take_message(&mut self, message: ResponseMessage<'_>) {
         let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
-        self.ready.extend(non_empty(message.thinking).map(ModelEvent::Reasoning));
+        let reasoning = [message.thinking, message.reasoning].into_iter().flatten();
+        let reasoning = reasoning.map(|reasoning| reasoning.0).find(|text| !text.is_empty());
+        self.ready.extend(reasoning.map(ModelEvent::Reasoning));
         self.ready.extend(non_empty(message.content).map(ModelEvent::Text));
         for call in message.tool_calls.unwrap_or_default() {
             self.take_call(call);
@@ -164,7 +167,7 @@ impl AnswerDecoder {
         let index = self.calls;
         self.calls += 1;
         let function = call.function.unwrap_or_default();
-        let delta = function.arguments();
+        let delta = arguments_text(function.arguments);
         let id = call.id.filter(|id| !id.is_empty());
         let id = id.unwrap_or_else(|| format!("call_{}", agent_core::new_id()));
         let name = function.name.unwrap_or_default();

@@ -13,6 +13,7 @@ use agent_core::prompt::{
     AssemblyInput, Fragment, Part, PartCache, Prompt, PromptMessage, Stability, assemble,
 };
 use agent_core::tool::ToolChoice;
+use agent_platform::fallback::FailureClass;
 use agent_platform::messages_model::ClaudeTokenizer;
 use agent_platform::model_notice::ModelNotice;
 use expect_test::{Expect, expect};

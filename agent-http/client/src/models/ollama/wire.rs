@@ -4,6 +4,7 @@ use agent_core::message::Usage;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::models::reasoning_text::ReasoningText;
 use crate::models::token_count::token_count;
 
 /// Provider name of Ollama models.
@@ -35,7 +36,9 @@ pub(super) struct ChatLine<'a> {
 #[serde(default)]
 pub(super) struct ResponseMessage<'a> {
     pub content: Option<String>,
-    pub thinking: Option<String>,
+    pub thinking: Option<ReasoningText>,
+    /// Name of compatible servers.
+    pub reasoning: Option<ReasoningText>,
     #[serde(borrow)]
     pub tool_calls: Option<Vec<Call<'a>>>,
 }
@@ -69,18 +72,5 @@ impl ChatLine<'_> {
             cached_input_tokens: self.prompt_eval_cached_count,
             cache_write_tokens: None,
         })
-    }
-}
-
-impl Function<'_> {
-    /// Returns the arguments as JSON text; empty if there are none. Some Ollama-compatible servers send a string that
-    /// contains the JSON.
-    pub(super) fn arguments(&self) -> String {
-        let json = self.arguments.map_or("", RawValue::get);
-        match serde_json::from_str(json) {
-            Ok(text) => text,
-            Err(_) if json == "null" => String::new(),
-            Err(_) => json.to_owned(),
-        }
     }
 }

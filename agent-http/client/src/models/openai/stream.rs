@@ -12,11 +12,12 @@ use futures_util::{Stream, StreamExt};
 
 use super::wire::{AnswerContent, Call, Choice, Chunk, WireUsage};
 use crate::lines::SseDecoder;
-use crate::models::answer_parts::ItemMaker;
+use crate::models::answer_parts::{ItemMaker, arguments_text};
 use crate::models::errors::{
     MAX_CALLS, empty_answer, malformed_response, reported_error, too_many_calls, truncated_answer,
     unknown_response,
 };
+use crate::models::reasoning_text::ReasoningText;
 use crate::models::spec::ModelSpec;
 use crate::models::vendor_error::VendorError;
 use crate::outbound::{BodyStream, OutboundResponse};
@@ -257,9 +258,10 @@ impl AnswerDecoder {
     fn take_choice(&mut self, choice: Choice<'_>) -> Result<(), AgentError> {
         let delta = choice.delta.or(choice.message).unwrap_or_default();
         let (reasoning_parts, content) = delta.content.map(AnswerContent::into_texts).unwrap_or_default();
-        // Some servers send the reasoning under both names.
-        let reasoning = [delta.reasoning_content, delta.reasoning, Some(reasoning_parts)];
-        let reasoning = reasoning.into_iter().filter_map(non_empty).next();
+        // Some servers send the reasoning under several names.
+        let reasoning = [delta.reasoning_content, delta.reasoning, delta.thinking].into_iter().flatten();
+        let mut reasoning = reasoning.map(|ReasoningText(text)| text).chain([reasoning_parts]);
+        let reasoning = reasoning.find(|text| !text.is_empty());
         if let Some(delta) = reasoning {
             self.reasoning.as_mut().map_or(Ok(()), |kept| kept.push(&delta))?;
             self.ready.push_back(ModelEvent::Reasoning(delta));
@@ -279,10 +281,10 @@ impl AnswerDecoder {
 
     /// Takes a fragment of a tool call: the first one with a name starts the call, and any fragment may carry arguments. The limit on
     /// the calls also bounds the search for the call of a fragment.
-    fn take_call(&mut self, call: Call) -> Result<(), AgentError> {
+    fn take_call(&mut self, call: Call<'_>) -> Result<(), AgentError> {
         let function = call.function.unwrap_or_default();
-        let (id, name, arguments) =
-            (non_empty(call.id), non_empty(function.name), non_empty(function.arguments));
+        let arguments = non_empty(Some(arguments_text(function.arguments)));
+        let (id, name) = (non_empty(call.id), non_empty(function.name));
         if id.is_none() && name.is_none() && arguments.is_none() {
             return Ok(());
         }

@@ -8,6 +8,7 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::models::reasoning_text::ReasoningText;
 use crate::models::token_count::token_count;
 
 /// Limit on a total of tokens that is believed.
@@ -32,7 +33,8 @@ impl Chunk<'_> {
         let [choice] = self.choices.as_deref()? else { return None };
         let delta = choice.delta.as_ref()?;
         let calls = delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
-        let other = delta.refusal.is_some() || delta.reasoning.is_some() || delta.reasoning_content.is_some();
+        let reasoning = [&delta.reasoning_content, &delta.reasoning, &delta.thinking];
+        let other = delta.refusal.is_some() || reasoning.into_iter().any(Option::is_some);
         let more = self.error.is_some() || self.usage.is_some() || choice.finish_reason.is_some();
         let AnswerContent::Text(text) = delta.content.as_ref()? else { return None };
         (choice.index == 0 && !calls && !other && !more && !text.is_empty()).then_some(text)
@@ -63,12 +65,14 @@ pub(super) struct Delta<'a> {
     #[serde(borrow)]
     pub content: Option<AnswerContent<'a>>,
     pub refusal: Option<String>,
-    pub reasoning_content: Option<String>,
-    pub reasoning: Option<String>,
-    pub tool_calls: Option<Vec<Call>>,
+    pub reasoning_content: Option<ReasoningText>,
+    pub reasoning: Option<ReasoningText>,
+    pub thinking: Option<ReasoningText>,
+    #[serde(borrow)]
+    pub tool_calls: Option<Vec<Call<'a>>>,
 }
 
-/// Content of a message: a text, borrowed unless it contains escapes, or parts, as Mistral's reasoning models send them.
+/// Content of a message: a text, borrowed unless it contains escapes, or parts, as reasoning models of some vendors send them.
 pub(super) enum AnswerContent<'a> {
     Text(Cow<'a, str>),
     Parts { reasoning: String, text: String },
@@ -110,35 +114,45 @@ impl<'de> Visitor<'de> for AnswerContentVisitor {
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<AnswerContent<'de>, A::Error> {
         let (mut reasoning, mut text) = (String::new(), String::new());
         while let Some(part) = parts.next_element::<AnswerPart>()? {
-            reasoning.extend(part.thinking.into_iter().flatten().filter_map(|part| part.text));
-            text.extend(part.text);
+            let thoughts = [part.thinking, part.reasoning].into_iter().flatten();
+            reasoning.extend(thoughts.map(|ReasoningText(text)| text));
+            // A part of reasoning may have its text in the member of a text.
+            if matches!(part.kind.as_deref(), Some("thinking" | "reasoning")) {
+                reasoning.extend(part.text);
+            } else {
+                text.extend(part.text);
+            }
         }
         Ok(AnswerContent::Parts { reasoning, text })
     }
 }
 
-/// Part of a content; those of other kinds have neither member.
-#[derive(Deserialize)]
+/// Part of a content; those of other kinds have no text.
+#[derive(Deserialize, Default)]
+#[serde(default)]
 struct AnswerPart {
-    #[serde(default)]
+    #[serde(rename = "type")]
+    kind: Option<String>,
     text: Option<String>,
-    #[serde(default)]
-    thinking: Option<Vec<AnswerPart>>,
+    thinking: Option<ReasoningText>,
+    reasoning: Option<ReasoningText>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct Call {
+pub(super) struct Call<'a> {
     pub index: Option<usize>,
     pub id: Option<String>,
-    pub function: Option<Function>,
+    #[serde(borrow)]
+    pub function: Option<Function<'a>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct Function {
+pub(super) struct Function<'a> {
     pub name: Option<String>,
-    pub arguments: Option<String>,
+    #[serde(borrow)]
+    pub arguments: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -291,6 +305,7 @@ mod tests {
             (r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a","refusal":"b"}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a","reasoning":"b"}}]}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a","thinking":{"content":"b"}}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a","tool_calls":[{}]}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a"}}],"usage":{}}"#, None),
             (r#"{"choices":[{"delta":{"content":"a"}}],"error":{}}"#, None),

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::models::errors::reported_error;
-use crate::models::vendor_error::{VendorError, context_exceeded, plain_word};
+use crate::models::vendor_error::{VendorError, account_refused, context_exceeded, plain_word};
 use crate::outbound::{media_type, status_failure};
 
 /// Limit on the time until a usage limit ends.
@@ -98,8 +98,11 @@ impl ServerError {
         let has_code = |known: &[&str]| codes.iter().any(|code| known.contains(code));
         let has_status = |status| self.status == Some(status);
         let is_subscription = account == Account::Subscription;
+        let cause = vendor.upstream_error(self.status.map(|status| status.as_u16()));
         let agent_error = if has_code(&["usage_limit_reached"]) {
             self.usage_limit(error, account, now)
+        } else if !is_subscription && cause.is_unpaid() {
+            account_refused()
         } else if has_code(&ACCOUNT_CODES) || codes.iter().any(|code| code.starts_with(PERMISSION_PREFIX)) {
             not_permitted(account)
         } else if let Some(agent_error) = self.overflow(&vendor) {
@@ -117,7 +120,7 @@ impl ServerError {
         } else {
             self.classify_status(has_code(&["rate_limit_exceeded"]))
         };
-        agent_error.with_source(vendor.upstream_error(self.status.map(|status| status.as_u16())))
+        agent_error.with_source(cause)
     }
 
     /// Returns the value with the error's code: a member of the body, or the body itself.
@@ -194,9 +197,10 @@ impl ServerError {
 
 fn not_permitted(account: Account) -> AgentError {
     match account {
-        Account::ApiKey => {
-            AgentError::new(AgentErrorKind::Failed, "the account at the vendor does not permit the request")
-        }
+        Account::ApiKey => AgentError::new(
+            AgentErrorKind::AccountRefused,
+            "the account at the vendor does not permit the request",
+        ),
         Account::Subscription => AgentError::new(
             AgentErrorKind::SubscriptionRefused,
             "the subscription does not permit the request",
@@ -250,20 +254,21 @@ mod tests {
             (401, &json, String::new(), SignInRequired, Failed),
             (401, &page, "<html>".into(), Failed, Failed),
             (403, &json, "{}".into(), SubscriptionRefused, Failed),
-            (403, &json, error("permission_denied"), SubscriptionRefused, Failed),
+            (403, &json, error("permission_denied"), SubscriptionRefused, AccountRefused),
             (
                 402,
                 &json,
                 r#"{"detail":{"code":"deactivated_workspace"}}"#.into(),
                 SubscriptionRefused,
-                Failed,
+                AccountRefused,
             ),
+            (402, &json, String::new(), SubscriptionRefused, AccountRefused),
             (403, &page, "<html>".into(), Failed, Failed),
             (403, &challenge, "{}".into(), Failed, Failed),
-            (403, &page, error("usage_not_included"), SubscriptionRefused, Failed),
-            (400, &json, error("model_not_found"), SubscriptionRefused, Failed),
-            (404, &json, error("model_not_found"), SubscriptionRefused, Failed),
-            (429, &json, error("insufficient_quota"), SubscriptionRefused, Failed),
+            (403, &page, error("usage_not_included"), SubscriptionRefused, AccountRefused),
+            (400, &json, error("model_not_found"), SubscriptionRefused, AccountRefused),
+            (404, &json, error("model_not_found"), SubscriptionRefused, AccountRefused),
+            (429, &json, error("insufficient_quota"), SubscriptionRefused, AccountRefused),
             (429, &json, error("usage_limit_reached"), RateLimited, RateLimited),
             (404, &json, error("usage_limit_reached"), RateLimited, RateLimited),
             (429, &json, error("rate_limit_exceeded"), RateLimited, RateLimited),

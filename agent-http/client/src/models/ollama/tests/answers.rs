@@ -16,6 +16,14 @@ async fn text_and_thoughts_come_as_they_are_said() {
             said(&json!({"content": "a", "thinking": "Hm"})) + &stop(),
             &["reasoning Hm", "text a", "finish Stop"],
         ),
+        // Compatible servers have other names and shapes.
+        (
+            said(&json!({"thinking": {"type": "thinking", "thinking": "H"}, "content": ""}))
+                + &said(&json!({"reasoning": ["m"], "content": "a"}))
+                + &said(&json!({"thinking": false, "content": "b"}))
+                + &stop(),
+            &["reasoning H", "reasoning m", "text a", "text b", "finish Stop"],
+        ),
         // The last line may have content, which precedes the finish event.
         (
             done(&json!({"message": {"content": "all"}, "eval_count": 3})),
@@ -256,6 +264,9 @@ async fn a_status_that_is_no_success_refuses_and_what_people_meet_is_said_plainl
         let failure = model.start(payload).await.err().expect("refused");
         assert!(failure.message().contains(expected), "{}", failure.message());
         assert!(!format!("{failure:?}").contains("sk-1"), "{failure:?}");
+        // A call of a model that the server does not have is not repeated.
+        let is_account = FailureClass::of(&failure) == FailureClass::Account;
+        assert_eq!(is_account, status.starts_with("404"), "{status}");
     }
     // A status error is reported even if its body does not arrive.
     let silent = chunked_response("400 Bad Request", JSON, b"{", 64, false);

@@ -45,6 +45,19 @@ async fn text_and_reasoning_come_as_they_are_said() {
             ],
             &["reasoning Hm", "text a", "text b", "finish Stop"],
         ),
+        // Reasoning under other names and in other shapes, which is never text and never an error.
+        (
+            vec![
+                delta(r#"{"content":[{"type":"thinking","thinking":"H"},{"type":"reasoning","text":"m"}]}"#),
+                delta(r#"{"thinking":", so"}"#),
+                delta(r#"{"reasoning":{"type":"thinking","content":" it"}}"#),
+                delta(r#"{"reasoning_content":[{"type":"text","text":" is"}],"thinking":" is"}"#),
+                delta(r#"{"content":"a","reasoning":true,"thinking":7}"#),
+                stop(),
+                done(),
+            ],
+            &["reasoning Hm", "reasoning , so", "reasoning  it", "reasoning  is", "text a", "finish Stop"],
+        ),
         // The accumulated message beside the delta.
         (
             vec![
@@ -271,6 +284,21 @@ async fn an_answer_in_one_piece_is_an_answer_and_a_reported_error_a_refusal() {
         (
             choice(calls, "\"tool_calls\""),
             &["call 0 a x", "args 0 {\"n\":1}", "call 1 b y", "usage m-1 3 4 - -", "finish ToolCalls"],
+        ),
+        // The arguments themselves in place of a string that contains them.
+        (
+            choice(
+                r#"{"tool_calls":[{"id":"a","function":{"name":"x","arguments":{"n": 12345678901234567890123}}},
+                    {"id":"b","function":{"name":"y","arguments":null}}]}"#,
+                "\"tool_calls\"",
+            ),
+            &[
+                "call 0 a x",
+                "args 0 {\"n\": 12345678901234567890123}",
+                "call 1 b y",
+                "usage m-1 3 4 - -",
+                "finish ToolCalls",
+            ],
         ),
         (
             choice(calls, "null"),

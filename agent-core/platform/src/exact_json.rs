@@ -1,0 +1,172 @@
+//! JSON values whose numbers keep the digits with which they were written.
+//!
+//! A [`Value`] has integers of 64 bits and floats of double precision. Other numbers, and those that would be written in another
+//! way, such as `1.50`, are marked texts here, which [`write`] and [`to_vec`] write as the numbers that they were.
+
+use agent_core::tool::ExecutionContext;
+use agent_retrieval::json_numbers::quote_inexact;
+use serde::Serialize;
+use serde_json::{Map, Number, Value};
+
+/// Beginning of a marked text, a noncharacter of Unicode. JSON that contains it is read without marks.
+const MARK: &str = "\u{ffff}";
+const QUOTED_MARK: &str = "\"\u{ffff}";
+/// The mark as an escape of JSON, in lower case.
+const ESCAPED_MARK: &str = "\\uffff";
+
+/// Reads JSON. Numbers that would lose digits are marked texts.
+///
+/// # Errors
+/// Errors of the parser.
+pub fn read(json: &str) -> Result<Value, serde_json::Error> {
+    let value = serde_json::from_str(json)?;
+    Ok(read_marked(json).unwrap_or(value))
+}
+
+/// Reads valid JSON; `None` if no number needs a mark, or if none can be told from a text.
+fn read_marked(json: &str) -> Option<Value> {
+    let marked = quote_inexact(json, MARK);
+    if marked.len() == json.len() || json.contains(MARK) {
+        return None;
+    }
+    match json.to_ascii_lowercase().contains(ESCAPED_MARK) {
+        true => None,
+        false => serde_json::from_str(&marked).ok(),
+    }
+}
+
+/// Returns the arguments of a call with the digits that the model has written, which the context's text has.
+pub fn exact_arguments(arguments: Map<String, Value>, context: &ExecutionContext) -> Map<String, Value> {
+    let text = context.arguments_text.as_deref().unwrap_or_default();
+    match read_marked(text) {
+        // Other arguments may have taken the place of the model's.
+        Some(exact @ Value::Object(_)) if as_object(rounded(exact.clone())).as_ref() == Some(&arguments) => {
+            as_object(exact).unwrap_or(arguments)
+        }
+        _ => arguments,
+    }
+}
+
+fn as_object(value: Value) -> Option<Map<String, Value>> {
+    match value {
+        Value::Object(members) => Some(members),
+        _ => None,
+    }
+}
+
+/// Returns the value with numbers in place of marked texts, as any reader of JSON has them.
+pub fn rounded(value: Value) -> Value {
+    match value {
+        Value::String(text) => match number_of(&text).and_then(|number| serde_json::from_str(number).ok()) {
+            Some(number) => Value::Number(number),
+            None => Value::String(text),
+        },
+        Value::Array(items) => items.into_iter().map(rounded).collect(),
+        Value::Object(members) => members.into_iter().map(|(name, member)| (name, rounded(member))).collect(),
+        value => value,
+    }
+}
+
+/// Returns a text, or the number of a marked one.
+pub fn text(text: &str) -> &str {
+    number_of(text).unwrap_or(text)
+}
+
+/// Writes a value as JSON, with numbers in place of marked texts.
+pub fn write(value: &Value) -> String {
+    without_marks(value.to_string())
+}
+
+/// Writes any data as JSON, with numbers in place of marked texts.
+///
+/// # Errors
+/// Errors of the data's serialization.
+pub fn to_vec(data: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
+    Ok(without_marks(serde_json::to_string(data)?).into_bytes())
+}
+
+fn number_of(text: &str) -> Option<&str> {
+    text.strip_prefix(MARK).filter(|number| is_number(number))
+}
+
+fn is_number(text: &str) -> bool {
+    text.starts_with(|first: char| first == '-' || first.is_ascii_digit())
+        && serde_json::from_str::<Number>(text).is_ok()
+}
+
+fn without_marks(json: String) -> String {
+    if !json.contains(QUOTED_MARK) {
+        return json;
+    }
+    let mut exact = String::with_capacity(json.len());
+    let mut rest = json.as_str();
+    while let Some((before, after)) = rest.split_once(QUOTED_MARK) {
+        exact.push_str(before);
+        match after.split_once('"').filter(|(number, _)| is_number(number)) {
+            // A quotation mark within a text is escaped.
+            Some((number, after)) if !before.ends_with('\\') => {
+                exact.push_str(number);
+                rest = after;
+            }
+            // A part of the number was masked.
+            _ => {
+                exact.push('"');
+                rest = after;
+            }
+        }
+    }
+    exact.push_str(rest);
+    exact
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_they_were_read() {
+        let json =
+            r#"{"id":123456789012345678901234,"price":19.90,"s":"1.50","l":[-0.12345678901234567890,7,1E5]}"#;
+        let value = read(json).expect("JSON");
+        assert_eq!(write(&value), json);
+        assert_eq!(to_vec(&value).expect("JSON"), json.as_bytes());
+        let plain: Value = serde_json::from_str(json).expect("JSON");
+        assert_eq!(rounded(value.clone()), plain);
+        assert_eq!(value["id"].as_str().map(text), Some("123456789012345678901234"));
+        assert_eq!(text("plain"), "plain");
+        assert!(read("[1.50, 01.50]").is_err() && read("1e400").is_err());
+    }
+
+    #[test]
+    fn json_with_the_mark_is_read_without_marks() {
+        for json in [
+            "{\"a\":\"\u{ffff}12\",\"n\":1.50}",
+            r#"{"a":"\uffff12","n":1.50}"#,
+            r#"{"a":"\uFfFF12","n":1.50}"#,
+        ] {
+            let plain: Value = serde_json::from_str(json).expect("JSON");
+            assert_eq!(read(json).expect("JSON"), plain);
+        }
+    }
+
+    #[test]
+    fn a_mark_without_a_number_is_left_out() {
+        assert_eq!(write(&json!(["\u{ffff}12***", "a\"\u{ffff}12"])), r#"["12***","a\"12"]"#);
+    }
+
+    #[test]
+    fn arguments_have_the_digits_of_their_own_text() {
+        let text = r#"{"id": 123456789012345678901234, "n": 1.50}"#;
+        let context = ExecutionContext { arguments_text: Some(text.into()), ..ExecutionContext::default() };
+        let arguments: Map<String, Value> = serde_json::from_str(text).expect("JSON");
+        let exact = exact_arguments(arguments.clone(), &context);
+        assert_eq!(write(&Value::Object(exact)), r#"{"id":123456789012345678901234,"n":1.50}"#);
+        // A person has changed the arguments.
+        let mut changed = arguments;
+        changed.insert("n".to_owned(), json!(2));
+        assert_eq!(exact_arguments(changed.clone(), &context), changed);
+        assert_eq!(exact_arguments(changed.clone(), &ExecutionContext::default()), changed);
+    }
+}
