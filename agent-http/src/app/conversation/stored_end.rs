@@ -5,8 +5,12 @@ use std::time::Duration;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, RunOutcome};
 use agent_platform::conversation::{
-    ConversationError, Conversations, EndRun, EndedRun, RUN_INTERRUPTED, RunEndKind, RunFailure,
+    CancelReason, ChangeRun, ConversationError, Conversations, EndRun, EndedRun, RUN_INTERRUPTED, RunChange,
+    RunEndKind, RunFailure, RunState,
 };
+
+use crate::app::services::ConversationService;
+use crate::app::services::live::{LiveRun, RunStop};
 
 /// Maximum time for which the end of a run is attempted to be stored. Until then the thread is busy.
 const END_RETRY_TIME: Duration = Duration::from_secs(10 * 60);
@@ -41,6 +45,40 @@ pub(super) async fn store_end(store: &dyn Conversations, end: EndRun) -> Result<
         }
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(MAX_END_RETRY_PAUSE);
+    }
+}
+
+/// Returns true for the end of a run that the shutdown of this process has ended.
+pub(super) fn is_shutdown(kind: &RunEndKind) -> bool {
+    matches!(kind, RunEndKind::Failed(failure) if failure.code == AgentErrorKind::ShuttingDown.code())
+}
+
+/// Applies the stored end of a run to the cached thread. A run that was stopped after its last event, and waits for decisions
+/// now, is cancelled, since the request to stop it was accepted. A client that leaves then cancels nothing.
+pub(super) async fn apply_end(
+    service: &ConversationService,
+    store: &dyn Conversations,
+    live_run: &LiveRun,
+    ended: &EndedRun,
+) {
+    let EndedRun { thread, run, cancel, .. } = ended;
+    let key = live_run.key().owner.thread(thread.id.clone());
+    service.threads.apply_end(&key, ended);
+    if run.state != RunState::Waiting {
+        return;
+    }
+    service.signals_delivered().await;
+    live_run.record_end();
+    let reason = match live_run.stop_reason() {
+        Some(RunStop::Cancelled(reason)) if reason != CancelReason::Disconnected => Some(reason),
+        _ => *cancel,
+    };
+    if let Some(reason) = reason {
+        let change = RunChange::CancelWaiting(reason);
+        let change = ChangeRun { run: live_run.key().clone(), change, now: service.now() };
+        if let Err(error) = store.change_run(change).await {
+            tracing::warn!(run_id = %run.id, %error, "failed to cancel a run that waits for decisions");
+        }
     }
 }
 
@@ -79,5 +117,36 @@ fn usage_of(terminal: &Event) -> Vec<agent_core::message::Usage> {
     match terminal {
         Event::RunFinished { usage, .. } | Event::RunError { usage, .. } => usage.clone(),
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::store_error::StoreError;
+
+    use super::*;
+
+    #[test]
+    fn the_terminal_event_tells_of_an_end_that_was_not_stored() {
+        let finished = || Event::RunFinished {
+            thread_id: "t".into(),
+            run_id: "r".into(),
+            result: None,
+            outcome: None,
+            usage: Vec::new(),
+        };
+        let unavailable = || ConversationError::from(StoreError::unavailable("the disk is full"));
+        assert_eq!(terminal_event(finished(), Ok(())), finished());
+        for (stored, expected) in [
+            (unavailable(), "STORE_UNAVAILABLE"),
+            (ConversationError::Invalid("x".to_owned()), "STORE_UNAVAILABLE"),
+        ] {
+            let Event::RunError { code, .. } = terminal_event(finished(), Err(stored)) else {
+                panic!("the client is told")
+            };
+            assert_eq!(code, expected);
+        }
+        let deleted = terminal_event(finished(), Err(ConversationError::RunNotFound));
+        assert!(matches!(deleted, Event::RunFinished { outcome: Some(RunOutcome::Cancelled), .. }));
     }
 }
