@@ -21,7 +21,7 @@ use super::meter::{LimitStatus, METERS, MeterState};
 use super::reservation::RequestedCall;
 use super::state::{
     Admission, AdmissionSubject, AdmittedRequest, BudgetError, BudgetOptions, BudgetState, Hold,
-    SettlementOutcome, budget_key,
+    PendingCounts, SettlementOutcome, budget_key,
 };
 use super::{BudgetExceededError, BudgetKind, BudgetTimeZone, BudgetUnit, Settlement};
 use crate::company_table::{CompanyTable, CompanyTableLimits};
@@ -68,8 +68,8 @@ pub(in crate::usage) struct RunAdmission {
     pub(in crate::usage) hold: RunHold,
     /// End of the time that the run may take, and the function that returns its error then.
     pub(in crate::usage) deadline: Option<(BoxFuture<'static, ()>, ExpireRun)>,
-    /// Reservation of what the run counts once it is stored.
-    pub(in crate::usage) pending: Option<Hold>,
+    /// What the run counts once it is stored.
+    pub(in crate::usage) pending: PendingCounts,
     /// True if limits apply to the run's calls of models.
     pub(in crate::usage) has_call_limits: bool,
 }
@@ -133,7 +133,7 @@ impl Budgets {
         self.state.clock.monotonic()
     }
 
-    /// Returns true for the reservation of a run in progress in this process.
+    /// Returns true for the reservation of a run of this process that is in progress, or is not stored yet.
     pub(in crate::usage) fn holds_run(&self, company_id: &CompanyId, id: &str) -> bool {
         self.state.held_runs.contains(company_id, id)
     }
@@ -327,7 +327,9 @@ impl Budgets {
     /// # Errors
     /// A budget is spent, as many runs as permitted are in progress, or the store failed.
     pub(in crate::usage) async fn admit_run(&self, scope: &RunScope) -> Result<RunAdmission, AgentError> {
-        self.admit_run_as(scope, AdmissionSubject::Other).await
+        let mut admission = self.admit_run_as(scope, AdmissionSubject::Other).await?;
+        std::mem::take(&mut admission.pending).count_run();
+        Ok(admission)
     }
 
     /// Admits a run that counts once it is stored.
@@ -351,7 +353,7 @@ impl Budgets {
         let (applied, zone) = self.limits(scope, &units).await.map_err(store_error)?;
         let (of_calls, applied): (Vec<_>, Vec<_>) =
             applied.into_iter().partition(|limit| CALL_UNITS.contains(&limit.limit.unit));
-        let DefaultAdmission { slot, shared, uncounted } = match &self.defaults {
+        let DefaultAdmission { slot, shared, mut counted, uncounted } = match &self.defaults {
             Some(defaults) => {
                 let (given, now) = (kinds(&applied), self.state.now());
                 let admitted = defaults.admit_run(&scope.company_id, (&given, &zone), now).await;
@@ -359,17 +361,17 @@ impl Budgets {
             }
             None => DefaultAdmission::default(),
         };
-        let (of_time, counted): (Vec<_>, Vec<_>) =
+        let (of_time, of_runs): (Vec<_>, Vec<_>) =
             applied.into_iter().partition(|limit| limit.limit.unit == BudgetUnit::WallMs);
         let (is_default_alone, per_minute) =
-            (counted.is_empty(), uncounted.as_ref().map(UncountedRun::per_minute));
-        let demands = counted.into_iter().chain(shared).map(|limit| (limit, Demand::One)).collect();
+            (of_runs.is_empty(), uncounted.as_ref().map(UncountedRun::per_minute));
+        let demands = of_runs.into_iter().chain(shared).map(|limit| (limit, Demand::One)).collect();
         let admitted = match self.admit(scope, demands, (OutputRange::default(), subject, uncounted)).await {
             // The process counts by itself, since a default limit must not end runs while the store takes no commit.
             Err(error) if is_default_alone && error.kind() == AgentErrorKind::StoreUnavailable => {
                 if let Some((defaults, per_minute)) = self.defaults.as_ref().zip(per_minute) {
-                    let counted = defaults.count_run_alone(&scope.company_id, per_minute, self.state.now());
-                    counted.map_err(|refusal| self.refuse(refusal, scope))?;
+                    let alone = defaults.count_run_alone(&scope.company_id, per_minute, self.state.now());
+                    counted = Some(alone.map_err(|refusal| self.refuse(refusal, scope))?);
                 }
                 None
             }
@@ -385,7 +387,9 @@ impl Budgets {
             });
             (timer, expire)
         });
-        let (hold, pending) = admitted.map_or((None, None), |admitted| (admitted.hold, admitted.pending));
+        let (hold, mut pending) =
+            admitted.map(|admitted| (admitted.hold, admitted.pending)).unwrap_or_default();
+        pending.per_minute = pending.per_minute.or(counted);
         Ok(RunAdmission { hold: (hold, slot), deadline, pending, has_call_limits: !of_calls.is_empty() })
     }
 
