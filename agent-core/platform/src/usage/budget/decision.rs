@@ -176,7 +176,7 @@ impl Batch {
         let (held_amounts, run_amounts) = self.take_amounts(admission, output);
         let call = match &admission.subject {
             AdmissionSubject::Call(call) => Some(call.reserve(output)),
-            AdmissionSubject::UnstoredRun(_) | AdmissionSubject::Other => None,
+            _ => None,
         };
         let reservation = BudgetReservation::new(held_amounts, expires, call, None);
         let pending = BudgetReservation::new(run_amounts, expires, None, admission.subject.run());

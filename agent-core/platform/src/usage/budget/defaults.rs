@@ -121,7 +121,7 @@ impl DefaultMeters {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a run of a company to which the given limits of budgets apply.
+    /// Admits a run of a company to which the given limits of budgets apply. It is counted per minute if `counts` is true.
     ///
     /// # Errors
     /// A default limit is reached.
@@ -129,7 +129,7 @@ impl DefaultMeters {
         self: &Arc<Self>,
         company_id: &CompanyId,
         (budget_limits, zone): (&[(BudgetKind, BudgetLimit)], &BudgetTimeZone),
-        now: Timestamp,
+        (now, counts): (Timestamp, bool),
     ) -> Result<DefaultAdmission, BudgetExceededError> {
         let slot = match self.limits.concurrent_runs(budget_limits) {
             Some(max_runs) => Some(self.begin_run(company_id, max_runs, now)?),
@@ -140,7 +140,7 @@ impl DefaultMeters {
         let is_committed =
             shared.is_some() || budget_limits.iter().any(|(_, limit)| limit.unit != BudgetUnit::WallMs);
         let (mut counted, mut uncounted) = (None, None);
-        if let Some(per_minute) = self.limits.runs_per_minute(budget_limits) {
+        if let Some(per_minute) = self.limits.runs_per_minute(budget_limits).filter(|_| counts) {
             let admitted = match is_committed {
                 true => self.rates.begin_company_run(company_id, per_minute),
                 false => self

@@ -30,8 +30,8 @@ use crate::records::{Collection, Key, Records, RecordsExt};
 use crate::spawner::Spawner;
 use crate::user_rates::{UncountedRun, UserRates};
 
-/// Maximum numbers of runs whose latest refusal is kept in memory.
-const REFUSAL_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 10_000, per_company: 1_000 };
+/// Maximum numbers of runs whose latest refusal, or whose restart, is kept in memory.
+const RUN_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 10_000, per_company: 1_000 };
 
 /// Units of the limits on calls of models.
 const CALL_UNITS: [BudgetUnit; 2] = [BudgetUnit::Cost, BudgetUnit::Tokens];
@@ -45,6 +45,8 @@ pub struct Budgets {
     observer: Option<Arc<dyn UsageObserver>>,
     /// The latest refusals of runs in this process, by the runs' [keys](RunScope::run_key).
     refusals: Arc<Mutex<CompanyTable<String, BudgetExceededError>>>,
+    /// Runs in this process whose backend may start again, likewise.
+    restarts: Arc<Mutex<CompanyTable<String, ()>>>,
 }
 
 /// Budget of a subject with the state of its limits.
@@ -85,8 +87,9 @@ impl Budgets {
     ) -> Self {
         let times = (options.lease, options.max_wait);
         let state = Arc::new(BudgetState::new(records, usage, (clock, spawner), times));
-        let refusals = Arc::new(Mutex::new(CompanyTable::new(REFUSAL_LIMITS)));
-        Self { state, defaults: None, observer: None, refusals }
+        let refusals = Arc::new(Mutex::new(CompanyTable::new(RUN_LIMITS)));
+        let restarts = Arc::new(Mutex::new(CompanyTable::new(RUN_LIMITS)));
+        Self { state, defaults: None, observer: None, refusals, restarts }
     }
 
     /// Adds limits for companies and runs whose budgets have none. `rates` counts the runs of companies.
@@ -121,6 +124,19 @@ impl Budgets {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         let refusal = refusals.remove(&scope.company_id, &scope.run_key())?;
         Some(refusal.into_error(scope.caller))
+    }
+
+    /// Records that the backend of a run, which counts, may start again with a shorter prompt.
+    pub(in crate::usage) fn record_restart(&self, scope: &RunScope) {
+        if !scope.run_id.is_empty() {
+            let mut restarts = self.restarts.lock().unwrap_or_else(PoisonError::into_inner);
+            restarts.insert(&scope.company_id, scope.run_key(), ());
+        }
+    }
+
+    fn take_restart(&self, scope: &RunScope) -> bool {
+        let mut restarts = self.restarts.lock().unwrap_or_else(PoisonError::into_inner);
+        !restarts.is_empty() && restarts.remove(&scope.company_id, &scope.run_key()).is_some()
     }
 
     /// Returns the current time.
@@ -322,12 +338,16 @@ impl Budgets {
         Ok(admitted.and_then(|AdmittedRequest { output, hold, .. }| Some((hold?, output))))
     }
 
-    /// Admits a run, which counts at once.
+    /// Admits a run, which counts at once, unless its backend starts again.
     ///
     /// # Errors
     /// A budget is spent, as many runs as permitted are in progress, or the store failed.
     pub(in crate::usage) async fn admit_run(&self, scope: &RunScope) -> Result<RunAdmission, AgentError> {
-        let mut admission = self.admit_run_as(scope, AdmissionSubject::Other).await?;
+        let subject = match self.take_restart(scope) {
+            true => AdmissionSubject::RestartedRun,
+            false => AdmissionSubject::Other,
+        };
+        let mut admission = self.admit_run_as(scope, subject).await?;
         std::mem::take(&mut admission.pending).count_run();
         Ok(admission)
     }
@@ -348,15 +368,16 @@ impl Budgets {
         scope: &RunScope,
         subject: AdmissionSubject,
     ) -> Result<RunAdmission, AgentError> {
-        let units = [BudgetUnit::Runs, BudgetUnit::ConcurrentRuns, BudgetUnit::WallMs];
-        let units = [&units[..], &CALL_UNITS].concat();
+        let counts = !matches!(subject, AdmissionSubject::RestartedRun);
+        let mut units = [&[BudgetUnit::ConcurrentRuns, BudgetUnit::WallMs][..], &CALL_UNITS].concat();
+        units.extend(counts.then_some(BudgetUnit::Runs));
         let (applied, zone) = self.limits(scope, &units).await.map_err(store_error)?;
         let (of_calls, applied): (Vec<_>, Vec<_>) =
             applied.into_iter().partition(|limit| CALL_UNITS.contains(&limit.limit.unit));
         let DefaultAdmission { slot, shared, mut counted, uncounted } = match &self.defaults {
             Some(defaults) => {
                 let (given, now) = (kinds(&applied), self.state.now());
-                let admitted = defaults.admit_run(&scope.company_id, (&given, &zone), now).await;
+                let admitted = defaults.admit_run(&scope.company_id, (&given, &zone), (now, counts)).await;
                 admitted.map_err(|refusal| self.refuse(refusal, scope))?
             }
             None => DefaultAdmission::default(),

@@ -92,6 +92,8 @@ pub(super) enum AdmissionSubject {
     Call(RequestedCall),
     /// A run that counts once it is stored.
     UnstoredRun(RunScope),
+    /// A run that counts already, and whose backend starts again.
+    RestartedRun,
     /// A run that begins now, or a tool call.
     Other,
 }
@@ -101,7 +103,7 @@ impl AdmissionSubject {
     pub(super) fn run(&self) -> Option<RunScope> {
         match self {
             Self::UnstoredRun(scope) => Some(scope.clone()),
-            Self::Call(_) | Self::Other => None,
+            Self::Call(_) | Self::RestartedRun | Self::Other => None,
         }
     }
 }

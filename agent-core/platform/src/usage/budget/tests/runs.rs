@@ -207,6 +207,56 @@ async fn a_run_that_does_not_begin_ends_when_its_time_is_over() {
     assert_eq!((entry.outcome.as_str(), entry.estimated), ("BUDGET_EXCEEDED", true), "it may have been read");
 }
 
+/// Service whose context the prompt exceeds.
+struct SmallBackend;
+
+#[async_trait]
+impl Backend for SmallBackend {
+    type Settings = WorkflowConnector;
+
+    fn capabilities(&self, _: &WorkflowConnector) -> Result<BackendCapabilities, AgentError> {
+        Ok(BackendCapabilities::new(TokenBudget { max_prompt_tokens: 1_000 }))
+    }
+
+    fn prepare(&self, _: &WorkflowConnector, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
+        Ok(PreparedRequest { payload: Payload::text("{}"), turn })
+    }
+
+    async fn start(&self, _: &WorkflowConnector, _: PreparedRequest) -> Result<EventStream, AgentError> {
+        Err(AgentError::new(AgentErrorKind::ContextExceeded, "too long"))
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_prompt_is_sent_again_since_it_was_too_long_counts_once() {
+    for is_stored in [false, true] {
+        let installation = Installation::new();
+        let process = installation.process_with(default_limits(1, 0, 0));
+        put_company(&process, json!({"unit": "runs", "amount": 1, "window": "day"})).await;
+        let backend =
+            MeteredBackend::new(SmallBackend, BackendKind::Workflow, Booking::PerCall, process.clone());
+        let start = async |context: &ExecutionContext| {
+            let mut turn = backend_turn(BackendChoice::Workflow(Box::default()));
+            turn.context = context.clone();
+            let prepared = prepare_turn(&backend, Arc::new(turn)).expect("a request");
+            start_turn(&backend, prepared).await.err().expect("an error").kind()
+        };
+        let admitted = match is_stored {
+            true => Some(process.admit_run(&context("a")).await.expect("admitted")),
+            false => None,
+        };
+        if let Some(admitted) = &admitted {
+            admitted.outcome().record_stored();
+        }
+        for _ in 0..2 {
+            assert_eq!(start(&context("a")).await, AgentErrorKind::ContextExceeded);
+        }
+        budgets(&process).flush().await;
+        assert_eq!(amounts(&process).await, (1, 0));
+        assert_eq!(start(&context("b")).await, AgentErrorKind::RateLimited, "another run");
+    }
+}
+
 #[tokio::test]
 async fn a_run_that_is_admitted_before_its_backend_starts_counts_once() {
     let installation = Installation::new();
