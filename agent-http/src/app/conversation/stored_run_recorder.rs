@@ -271,17 +271,21 @@ impl StoredRunRecorder {
                 // Outside of the event path, since inputs can be large.
                 let log = LogEnd { inputs: observer.inputs(), ..end.log };
                 let end = EndRun { log, ..end };
-                let end_result = store_end(&*store, end).await;
-                if let Ok(ended) = &end_result {
-                    apply_end(&ending_service, &*store, &run, ended).await;
+                let end_result = store_end(|end| store.end_run(end), end).await;
+                if let Ok(stored) = &end_result {
+                    apply_end(&ending_service, &*store, &run, stored).await;
                 }
                 run.tail().close(end_result.is_ok());
                 run.wake_readers();
-                let thread = end_result.as_ref().ok().map(|ended| ended.thread.clone());
+                let owner = &run.key().owner;
+                let thread = match &end_result {
+                    Ok(stored) => stored.thread(&*store, owner).await,
+                    Err(_) => None,
+                };
                 // The client may have left.
                 let _ = sender.send(end_result.map(drop));
                 if let Some(thread) = thread {
-                    ending_service.wake_next(&*store, &run.key().owner, &thread).await;
+                    ending_service.wake_next(&*store, owner, &thread).await;
                 }
             }
             drop(live);
