@@ -116,6 +116,27 @@ async fn a_company_has_so_many_runs_a_minute() {
     expect_problem(refused, 429, "RATE_LIMITED").await;
 }
 
+/// The message is not stored, so that the client sends it again.
+#[tokio::test]
+async fn a_run_whose_first_call_a_budget_refuses_is_none_of_the_runs_a_minute() {
+    let test = LimitedApp::start(&[("RUNS_PER_MINUTE_COMPANY", "2")]).await;
+    test.vendor.on_all(answer(&["Hi."]));
+    let ask = async |thread: &str| {
+        let body = json!({"agentId": "a1", "message": "Hello", "threadId": thread});
+        test.app.chat_as(&session_token("u1", "c1"), "", &body).await
+    };
+    test.put_company(json!([{"unit": "tokens", "amount": 1, "window": "day"}])).await;
+    for _ in 0..2 {
+        expect_problem(ask("t").await, 402, "BUDGET_EXCEEDED").await;
+    }
+    test.put_company(json!([{"unit": "tokens", "amount": 1_000_000_000, "window": "day"}])).await;
+    for thread in ["t", "u"] {
+        assert_eq!(ask(thread).await.status(), 200);
+    }
+    let problem = expect_problem(ask("v").await, 429, "RATE_LIMITED").await;
+    assert_eq!(problem["violated-policies"], json!(["company-minute"]));
+}
+
 #[tokio::test]
 async fn a_run_has_so_many_tool_calls() {
     let test = LimitedApp::start(&[("TOOL_CALLS_PER_RUN", "2")]).await;

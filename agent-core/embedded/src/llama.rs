@@ -162,13 +162,25 @@ impl Llama {
     /// Runs `tokens` at the positions after the cached ones and appends them to the cache. Returns the hidden
     /// states of the new positions, concatenated. Every token must be below the vocabulary size. With the same arithmetic
     /// for all positions, the states do not depend on how the tokens are divided among calls.
-    pub(crate) fn forward(&self, tokens: &[u32], cache: &mut KvCache, arithmetic: Arithmetic) -> Vec<f32> {
+    ///
+    /// Returns `None` and leaves the cache as it was if `is_cancelled` returns true before one of the layers.
+    pub(crate) fn forward(
+        &self,
+        tokens: &[u32],
+        cache: &mut KvCache,
+        arithmetic: Arithmetic,
+        is_cancelled: impl Fn() -> bool,
+    ) -> Option<Vec<f32>> {
         let Shape { hidden, norm_epsilon, .. } = self.shape;
         let mut x = vec![0.0; tokens.len() * hidden];
         for (token, x) in tokens.iter().zip(x.chunks_exact_mut(hidden)) {
             self.embeddings.row(*token as usize, x);
         }
         for (layer, layer_cache) in self.layers.iter().zip(&mut cache.layers) {
+            if is_cancelled() {
+                cache.discard_new(self.shape.kv_size());
+                return None;
+            }
             let normed = normalise(&x, &layer.attention_norm, norm_epsilon);
             let mixed = self.attend(layer.projections.multiply(&normed, arithmetic), layer_cache, cache.len);
             add(&mut x, &layer.attention_output.multiply(&mixed, arithmetic));
@@ -177,7 +189,7 @@ impl Llama {
             add(&mut x, &layer.down.multiply(&gated, arithmetic));
         }
         cache.len += tokens.len();
-        x
+        Some(x)
     }
 
     /// Computes the logits over the vocabulary for hidden states, concatenated by position.
@@ -251,6 +263,14 @@ impl KvCache {
             values.truncate(kept_len);
         }
         self.len = len;
+    }
+
+    /// Drops the positions that some layers have beyond the others, with `kv_size` numbers each.
+    fn discard_new(&mut self, kv_size: usize) {
+        for (keys, values) in &mut self.layers {
+            keys.truncate(self.len * kv_size);
+            values.truncate(self.len * kv_size);
+        }
     }
 }
 

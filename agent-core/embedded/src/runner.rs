@@ -15,7 +15,8 @@ use crate::matrix::Arithmetic;
 use crate::sample::Sampler;
 use crate::vocabulary::{TokenTextDecoder, Vocabulary};
 
-/// Maximum number of prompt tokens processed between two cancellation checks. Larger chunks are hardly faster.
+/// Maximum number of prompt tokens processed at a time. Larger chunks are hardly faster. A cancelled call ends before the next
+/// layer of the model.
 const MAX_PREFILL_CHUNK_TOKENS: usize = 128;
 /// Maximum number of request tokens that are scored; more improve the ranking little and take long.
 const MAX_SCORED_TOKENS: usize = 40;
@@ -131,9 +132,10 @@ impl Runner {
         let Some(start) = tokens.len().checked_sub(1) else { return Ok(f32::NEG_INFINITY) };
         tokens.extend_from_slice(request);
         let mut cache = self.llama.cache();
-        let mut forward = |tokens: &[u32]| match job.is_abandoned() {
-            true => Err(EarlyEnd::Abandoned),
-            false => Ok(self.llama.forward(tokens, &mut cache, Arithmetic::fastest(tokens.len()))),
+        let mut forward = |tokens: &[u32]| {
+            let arithmetic = Arithmetic::fastest(tokens.len());
+            let hidden = self.llama.forward(tokens, &mut cache, arithmetic, || job.is_abandoned());
+            hidden.ok_or(EarlyEnd::Abandoned)
         };
         for chunk in tokens[..start].chunks(MAX_PREFILL_CHUNK_TOKENS) {
             forward(chunk)?;
@@ -317,10 +319,8 @@ impl Runner {
         tokens: &[u32],
         arithmetic: Arithmetic,
     ) -> Result<Vec<f32>, EarlyEnd> {
-        if job.is_abandoned() {
-            return Err(EarlyEnd::Abandoned);
-        }
-        let hidden = self.llama.forward(tokens, &mut self.cache, arithmetic);
+        let hidden = self.llama.forward(tokens, &mut self.cache, arithmetic, || job.is_abandoned());
+        let hidden = hidden.ok_or(EarlyEnd::Abandoned)?;
         self.cached_tokens.extend_from_slice(tokens);
         Ok(hidden)
     }

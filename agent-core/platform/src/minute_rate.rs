@@ -68,8 +68,7 @@ impl MinuteState {
         per_minute: NonZeroU32,
         now: Duration,
     ) -> Self {
-        let moved = u64::from(batch.count).saturating_mul(interval_micros(per_minute));
-        let arrival_micros = arrival_micros(found, per_minute, micros(now)).saturating_add(moved);
+        let arrival_micros = moved(arrival_micros(found, per_minute, micros(now)), batch.count, per_minute);
         let window = window_micros(per_minute);
         let latest = micros(now).saturating_add(window + window / 2);
         Self { arrival_micros: arrival_micros.max(batch.arrival_micros).min(latest), per_minute }
@@ -81,20 +80,22 @@ impl MinuteState {
     }
 }
 
-/// Requests that were admitted without the stored state, to be added to it later.
+/// Requests that were admitted without the stored state, or taken back, to be added to it later.
 ///
 /// Adding requests one by one maps an arrival time `t` to `max(t + count * interval, arrival)`, so that these two
-/// numbers are enough, and the time of the addition does not matter.
+/// numbers are enough, and the time of the addition does not matter. Taking one back moves the arrival time back by an
+/// interval: if nothing was used meanwhile, it gives back nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct AdmittedBatch {
-    count: u32,
+    /// Number of requests that were admitted, less those that were taken back.
+    count: i64,
     /// Arrival time after these requests alone.
     arrival_micros: u64,
 }
 
 impl AdmittedBatch {
     pub(crate) fn is_empty(self) -> bool {
-        self.count == 0
+        self == Self::default()
     }
 
     /// Adds a request at `now`.
@@ -104,12 +105,21 @@ impl AdmittedBatch {
         *self = self.followed_by(request, per_minute);
     }
 
+    /// Takes back a request that was admitted, in this batch or before.
+    pub(crate) fn take_back(&mut self, per_minute: NonZeroU32, now: Duration) {
+        *self = self.followed_by(Self { count: -1, arrival_micros: 0 }, per_minute);
+        if self.count == 0 && self.arrival_micros <= micros(now) {
+            // Nothing is used by what is left, so that there is nothing to write.
+            *self = Self::default();
+        }
+    }
+
     /// Returns these requests and those of `later`.
     pub(crate) fn followed_by(self, later: Self, per_minute: NonZeroU32) -> Self {
-        let moved = u64::from(later.count).saturating_mul(interval_micros(per_minute));
+        let arrival_micros = moved(self.arrival_micros, later.count, per_minute);
         Self {
             count: self.count.saturating_add(later.count),
-            arrival_micros: self.arrival_micros.saturating_add(moved).max(later.arrival_micros),
+            arrival_micros: arrival_micros.max(later.arrival_micros),
         }
     }
 }
@@ -182,6 +192,12 @@ fn arrival_micros(found: Option<MinuteState>, per_minute: NonZeroU32, now: u64) 
     if is_set_back { now.saturating_add(used) } else { state.arrival_micros }
 }
 
+/// Returns an arrival time after a number of further requests, or before it if the number is negative.
+fn moved(arrival_micros: u64, requests: i64, per_minute: NonZeroU32) -> u64 {
+    let time = requests.unsigned_abs().saturating_mul(interval_micros(per_minute));
+    if requests < 0 { arrival_micros.saturating_sub(time) } else { arrival_micros.saturating_add(time) }
+}
+
 /// Returns the time between two requests. Rounded up, so that the limit is not exceeded.
 pub(crate) fn interval_micros(per_minute: NonZeroU32) -> u64 {
     MICROS_PER_MINUTE.div_ceil(u64::from(per_minute.get()))
@@ -213,7 +229,7 @@ mod tests {
         fn a_batch_gives_the_state_of_its_requests_one_by_one(
             per_minute in 1_u32..200,
             before in 0_u64..70,
-            pauses in proptest::collection::vec(0_u64..90_000, 1..40),
+            pauses in proptest::collection::vec((0_u64..90_000, 0_u8..4), 1..40),
             split in 0_usize..40,
         ) {
             let per_minute = limit(per_minute);
@@ -221,18 +237,30 @@ mod tests {
             let stored = MinuteState::admit(None, per_minute, before).expect("the first request");
             let (mut one_by_one, mut now) = (Some(stored), START);
             let mut batches = [AdmittedBatch::default(); 2];
-            for (number, pause) in pauses.into_iter().enumerate() {
+            let mut admitted = 0;
+            for (number, (pause, kind)) in pauses.into_iter().enumerate() {
                 now += Duration::from_millis(pause);
-                if let Ok(state) = MinuteState::admit(one_by_one, per_minute, now) {
+                let batch = &mut batches[usize::from(number >= split)];
+                if kind == 0 && admitted > 0 {
+                    let mut taken_back = AdmittedBatch::default();
+                    taken_back.take_back(per_minute, now);
+                    one_by_one = Some(MinuteState::with_batch(one_by_one, taken_back, per_minute, now));
+                    batch.take_back(per_minute, now);
+                    admitted -= 1;
+                } else if let Ok(state) = MinuteState::admit(one_by_one, per_minute, now) {
                     one_by_one = Some(state);
-                    batches[usize::from(number >= split)].push(per_minute, now);
+                    batch.push(per_minute, now);
+                    admitted += 1;
                 }
             }
+            let used = |state| MinuteUse::new(state, per_minute, now).used();
             let [first, second] = batches;
             let all = first.followed_by(second, per_minute);
-            prop_assert_eq!(Some(MinuteState::with_batch(Some(stored), all, per_minute, now)), one_by_one);
+            let state = MinuteState::with_batch(Some(stored), all, per_minute, now);
+            prop_assert_eq!(used(Some(state)), used(one_by_one));
             let state = MinuteState::with_batch(Some(stored), first, per_minute, now);
-            prop_assert_eq!(Some(MinuteState::with_batch(Some(state), second, per_minute, now)), one_by_one);
+            let state = MinuteState::with_batch(Some(state), second, per_minute, now);
+            prop_assert_eq!(used(Some(state)), used(one_by_one));
         }
     }
 
@@ -262,6 +290,26 @@ mod tests {
         assert_eq!(retry_after(batch), Duration::from_secs(6 * 3), "five too many, and this one");
         (0..1000).for_each(|_| batch.push(per_minute, START));
         assert_eq!(retry_after(batch), Duration::from_secs(33));
+    }
+
+    #[test]
+    fn a_request_that_is_taken_back_leaves_the_others() {
+        let per_minute = limit(20);
+        let used = |batch| {
+            let state = MinuteState::with_batch(None, batch, per_minute, START);
+            MinuteUse::new(Some(state), per_minute, START).used().0
+        };
+        let mut batch = AdmittedBatch::default();
+        (0..3).for_each(|_| batch.push(per_minute, START));
+        batch.take_back(per_minute, START);
+        assert_eq!(used(batch), 2);
+        (0..2).for_each(|_| batch.take_back(per_minute, START));
+        assert!(batch.is_empty());
+        // Nothing is used, and no later request is free.
+        batch.take_back(per_minute, START);
+        assert!(!batch.is_empty());
+        batch.push(per_minute, START);
+        assert_eq!(used(batch), 1);
     }
 
     #[test]

@@ -10,6 +10,9 @@
 //!   also claims the ids that clients have chosen for their runs. A run of a company that a budget's commit admits is counted
 //!   by that commit. A request above the limit commits nothing and is refused from memory until the minute has moved on.
 //!
+//! A run of a company that does not begin, since a budget refuses it or another request has taken its thread, is taken back, in
+//! the same two ways. A process takes back as many runs per minute as the limit has. The requests of users stay counted.
+//!
 //! A limit of `n` is exact above its half if the processes know of each other's requests. A process that does not know them,
 //! because its last request of the user is older, may admit `⌈n / 2⌉` requests before its next commit. `p` processes
 //! therefore exceed the limit by at most `(p - 1) * ⌈n / 2⌉` requests at once. Later requests wait for this excess, for half
@@ -21,6 +24,7 @@
 //! The records belong to the platform, and stores do not cache them, since an outdated read would cause a conflict. Each
 //! company has a collection, `userRates/<company>`. [`ExpiredRates`] deletes the records without effect.
 
+mod company_runs;
 mod expired;
 mod flush;
 mod joined;
@@ -53,8 +57,9 @@ use metering::Metering;
 use table::{CountedRequest, LocalDecision, Meter, MeterId, MeterTable};
 
 pub use crate::minute_rate::RateLimitError;
+pub(crate) use company_runs::CountedCompanyRun;
 pub use expired::ExpiredRates;
-pub(crate) use joined::{RunCount, UncountedRun};
+pub(crate) use joined::{AdmittedCompanyRun, RunCount, UncountedRun};
 pub use limits::{SessionLimits, UserRate};
 
 /// Name of the platform's collection of counts. Nested collections: the company.
@@ -158,8 +163,9 @@ impl UserRates {
         &self,
         company_id: &CompanyId,
         per_minute: NonZeroU32,
-    ) -> Result<(), RateLimitError> {
-        self.count_for(company_id, &MeterId::CompanyRuns, per_minute).await
+    ) -> Result<CountedCompanyRun, RateLimitError> {
+        self.count_for(company_id, &MeterId::CompanyRuns, per_minute).await?;
+        Ok(CountedCompanyRun::new(&self.metering, company_id))
     }
 
     /// Counts a run of a user as [`count`](Self::count) does. If a commit admits the run, it also claims the id that the client has
@@ -188,8 +194,8 @@ impl UserRates {
         }
     }
 
-    /// Admits a run of a company, if this process may do so by itself. Otherwise returns the run for the commit of another
-    /// module to count.
+    /// Counts a run of a company, if this process may do so by itself. Otherwise returns the run for the commit of another
+    /// module to admit.
     ///
     /// # Errors
     /// The limit is reached.
@@ -197,11 +203,15 @@ impl UserRates {
         &self,
         company_id: &CompanyId,
         per_minute: NonZeroU32,
-    ) -> Result<Option<UncountedRun>, RateLimitError> {
+    ) -> Result<AdmittedCompanyRun, RateLimitError> {
         let metering = &self.metering;
         let ask = |meter: &mut Meter| UncountedRun::new(metering, company_id, meter);
         let scope = DecisionScope::Either;
-        Ok(self.admit((company_id, &MeterId::CompanyRuns), per_minute, scope, ask)?.flatten())
+        let asked = self.admit((company_id, &MeterId::CompanyRuns), per_minute, scope, ask)?;
+        Ok(match asked.flatten() {
+            Some(run) => AdmittedCompanyRun::Uncounted(run),
+            None => AdmittedCompanyRun::Counted(CountedCompanyRun::new(metering, company_id)),
+        })
     }
 
     /// Admits a run of a company by this process alone, since the commit that was to count it has failed.
@@ -212,8 +222,9 @@ impl UserRates {
         &self,
         company_id: &CompanyId,
         per_minute: NonZeroU32,
-    ) -> Result<(), RateLimitError> {
-        self.admit_alone((company_id, &MeterId::CompanyRuns), per_minute)
+    ) -> Result<CountedCompanyRun, RateLimitError> {
+        self.admit_alone((company_id, &MeterId::CompanyRuns), per_minute)?;
+        Ok(CountedCompanyRun::new(&self.metering, company_id))
     }
 
     async fn count_for(

@@ -9,6 +9,7 @@ mod detach;
 mod error;
 mod expiry;
 mod job;
+mod live_guard;
 mod log_reader;
 mod notifications;
 mod plan;

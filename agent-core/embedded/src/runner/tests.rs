@@ -1,5 +1,6 @@
 //! Tests of the runner's internals: cancellation of abandoned calls, and reuse of the key-value cache.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 
 use futures_util::StreamExt;
@@ -106,6 +107,23 @@ fn nothing_is_read_twice_and_nothing_is_done_for_nobody() {
     let (fresh, shared) = read(&mut runner, &mut again, &next);
     assert_eq!(shared, 0);
     assert!(resumed == fresh, "logits depend on the cache");
+
+    // A call that is cancelled between two layers leaves the cache as it was.
+    for cached in [0, prompt.len()] {
+        if cached == 0 {
+            runner.reset();
+        }
+        let layers = Cell::new(0);
+        let is_cancelled = || layers.replace(layers.get() + 1) == 5;
+        let hidden = runner.llama.forward(&prompt, &mut runner.cache, Arithmetic::Float32, is_cancelled);
+        assert!(hidden.is_none() && layers.get() == 6, "{} layers", layers.get());
+        let (logits, shared) = read(&mut runner, &mut again, &next);
+        assert_eq!(shared, cached as u64);
+        assert!(logits == fresh, "logits depend on the cancelled call");
+        runner.cached_prompt_len = prompt.len();
+        runner.cached_tokens.truncate(prompt.len());
+        runner.cache.truncate(prompt.len());
+    }
 
     // The receiver was dropped: the prompt is not processed.
     runner.reset();

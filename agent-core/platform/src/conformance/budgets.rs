@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::backend::{Backend as _, EmbeddedBackend, ModelSource as _};
-use agent_core::clock::{Clock as _, SystemClock};
+use agent_core::clock::{Clock, SystemClock};
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::EventStream;
-use agent_core::ids::CompanyId;
+use agent_core::ids::{CompanyId, RunId, UserId};
 use agent_core::payload::Payload;
 use agent_core::role::EmbeddedAi;
 use agent_core::select::{BackendChoice, BackendKind};
-use agent_core::testing::{ScriptedModel, backend_turn};
+use agent_core::store_error::StoreError;
+use agent_core::testing::{ManualClock, ScriptedModel, backend_turn};
 use agent_core::tool::{Caller, ExecutionContext};
+use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::future::{Either, join_all, select};
 use serde_json::json;
@@ -21,7 +23,7 @@ use crate::records::{Inventory, Precondition};
 use crate::spawner::Spawner;
 use crate::usage::{
     Booking, Budget, BudgetKind, BudgetOptions, Budgets, ExpiredReservations, MeteredBackend, MeteredModels,
-    PriceTable, UsageFilter, UsageQuery, UsageRecorder, UsageStore,
+    PriceTable, StoredRuns, UsageFilter, UsageQuery, UsageRecorder, UsageStore,
 };
 
 /// A process's handles of the store under test.
@@ -49,11 +51,20 @@ pub async fn budgets(make: impl AsyncFn(usize) -> Vec<BudgetStores>, spawner: Ar
     what_a_lost_process_has_reserved_is_settled(&make(PROCESSES).await, &spawner).await;
     concurrent_runs_are_counted_over_all_processes(&make(PROCESSES).await, &spawner).await;
     runs_count_once_they_are_stored(&make(PROCESSES).await, &spawner).await;
+    a_run_that_is_stored_late_counts(&make(PROCESSES).await, &spawner).await;
 }
 
 /// Returns the recorder of a process whose reservations are lost after `lease`.
-fn recorder((records, usage): &BudgetStores, spawner: &Arc<dyn Spawner>, lease: Duration) -> UsageRecorder {
-    let (clock, options) = (Arc::new(SystemClock), BudgetOptions { lease, ..BudgetOptions::default() });
+fn recorder(stores: &BudgetStores, spawner: &Arc<dyn Spawner>, lease: Duration) -> UsageRecorder {
+    recorder_at(stores, spawner, (Arc::new(SystemClock), lease))
+}
+
+fn recorder_at(
+    (records, usage): &BudgetStores,
+    spawner: &Arc<dyn Spawner>,
+    (clock, lease): (Arc<dyn Clock>, Duration),
+) -> UsageRecorder {
+    let options = BudgetOptions { lease, ..BudgetOptions::default() };
     let budgets = Budgets::new(records.clone(), usage.clone(), clock.clone(), spawner.clone(), options);
     UsageRecorder::new(usage.clone(), PriceTable::shipped(), clock, spawner.clone(), None, Some(budgets))
 }
@@ -232,29 +243,48 @@ async fn concurrent_runs_are_counted_over_all_processes(stores: &[BudgetStores],
     }
 }
 
+fn runs_budget() -> Budget {
+    let body = json!({"limits": [{"unit": "runs", "amount": RUNS, "window": "day"}]});
+    Budget::read(BudgetKind::Company, body.as_object().expect("an object")).expect("a budget")
+}
+
+/// Limits the runs of a day to [`RUNS`].
+async fn limit_runs(process: &UsageRecorder) {
+    let subject = (BudgetKind::Company, COMPANY);
+    let put = budgets_of(process).put(&company(), subject, &runs_budget(), Precondition::Any).await;
+    put.expect("a budget is written");
+}
+
+/// Returns the used and the reserved runs of the day.
+async fn counted_runs(process: &UsageRecorder) -> (i64, i64) {
+    let subject = (BudgetKind::Company, COMPANY);
+    let found = budgets_of(process).status(&company(), subject, &runs_budget()).await;
+    let limit = found.expect("a budget is read").limits[0];
+    (limit.used, limit.reserved)
+}
+
+fn context(run: &str) -> ExecutionContext {
+    ExecutionContext {
+        user_id: "ada".into(),
+        company_id: company(),
+        agent_id: "guide".into(),
+        run_id: run.into(),
+        ..ExecutionContext::default()
+    }
+}
+
 /// Of the runs that are admitted, every second one is not stored.
 async fn runs_count_once_they_are_stored(stores: &[BudgetStores], spawner: &Arc<dyn Spawner>) {
     let lease = Duration::from_secs(600);
     let processes: Vec<UsageRecorder> =
         stores.iter().map(|stores| recorder(stores, spawner, lease)).collect();
-    let body = json!({"limits": [{"unit": "runs", "amount": RUNS, "window": "day"}]});
-    let budget = Budget::read(BudgetKind::Company, body.as_object().expect("an object")).expect("a budget");
-    let (company, subject) = (company(), (BudgetKind::Company, COMPANY));
-    let put = budgets_of(&processes[0]).put(&company, subject, &budget, Precondition::Any).await;
-    put.expect("a budget is written");
+    limit_runs(&processes[0]).await;
     let clients = (0..CLIENTS).map(|client| {
         let process = &processes[client % processes.len()];
         async move {
             let mut stored = 0_i64;
             for attempt in 0_u32.. {
-                let context = ExecutionContext {
-                    user_id: "ada".into(),
-                    company_id: COMPANY.into(),
-                    agent_id: "guide".into(),
-                    run_id: format!("{client}-{attempt}").into(),
-                    ..ExecutionContext::default()
-                };
-                match process.admit_run(&context).await {
+                match process.admit_run(&context(&format!("{client}-{attempt}"))).await {
                     Ok(run) if attempt % 2 == 0 => drop(run),
                     Ok(run) => {
                         run.outcome().record_stored();
@@ -267,14 +297,9 @@ async fn runs_count_once_they_are_stored(stores: &[BudgetStores], spawner: &Arc<
             stored
         }
     });
-    let status = async || {
-        let found = budgets_of(&processes[0]).status(&company, subject, &budget).await;
-        let limit = found.expect("a budget is read").limits[0];
-        (limit.used, limit.reserved)
-    };
     let watching = async {
         loop {
-            let (used, reserved) = status().await;
+            let (used, reserved) = counted_runs(&processes[0]).await;
             assert!(used + reserved <= RUNS, "{used} used and {reserved} reserved exceed {RUNS}");
             SystemClock.sleep(Duration::from_millis(1)).await;
         }
@@ -287,5 +312,39 @@ async fn runs_count_once_they_are_stored(stores: &[BudgetStores], spawner: &Arc<
     for process in &processes {
         budgets_of(process).flush().await;
     }
-    assert_eq!((stored, status().await), (RUNS, (RUNS, 0)), "the stored runs count, and the last one begins");
+    let counted = counted_runs(&processes[0]).await;
+    assert_eq!((stored, counted), (RUNS, (RUNS, 0)), "the stored runs count, and the last one begins");
+}
+
+/// A store without runs.
+struct NoRuns;
+
+#[async_trait]
+impl StoredRuns for NoRuns {
+    async fn has_run(&self, _: &CompanyId, _: &UserId, _: &RunId) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+}
+
+/// A run is not stored for longer than its reservation lasts without a renewal.
+async fn a_run_that_is_stored_late_counts(stores: &[BudgetStores], spawner: &Arc<dyn Spawner>) {
+    let clock = ManualClock::at(SystemClock.now());
+    let lease = Duration::from_secs(600);
+    let process = |stores| recorder_at(stores, spawner, (Arc::new(clock.clone()), lease));
+    let (starting, other) = (process(&stores[0]), process(&stores[1]));
+    limit_runs(&starting).await;
+    let run = starting.admit_run(&context("late")).await.expect("a run is admitted");
+    let mut expired = ExpiredReservations::new(Some(Arc::new(NoRuns)));
+    for _ in 0..8 {
+        while expired.settle_page(&*stores[1].0, budgets_of(&other), &other).await.expect("a page") {}
+        assert_eq!(counted_runs(&other).await, (0, 1), "the run is not stored, and not lost");
+        // Its process has renewed the reservation when it waits for the next time.
+        clock.wait_for_sleepers(1).await;
+        clock.advance(Duration::from_secs(20));
+    }
+    clock.wait_for_sleepers(1).await;
+    run.outcome().record_stored();
+    drop(run);
+    budgets_of(&starting).flush().await;
+    assert_eq!(counted_runs(&other).await, (1, 0), "the run is stored");
 }

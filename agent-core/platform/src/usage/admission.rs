@@ -11,8 +11,7 @@ use futures_channel::oneshot;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 
-use super::Hold;
-use super::budget::RunAdmission;
+use super::budget::{PendingCounts, RunAdmission};
 use crate::run_table::{OpenRun, RunTable, table_key};
 
 /// Event that happens at most once, for any number of waiting tasks.
@@ -51,7 +50,7 @@ pub(super) struct StartingRun {
     /// Admission, until the backend takes it.
     admission: Mutex<Option<RunAdmission>>,
     /// Part of the limits on numbers of runs, until the run counts.
-    pending: Mutex<Option<Hold>>,
+    pending: Mutex<PendingCounts>,
     /// True if limits apply to the calls of the run, so that they may refuse the first one.
     has_call_limits: bool,
     /// The first call is admitted.
@@ -81,7 +80,7 @@ pub(super) struct StartingRuns(Arc<RunTable<StartingRun>>);
 impl StartingRuns {
     /// Adds a context's run with its admission.
     pub(super) fn add(&self, context: &ExecutionContext, mut admission: RunAdmission) -> AdmittedRun {
-        let (pending, has_call_limits) = (admission.pending.take(), admission.has_call_limits);
+        let (pending, has_call_limits) = (std::mem::take(&mut admission.pending), admission.has_call_limits);
         let stored = Arc::new(Signal::default());
         let run = StartingRun {
             admission: Mutex::new(Some(admission)),
@@ -161,16 +160,16 @@ pub struct StoredOutcome {
 impl StoredOutcome {
     /// Counts the run, and lets its backend send the request.
     pub fn record_stored(&self) {
-        if let Some(pending) = lock(&self.run.pending).take() {
-            pending.count_run();
-        }
+        self.take_pending().count_run();
         self.stored.send();
     }
 
     /// Leaves the run to the settlement of expired reservations, since the commit may be made after its answer was lost.
     pub fn record_unknown(&self) {
-        if let Some(pending) = lock(&self.run.pending).take() {
-            pending.abandon();
-        }
+        self.take_pending().abandon();
+    }
+
+    fn take_pending(&self) -> PendingCounts {
+        std::mem::take(&mut *lock(&self.run.pending))
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::backend::{Backend, BackendCapabilities, PreparedRequest, Turn};
-use agent_core::error::AgentError;
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, EventObserver, EventStream};
 use agent_core::ids::TraceContext;
 use agent_core::select::BackendKind;
@@ -152,6 +152,12 @@ impl RunMeter {
     }
 
     fn refuse(&mut self, error: &AgentError) {
+        // The turn may send a shorter prompt, which is the same run.
+        if let Some(budgets) =
+            self.recorder.budgets().filter(|_| error.kind() == AgentErrorKind::ContextExceeded)
+        {
+            budgets.record_restart(&self.scope);
+        }
         self.outcome = Some(error.kind().code().to_owned());
         if let Some(call) = &mut self.call {
             call.refuse(error);

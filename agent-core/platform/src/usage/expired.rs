@@ -116,9 +116,9 @@ impl ExpiredReservations {
         for record in expired {
             let used = match (&record.value.call, &record.value.run) {
                 (Some(call), _) => book_lost_call(call, &record, recorder).await?,
-                (None, Some(run)) => self.stored_run(run).await?,
                 // It is renewed as soon as the store takes it.
-                (None, None) if budgets.holds_run(company_id, &record.id) => continue,
+                (None, _) if budgets.holds_run(company_id, &record.id) => continue,
+                (None, Some(run)) => self.stored_run(run).await?,
                 (None, None) => UsedAmounts::Nothing,
             };
             let (company_id, version) = (company_id.clone(), Some(record.version));

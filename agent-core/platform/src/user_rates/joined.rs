@@ -9,11 +9,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent_core::ids::CompanyId;
 
+use super::company_runs::CountedCompanyRun;
 use super::flush::{FlushTask, parse};
 use super::metering::Metering;
 use super::table::{Meter, MeterId};
 use crate::minute_rate::{AdmittedBatch, MinuteState, RateLimitError};
 use crate::records::{Key, Precondition, StoreError, Write, to_json};
+
+/// Run of a company that the limit per minute does not refuse.
+pub(crate) enum AdmittedCompanyRun {
+    /// This process has admitted and counted it.
+    Counted(CountedCompanyRun),
+    /// A commit of another module is to admit and count it.
+    Uncounted(UncountedRun),
+}
 
 /// Run of a company that a commit of another module is to admit and count. Until it is counted or dropped, the process keeps its
 /// place within the limit.
@@ -38,6 +47,11 @@ impl UncountedRun {
     /// Returns the limit.
     pub(crate) fn per_minute(&self) -> NonZeroU32 {
         self.per_minute
+    }
+
+    /// Returns the run as one that a commit has counted.
+    pub(crate) fn counted(&self) -> CountedCompanyRun {
+        CountedCompanyRun::new(&self.metering, &self.company_id)
     }
 }
 

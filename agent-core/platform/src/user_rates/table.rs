@@ -52,6 +52,8 @@ pub(super) struct Meter {
     pub(super) settling: usize,
     /// Number of requests that the commits of other modules may admit.
     pub(super) joined: usize,
+    /// Rate of the counted requests that were taken back.
+    taken_back: Option<MinuteState>,
     /// True after a commit: other processes may have counted requests of the same moment since.
     pub(super) is_outdated: bool,
 }
@@ -74,6 +76,7 @@ impl Meter {
             waiting: Vec::new(),
             settling: 0,
             joined: 0,
+            taken_back: None,
             is_outdated: false,
         }
     }
@@ -96,6 +99,19 @@ impl Meter {
         self.known = Some(MinuteState::with_batch(self.known, request, self.per_minute, now));
         if self.record.is_some() {
             self.uncounted = self.uncounted.followed_by(request, self.per_minute);
+        }
+    }
+
+    /// Takes back a counted request that has not begun. No more than the limit are taken back per minute: further ones stay
+    /// counted, so that a client whose requests are refused cannot repeat them without end.
+    pub(super) fn take_back(&mut self, now: Duration) {
+        let Ok(taken_back) = MinuteState::admit(self.taken_back, self.per_minute, now) else { return };
+        self.taken_back = Some(taken_back);
+        let mut request = AdmittedBatch::default();
+        request.take_back(self.per_minute, now);
+        self.known = Some(MinuteState::with_batch(self.known, request, self.per_minute, now));
+        if self.record.is_some() {
+            self.uncounted.take_back(self.per_minute, now);
         }
     }
 

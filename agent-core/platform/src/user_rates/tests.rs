@@ -422,20 +422,59 @@ async fn the_runs_of_a_company_are_counted_apart_and_together() {
     let (company, per_minute) = ("c".into(), NonZeroU32::new(4).expect("a limit"));
     for process in [0, 1] {
         let counted = test.processes[process].count_company_run(&company, per_minute).await;
-        counted.expect("below half");
+        counted.expect("below half").keep();
         test.run(process, "runs").await.expect("a user of that name has limits of its own");
     }
     assert_eq!(test.store.commits(), 0, "admitted at once");
     test.settle().await;
     let mut admitted = 2;
-    while test.processes[admitted % 2].count_company_run(&company, per_minute).await.is_ok() {
+    while let Ok(counted) = test.processes[admitted % 2].count_company_run(&company, per_minute).await {
+        counted.keep();
         admitted += 1;
     }
     assert_eq!(admitted, 4, "of both processes");
     let state = test.processes[0].company_state(&company, per_minute).await.expect("the store works");
     assert_eq!((state.limit, state.used), (4, 4));
     let other = test.processes[0].count_company_run(&"d".into(), per_minute).await;
-    other.expect("another company");
+    other.expect("another company").keep();
+}
+
+#[tokio::test]
+async fn runs_of_a_company_that_do_not_begin_are_taken_back_as_often_as_the_limit_says() {
+    let test = RatesFixture::new(2, 20);
+    let (company, per_minute) = ("c".into(), NonZeroU32::new(4).expect("a limit"));
+    let count = async |process: usize| test.processes[process].count_company_run(&company, per_minute).await;
+    let used = async |process: usize| {
+        let state = test.processes[process].company_state(&company, per_minute).await;
+        state.expect("the store works").used
+    };
+    // Those that a process has counted by itself, of which nothing is written.
+    for _ in 0..2 {
+        drop(count(0).await.expect("below half"));
+        assert_eq!(used(0).await, 0);
+    }
+    test.settle().await;
+    assert_eq!((test.records("c").await, used(1).await), (0, 0));
+    // Those that the store has counted, below and above half.
+    let runs: Vec<CountedCompanyRun> =
+        [count(0).await, count(0).await, count(0).await].into_iter().map(|run| run.expect("a run")).collect();
+    test.settle().await;
+    assert_eq!((used(0).await, used(1).await), (3, 3));
+    for (index, run) in runs.into_iter().enumerate() {
+        if index == 0 { run.keep() } else { drop(run) }
+    }
+    test.settle().await;
+    assert_eq!((used(0).await, used(1).await), (1, 1), "both processes");
+    // The process has taken back four, and the other one none.
+    drop(count(0).await.expect("below the limit"));
+    assert_eq!(used(0).await, 2, "it stays counted");
+    test.settle().await;
+    drop(count(1).await.expect("below the limit"));
+    test.settle().await;
+    assert_eq!((used(0).await, used(1).await), (2, 2));
+    test.clock.advance(15 * SECOND);
+    drop(count(0).await.expect("below the limit"));
+    assert_eq!(used(0).await, 1, "one each fifteen seconds");
 }
 
 #[tokio::test]
@@ -528,7 +567,14 @@ async fn the_id_of_a_request_that_is_cancelled_before_it_has_the_answer_is_relea
 async fn what_a_commit_of_another_module_does_not_count_is_counted_later() {
     let test = RatesFixture::new(2, 20);
     let (company, per_minute) = ("c".into(), NonZeroU32::new(8).expect("a limit"));
-    let begin = || test.processes[0].begin_company_run(&company, per_minute).expect("below the limit");
+    let begin = || match test.processes[0].begin_company_run(&company, per_minute) {
+        Ok(AdmittedCompanyRun::Uncounted(run)) => Some(run),
+        Ok(AdmittedCompanyRun::Counted(run)) => {
+            run.keep();
+            None
+        }
+        Err(error) => panic!("below the limit: {error}"),
+    };
     for _ in 0..4 {
         assert!(begin().is_none(), "below half");
     }

@@ -5,23 +5,83 @@ use std::time::Duration;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, RunOutcome};
 use agent_platform::conversation::{
-    ConversationError, Conversations, EndRun, EndedRun, RUN_INTERRUPTED, RunEndKind, RunFailure,
+    CancelReason, ChangeRun, ChangedRun, ConversationError, Conversations, EndRun, EndedRun, RUN_INTERRUPTED,
+    Run, RunChange, RunEndKind, RunFailure, RunState, Thread, ThreadOwner,
 };
+use tokio::time::Instant;
 
-/// Maximum time for which the end of a run is attempted to be stored. Until then the thread is busy.
+use crate::app::services::ConversationService;
+use crate::app::services::live::{LiveRun, RunStop};
+
+/// Maximum time for which the end of a run, or its cancellation after that, is attempted to be stored. Until then the thread is
+/// busy.
 const END_RETRY_TIME: Duration = Duration::from_secs(10 * 60);
 /// Minimum pause between attempts to store the end of a run, which is the first one; it doubles up to [`MAX_END_RETRY_PAUSE`].
 const MIN_END_RETRY_PAUSE: Duration = Duration::from_millis(100);
 const MAX_END_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Stores the end of a run; repeats it while the store is unavailable.
-pub(super) async fn store_end(store: &dyn Conversations, end: EndRun) -> Result<EndedRun, ConversationError> {
-    let mut pause = MIN_END_RETRY_PAUSE;
-    let started = tokio::time::Instant::now();
-    let mut end = end;
+/// Pauses between attempts to write for [`END_RETRY_TIME`].
+struct RetryPauses {
+    started: Instant,
+    next: Duration,
+}
+
+impl RetryPauses {
+    fn new() -> Self {
+        Self { started: Instant::now(), next: MIN_END_RETRY_PAUSE }
+    }
+
+    /// Waits for the next attempt. Returns false at once if there is no time for one.
+    async fn pause(&mut self) -> bool {
+        if self.started.elapsed() >= END_RETRY_TIME {
+            return false;
+        }
+        tokio::time::sleep(self.next).await;
+        self.next = (2 * self.next).min(MAX_END_RETRY_PAUSE);
+        true
+    }
+}
+
+/// A run whose end is stored.
+#[derive(Debug)]
+pub(super) enum StoredEnd {
+    /// Stored by the last attempt.
+    Ended(Box<EndedRun>),
+    /// Stored by an earlier attempt, whose answer was lost.
+    EndedBefore(Box<Run>),
+}
+
+impl StoredEnd {
+    /// Returns the thread of the run; `None` if it is not known.
+    pub(super) async fn thread(&self, store: &dyn Conversations, owner: &ThreadOwner) -> Option<Thread> {
+        match self {
+            Self::Ended(ended) => Some(ended.thread.clone()),
+            Self::EndedBefore(run) => store.thread(&owner.thread(run.thread_id.clone())).await.ok().flatten(),
+        }
+    }
+}
+
+/// Stores the end of a run by `end_run`; repeats it while the store is unavailable.
+///
+/// # Errors
+/// Those of [`Conversations::end_run`].
+pub(super) async fn store_end<S>(
+    end_run: impl Fn(EndRun) -> S,
+    mut end: EndRun,
+) -> Result<StoredEnd, ConversationError>
+where
+    S: Future<Output = Result<EndedRun, ConversationError>>,
+{
+    let (mut pauses, mut may_be_stored) = (RetryPauses::new(), false);
     loop {
-        let error = match store.end_run(end.clone()).await {
-            Ok(ended) => return Ok(ended),
+        let error = match end_run(end.clone()).await {
+            Ok(ended) => return Ok(StoredEnd::Ended(Box::new(ended))),
+            // Other processes only interrupt a run.
+            Err(ConversationError::RunEnded { run })
+                if may_be_stored && run.state != RunState::Interrupted =>
+            {
+                return Ok(StoredEnd::EndedBefore(run));
+            }
             Err(
                 error @ (ConversationError::RunNotFound
                 | ConversationError::RunEnded { .. }
@@ -30,17 +90,69 @@ pub(super) async fn store_end(store: &dyn Conversations, end: EndRun) -> Result<
             Err(error) => error,
         };
         tracing::warn!(run_id = %end.run_id, %error, "failed to store the end of a run");
-        if started.elapsed() >= END_RETRY_TIME {
-            return Err(error);
-        }
-        if !matches!(error, ConversationError::Store(_)) {
+        if matches!(error, ConversationError::Store(_)) {
+            may_be_stored = true;
+        } else {
             // The thread must become free, even if the answer cannot be stored.
             let code = AgentErrorKind::Internal.code().to_owned();
             let failure = RunFailure { code, message: "the answer could not be stored".to_owned() };
             (end.nodes, end.ending.kind) = (Vec::new(), RunEndKind::Failed(failure));
         }
-        tokio::time::sleep(pause).await;
-        pause = (2 * pause).min(MAX_END_RETRY_PAUSE);
+        if !pauses.pause().await {
+            return Err(error);
+        }
+    }
+}
+
+/// Cancels a run that waits for decisions by `change_run`; repeats it while the store is unavailable.
+async fn cancel_waiting<S>(change_run: impl Fn(ChangeRun) -> S, change: ChangeRun)
+where
+    S: Future<Output = Result<ChangedRun, ConversationError>>,
+{
+    let mut pauses = RetryPauses::new();
+    while let Err(error) = change_run(change.clone()).await {
+        tracing::warn!(run_id = %change.run.id, %error, "failed to cancel a run that waits for decisions");
+        if !matches!(error, ConversationError::Store(_)) || !pauses.pause().await {
+            return;
+        }
+    }
+}
+
+/// Returns true for the end of a run that the shutdown of this process has ended.
+pub(super) fn is_shutdown(kind: &RunEndKind) -> bool {
+    matches!(kind, RunEndKind::Failed(failure) if failure.code == AgentErrorKind::ShuttingDown.code())
+}
+
+/// Applies the stored end of a run to the cached thread. A run that was stopped after its last event, and waits for decisions
+/// now, is cancelled, since the request to stop it was accepted. A client that leaves then cancels nothing.
+pub(super) async fn apply_end(
+    service: &ConversationService,
+    store: &dyn Conversations,
+    live_run: &LiveRun,
+    stored: &StoredEnd,
+) {
+    let (run, cancel) = match stored {
+        StoredEnd::Ended(ended) => {
+            let key = live_run.key().owner.thread(ended.thread.id.clone());
+            service.threads.apply_end(&key, ended);
+            (&ended.run, ended.cancel)
+        }
+        // The next turn finds that the cached thread is an older version.
+        StoredEnd::EndedBefore(run) => (&**run, None),
+    };
+    if run.state != RunState::Waiting {
+        return;
+    }
+    service.signals_delivered().await;
+    live_run.record_end();
+    let reason = match live_run.stop_reason() {
+        Some(RunStop::Cancelled(reason)) if reason != CancelReason::Disconnected => Some(reason),
+        _ => cancel,
+    };
+    if let Some(reason) = reason {
+        let change = RunChange::CancelWaiting(reason);
+        let change = ChangeRun { run: live_run.key().clone(), change, now: service.now() };
+        cancel_waiting(|change| store.change_run(change), change).await;
     }
 }
 
@@ -79,5 +191,140 @@ fn usage_of(terminal: &Event) -> Vec<agent_core::message::Usage> {
     match terminal {
         Event::RunFinished { usage, .. } | Event::RunError { usage, .. } => usage.clone(),
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    use agent_core::event::Interrupt;
+    use agent_core::store_error::StoreError;
+    use agent_core::testing::ManualClock;
+    use agent_platform::conversation::{LogEnd, MemoryConversations, RunEnding, RunKey, RunRecord};
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::app::conversation::test_runs::begin_in_new_thread;
+    use crate::shutdown::Shutdown;
+
+    /// A run of a process, and its end.
+    async fn running(store: &Arc<MemoryConversations>, clock: &Arc<ManualClock>) -> EndRun {
+        let service = service(store, clock);
+        let begin = begin_in_new_thread(&service, "r");
+        let owner = begin.key.thread_owner();
+        store.begin_run(begin).await.expect("it begins");
+        EndRun {
+            owner,
+            run_id: "r".into(),
+            process: service.process.clone(),
+            nodes: Vec::new(),
+            ending: RunEnding::default(),
+            log: LogEnd::default(),
+            context: None,
+            request_sha256: None,
+            backend: None,
+            record: RunRecord::default(),
+            now: service.now(),
+        }
+    }
+
+    fn service(store: &Arc<MemoryConversations>, clock: &Arc<ManualClock>) -> Arc<ConversationService> {
+        let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
+        let conversations: Arc<dyn Conversations> = store.clone();
+        ConversationService::new(Some(conversations), clock.clone(), spawner, Shutdown::default())
+    }
+
+    fn lost_answer() -> ConversationError {
+        StoreError::unavailable("the connection was lost").into()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_whose_answer_was_lost_is_stored() {
+        let (store, clock) = (Arc::new(MemoryConversations::default()), Arc::new(ManualClock::new()));
+        let end = running(&store, &clock).await;
+        let (attempts, store) = (&Cell::new(0), &store);
+        let end_run = |end| async move {
+            attempts.set(attempts.get() + 1);
+            let ended = store.end_run(end).await?;
+            if attempts.get() == 1 { Err(lost_answer()) } else { Ok(ended) }
+        };
+        let stored = store_end(end_run, end.clone()).await.expect("it is stored");
+        let StoredEnd::EndedBefore(run) = &stored else { panic!("the first attempt: {stored:?}") };
+        assert_eq!((run.state, attempts.get()), (RunState::Completed, 2));
+        let thread = stored.thread(&**store, &end.owner).await.expect("it is there");
+        assert_eq!((thread.id.as_str(), thread.active_run_id), ("t", None));
+        // Without an attempt before, another one has ended the run.
+        let refused = store_end(|end| store.end_run(end), end).await;
+        assert!(matches!(refused, Err(ConversationError::RunEnded { .. })), "{refused:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_was_interrupted_between_two_attempts_has_not_this_end() {
+        let (store, clock) = (Arc::new(MemoryConversations::default()), Arc::new(ManualClock::new()));
+        let end = running(&store, &clock).await;
+        let other = service(&store, &clock);
+        clock.advance(2 * other.times.lease);
+        let (key, store, other) =
+            (&RunKey { owner: end.owner.clone(), id: end.run_id.clone() }, &store, &other);
+        let attempts = &Cell::new(0);
+        let end_run = |end| async move {
+            attempts.set(attempts.get() + 1);
+            if attempts.get() == 1 {
+                other.interrupt_abandoned(&**store, key).await?;
+                return Err(lost_answer());
+            }
+            store.end_run(end).await
+        };
+        let refused = store_end(end_run, end).await;
+        assert!(matches!(refused, Err(ConversationError::RunEnded { .. })), "{refused:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_waits_is_cancelled_although_the_store_is_away_for_a_moment() {
+        let (store, clock) = (Arc::new(MemoryConversations::default()), Arc::new(ManualClock::new()));
+        let end = running(&store, &clock).await;
+        let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
+        let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() };
+        let ending = RunEnding { kind: RunEndKind::Suspended(outcome), ..RunEnding::default() };
+        let key = RunKey { owner: end.owner.clone(), id: end.run_id.clone() };
+        store.end_run(EndRun { ending, ..end.clone() }).await.expect("it waits");
+        let (attempts, store) = (&Cell::new(0), &store);
+        let change_run = |change| async move {
+            attempts.set(attempts.get() + 1);
+            if attempts.get() < 3 { Err(lost_answer()) } else { store.change_run(change).await }
+        };
+        let change = RunChange::CancelWaiting(CancelReason::Requested);
+        cancel_waiting(change_run, ChangeRun { run: key, change, now: end.now }).await;
+        let run = store.run(&end.owner, &end.run_id).await.expect("it reads").expect("a run");
+        assert_eq!(
+            (run.state, run.reason, attempts.get()),
+            (RunState::Cancelled, Some(CancelReason::Requested), 3)
+        );
+    }
+
+    #[test]
+    fn the_terminal_event_tells_of_an_end_that_was_not_stored() {
+        let finished = || Event::RunFinished {
+            thread_id: "t".into(),
+            run_id: "r".into(),
+            result: None,
+            outcome: None,
+            usage: Vec::new(),
+        };
+        let unavailable = || ConversationError::from(StoreError::unavailable("the disk is full"));
+        assert_eq!(terminal_event(finished(), Ok(())), finished());
+        for (stored, expected) in [
+            (unavailable(), "STORE_UNAVAILABLE"),
+            (ConversationError::Invalid("x".to_owned()), "STORE_UNAVAILABLE"),
+        ] {
+            let Event::RunError { code, .. } = terminal_event(finished(), Err(stored)) else {
+                panic!("the client is told")
+            };
+            assert_eq!(code, expected);
+        }
+        let deleted = terminal_event(finished(), Err(ConversationError::RunNotFound));
+        assert!(matches!(deleted, Event::RunFinished { outcome: Some(RunOutcome::Cancelled), .. }));
     }
 }

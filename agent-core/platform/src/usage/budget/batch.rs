@@ -13,17 +13,19 @@ use super::decision::{AdmissionDecision, Batch};
 use super::demand::AppliedLimit;
 use super::held_runs::HeldRun;
 use super::meter::{METERS, MeterState};
+use super::reservation::HeldAmount;
 use super::state::{
-    Admission, AdmissionSubject, AdmittedRequest, BudgetError, BudgetQueue, BudgetState, Hold,
+    Admission, AdmissionSubject, AdmittedRequest, BudgetError, BudgetQueue, BudgetState, Hold, PendingCounts,
     QueuedSettlement,
 };
 use crate::records::{Collection, Precondition, RecordsExt, UPDATE_ATTEMPTS, UpdateAttempts, to_json};
+use crate::user_rates::UncountedRun;
 
 /// Maximum numbers of admissions and of settlements in a commit.
 const MAX_BATCH: usize = 128;
 /// Maximum number of writes in a commit of several requests: the most that PostgreSQL locks one by one. For more, it would lock
 /// all that the platform has, and the requests of other companies would wait.
-const MAX_BATCH_WRITES: usize = 256;
+pub(super) const MAX_BATCH_WRITES: usize = 256;
 /// Maximum number of refused requests' reservations that wait to be released.
 const MAX_RELEASED: usize = 1_000;
 /// Time after which a request that waits looks for settlements of other processes.
@@ -222,14 +224,19 @@ impl BudgetState {
         for (admission, decision) in admissions.into_iter().zip(decisions) {
             let result = match decision {
                 AdmissionDecision::Admit { output, reservation, pending } => {
-                    let new_hold = |id| Hold::new(self.clone(), company_id.clone(), id);
-                    let hold = reservation.map(|(id, held)| {
-                        if !matches!(admission.subject, AdmissionSubject::Call(_)) {
-                            self.hold_run(company_id, HeldRun { id: id.clone(), held: held.into() });
+                    let is_call = matches!(admission.subject, AdmissionSubject::Call(_));
+                    let new_hold = |(id, held): (String, Vec<HeldAmount>), run| {
+                        if !is_call {
+                            self.hold_run(company_id, HeldRun { id: id.clone(), held: held.into(), run });
                         }
-                        new_hold(id)
-                    });
-                    Ok(AdmittedRequest { output, hold, pending: pending.map(new_hold) })
+                        Hold::new(self.clone(), company_id.clone(), id)
+                    };
+                    let hold = reservation.map(|reserved| new_hold(reserved, None));
+                    let pending = PendingCounts {
+                        reservation: pending.map(|reserved| new_hold(reserved, admission.subject.run())),
+                        per_minute: admission.uncounted.as_ref().map(UncountedRun::counted),
+                    };
+                    Ok(AdmittedRequest { output, hold, pending })
                 }
                 AdmissionDecision::Wait(_) if admission.deadline > now => {
                     waiting.push(admission);
@@ -286,7 +293,9 @@ impl BudgetState {
 /// Returns the ids of the reservations of decided requests.
 fn reserved_ids(decisions: Vec<AdmissionDecision>) -> Vec<String> {
     let reserved = decisions.into_iter().flat_map(|decision| match decision {
-        AdmissionDecision::Admit { reservation, pending, .. } => [reservation.map(|(id, _)| id), pending],
+        AdmissionDecision::Admit { reservation, pending, .. } => {
+            [reservation, pending].map(|reserved| reserved.map(|(id, _)| id))
+        }
         AdmissionDecision::Wait(_) | AdmissionDecision::Refuse(_) => [None, None],
     });
     reserved.flatten().collect()

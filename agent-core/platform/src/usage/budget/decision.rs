@@ -21,8 +21,8 @@ pub(super) enum AdmissionDecision {
         output: u64,
         /// Id of the reservation and what it holds, if something is reserved.
         reservation: Option<(String, Vec<HeldAmount>)>,
-        /// Id of the reservation of what the run counts once it is stored.
-        pending: Option<String>,
+        /// Reservation of what the run counts once it is stored, likewise.
+        pending: Option<(String, Vec<HeldAmount>)>,
     },
     /// The request waits: this limit does not admit it while others have reserved, and may admit it later.
     Wait(Box<BudgetExceededError>),
@@ -176,16 +176,12 @@ impl Batch {
         let (held_amounts, run_amounts) = self.take_amounts(admission, output);
         let call = match &admission.subject {
             AdmissionSubject::Call(call) => Some(call.reserve(output)),
-            AdmissionSubject::UnstoredRun(_) | AdmissionSubject::Other => None,
-        };
-        let run = match &admission.subject {
-            AdmissionSubject::UnstoredRun(scope) => Some(scope.clone()),
-            AdmissionSubject::Call(_) | AdmissionSubject::Other => None,
+            _ => None,
         };
         let reservation = BudgetReservation::new(held_amounts, expires, call, None);
-        let pending = BudgetReservation::new(run_amounts, expires, None, run);
-        let pending = self.reserve(pending)?.map(|(id, _)| id);
-        Ok(AdmissionDecision::Admit { output, reservation: self.reserve(reservation)?, pending })
+        let pending = BudgetReservation::new(run_amounts, expires, None, admission.subject.run());
+        let (pending, reservation) = (self.reserve(pending)?, self.reserve(reservation)?);
+        Ok(AdmissionDecision::Admit { output, reservation, pending })
     }
 
     /// Adds the amounts of an admitted request to the meters. Returns those to reserve until its end, and those to reserve until

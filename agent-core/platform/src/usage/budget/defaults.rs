@@ -1,7 +1,8 @@
 //! Default limits of companies and runs, for which nothing is committed before a run or a call begins in the ordinary case.
 //!
 //! Runs per minute are counted as those of users are ([`UserRates`]): over all processes, exactly from half of the
-//! limit on. A run that a commit of the budgets admits is counted by the same commit.
+//! limit on. A run that a commit of the budgets admits is counted by the same commit. One that is refused later, or is not
+//! stored, is taken back.
 //!
 //! Of the concurrent runs of a company, each process admits an eighth of the limit without a commit. The run beyond them is
 //! admitted as by a budget, by a reservation in the store; what all processes reserve is at most the limit without one eighth.
@@ -26,7 +27,7 @@ use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetTimeZone, Budget
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 use crate::minute_rate::{RateLimitError, end_of_wait};
 use crate::records::Collection;
-use crate::user_rates::{UncountedRun, UserRates};
+use crate::user_rates::{AdmittedCompanyRun, CountedCompanyRun, UncountedRun, UserRates};
 
 /// Maximum numbers of runs in memory whose tool calls are counted: those that called a tool last.
 const RUN_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 20_000, per_company: 5_000 };
@@ -93,6 +94,8 @@ pub(super) struct DefaultAdmission {
     pub(super) slot: Option<RunSlot>,
     /// Limit by which the store admits the run, beyond those that a process admits without a commit.
     pub(super) shared: Option<AppliedLimit>,
+    /// The run, if it is counted per minute.
+    pub(super) counted: Option<CountedCompanyRun>,
     /// The run, if the commit that admits it is to count it per minute.
     pub(super) uncounted: Option<UncountedRun>,
 }
@@ -118,7 +121,7 @@ impl DefaultMeters {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a run of a company to which the given limits of budgets apply.
+    /// Admits a run of a company to which the given limits of budgets apply. It is counted per minute if `counts` is true.
     ///
     /// # Errors
     /// A default limit is reached.
@@ -126,7 +129,7 @@ impl DefaultMeters {
         self: &Arc<Self>,
         company_id: &CompanyId,
         (budget_limits, zone): (&[(BudgetKind, BudgetLimit)], &BudgetTimeZone),
-        now: Timestamp,
+        (now, counts): (Timestamp, bool),
     ) -> Result<DefaultAdmission, BudgetExceededError> {
         let slot = match self.limits.concurrent_runs(budget_limits) {
             Some(max_runs) => Some(self.begin_run(company_id, max_runs, now)?),
@@ -136,15 +139,22 @@ impl DefaultMeters {
         let shared = if is_shared { self.shared_limit(company_id, (budget_limits, zone)) } else { None };
         let is_committed =
             shared.is_some() || budget_limits.iter().any(|(_, limit)| limit.unit != BudgetUnit::WallMs);
-        let mut uncounted = None;
-        if let Some(per_minute) = self.limits.runs_per_minute(budget_limits) {
-            let counted = match is_committed {
+        let (mut counted, mut uncounted) = (None, None);
+        if let Some(per_minute) = self.limits.runs_per_minute(budget_limits).filter(|_| counts) {
+            let admitted = match is_committed {
                 true => self.rates.begin_company_run(company_id, per_minute),
-                false => self.rates.count_company_run(company_id, per_minute).await.map(|()| None),
+                false => self
+                    .rates
+                    .count_company_run(company_id, per_minute)
+                    .await
+                    .map(AdmittedCompanyRun::Counted),
             };
-            uncounted = counted.map_err(|error| minute_refusal(per_minute, error, now))?;
+            match admitted.map_err(|error| minute_refusal(per_minute, error, now))? {
+                AdmittedCompanyRun::Counted(run) => counted = Some(run),
+                AdmittedCompanyRun::Uncounted(run) => uncounted = Some(run),
+            }
         }
-        Ok(DefaultAdmission { slot, shared, uncounted })
+        Ok(DefaultAdmission { slot, shared, counted, uncounted })
     }
 
     /// Counts a run of a company per minute in this process alone, since the commit that was to count it has failed.
@@ -156,7 +166,7 @@ impl DefaultMeters {
         company_id: &CompanyId,
         per_minute: NonZeroU32,
         now: Timestamp,
-    ) -> Result<(), BudgetExceededError> {
+    ) -> Result<CountedCompanyRun, BudgetExceededError> {
         let counted = self.rates.count_company_run_alone(company_id, per_minute);
         counted.map_err(|error| minute_refusal(per_minute, error, now))
     }

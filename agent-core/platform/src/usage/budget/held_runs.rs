@@ -1,28 +1,31 @@
-//! Reservations of the runs in progress in this process.
+//! Reservations of the runs of this process, which it renews.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::ids::CompanyId;
 
+use super::super::RunScope;
 use super::reservation::HeldAmount;
 
-/// Reservation of a run in progress.
+/// Reservation of a run that is in progress, or that is to be stored.
 #[derive(Debug, Clone)]
 pub(super) struct HeldRun {
     pub(super) id: String,
     pub(super) held: Arc<[HeldAmount]>,
+    /// The run that counts once it is stored; `None` for a run in progress.
+    pub(super) run: Option<RunScope>,
 }
 
-/// Reservations of the runs in progress in this process, by company. A task of the company renews them.
+/// Reservations of the runs of this process, by company. A task of the company renews them.
 #[derive(Default)]
 pub(super) struct HeldRuns(Mutex<HashMap<CompanyId, CompanyRuns>>);
 
 /// Reservations of a company's runs.
 #[derive(Default)]
 struct CompanyRuns {
-    /// Amounts that each reservation holds, by its id.
-    held: HashMap<String, Arc<[HeldAmount]>>,
+    /// The reservations by their ids.
+    held: HashMap<String, HeldRun>,
     /// True while a task renews them.
     is_renewed: bool,
 }
@@ -34,10 +37,10 @@ impl HeldRuns {
     }
 
     /// Adds a reservation. Returns true if the caller must start the company's task.
-    pub(super) fn add(&self, company_id: &CompanyId, HeldRun { id, held }: HeldRun) -> bool {
+    pub(super) fn add(&self, company_id: &CompanyId, run: HeldRun) -> bool {
         let mut companies = self.lock();
         let runs = companies.entry(company_id.clone()).or_default();
-        runs.held.insert(id, held);
+        runs.held.insert(run.id.clone(), run);
         !std::mem::replace(&mut runs.is_renewed, true)
     }
 
@@ -48,7 +51,7 @@ impl HeldRuns {
         }
     }
 
-    /// Returns true for the reservation of a run in progress.
+    /// Returns true for the reservation of a run that has not ended, or is not stored yet.
     pub(super) fn contains(&self, company_id: &CompanyId, id: &str) -> bool {
         self.lock().get(company_id).is_some_and(|runs| runs.held.contains_key(id))
     }
@@ -61,8 +64,7 @@ impl HeldRuns {
             companies.remove(company_id);
             return None;
         }
-        let run = |(id, held): (&String, &Arc<[HeldAmount]>)| HeldRun { id: id.clone(), held: held.clone() };
-        Some(held.iter().map(run).collect())
+        Some(held.values().cloned().collect())
     }
 
     /// Records that the task of a company was dropped: its next run starts another one.

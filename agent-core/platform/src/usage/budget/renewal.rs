@@ -2,7 +2,8 @@
 //!
 //! A run counts among the concurrent runs by a reservation, as long as it lasts. With the lease of a call, the reservations
 //! of a killed process would count for the time of the longest run, and the company's further runs would be refused. So the
-//! reservation of a run has a short lease, which the run's process extends.
+//! reservation of a run has a short lease, which the run's process extends. So it does for a run that is not stored yet: its
+//! context may take as long as a model, and its commit as long as the store.
 //!
 //! A run whose reservation was settled as lost continues: after its process was stopped for longer than the lease, or could not
 //! write while others could. Its process makes the reservation again, also beyond the limit, which then
@@ -16,6 +17,7 @@ use agent_core::ids::CompanyId;
 use agent_core::store_error::StoreError;
 use jiff::{SignedDuration, Timestamp};
 
+use super::batch::MAX_BATCH_WRITES;
 use super::held_runs::HeldRun;
 use super::meter::{METERS, MeterState};
 use super::reservation::{BudgetReservation, RESERVATIONS, Settlement};
@@ -29,10 +31,6 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(20);
 /// Time between an extension that has failed and the next one: after a time without the store, other processes take the runs
 /// for lost whose reservations are not extended within half a minute.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum number of reservations in a commit. With the meters of a user, an agent, a token and the company for each of them, a
-/// commit that makes all of them again has less than 256 writes, the most that PostgreSQL locks one by one.
-const MAX_BATCH: usize = 60;
-
 /// Task of a company that extends the reservations of its runs. If it is dropped before its end, the next run starts another
 /// one.
 struct RenewalTask {
@@ -48,16 +46,29 @@ impl RenewalTask {
             self.state.clock.sleep(pause).await;
             let Some(runs) = self.state.held_runs.renewed(&self.company_id) else { break };
             pause = RENEWAL_INTERVAL;
-            for runs in runs.chunks(MAX_BATCH) {
-                if let Err(error) = self.state.renew_runs(&self.company_id, runs).await {
+            let mut later = &runs[..];
+            while !later.is_empty() {
+                let (batch, rest) = later.split_at(batch_len(later));
+                if let Err(error) = self.state.renew_runs(&self.company_id, batch).await {
                     pause = RETRY_INTERVAL;
                     let company_id = &self.company_id;
                     tracing::warn!(%error, %company_id, "failed to renew the reservations of runs; trying again later");
                 }
+                later = rest;
             }
         }
         self.is_done = true;
     }
+}
+
+/// Returns the number of the first reservations that one commit can make again, with the meters of each.
+fn batch_len(runs: &[HeldRun]) -> usize {
+    let mut writes = 0;
+    let fits = |run: &&HeldRun| {
+        writes += 1 + run.held.len();
+        writes <= MAX_BATCH_WRITES
+    };
+    runs.iter().take_while(fits).count().max(1)
 }
 
 impl Drop for RenewalTask {
@@ -78,7 +89,7 @@ impl BudgetState {
         (end(self.lease), end(self.lease.min(RUN_LEASE)))
     }
 
-    /// Extends the reservation of a run until it is released.
+    /// Extends the reservation of a run until it is released, counted or abandoned.
     pub(super) fn hold_run(self: &Arc<Self>, company_id: &CompanyId, run: HeldRun) {
         if self.held_runs.add(company_id, run) {
             let (state, company_id) = (self.clone(), company_id.clone());
@@ -131,14 +142,14 @@ impl BudgetState {
         for ((run, key), record) in runs.iter().zip(keys).zip(found) {
             let (held, precondition) = match record {
                 Some(record) => (record.value.held, Precondition::Version(record.version)),
-                // A run that has ended is not among the held ones any more when its reservation is settled.
+                // A run that has ended or counts is not among the held ones any more when its reservation is settled.
                 None if self.held_runs.contains(company_id, &run.id) => {
                     lost.push(run);
                     (run.held.to_vec(), Precondition::Absent)
                 }
                 None => continue,
             };
-            let renewed = BudgetReservation::new(held, lease_end, None, None);
+            let renewed = BudgetReservation::new(held, lease_end, None, run.run.clone());
             writes.push(Write::Put { key, value: to_json(&renewed)?, precondition });
         }
         if !lost.is_empty() {

@@ -21,7 +21,7 @@ use super::meter::{LimitStatus, METERS, MeterState};
 use super::reservation::RequestedCall;
 use super::state::{
     Admission, AdmissionSubject, AdmittedRequest, BudgetError, BudgetOptions, BudgetState, Hold,
-    SettlementOutcome, budget_key,
+    PendingCounts, SettlementOutcome, budget_key,
 };
 use super::{BudgetExceededError, BudgetKind, BudgetTimeZone, BudgetUnit, Settlement};
 use crate::company_table::{CompanyTable, CompanyTableLimits};
@@ -30,8 +30,8 @@ use crate::records::{Collection, Key, Records, RecordsExt};
 use crate::spawner::Spawner;
 use crate::user_rates::{UncountedRun, UserRates};
 
-/// Maximum numbers of runs whose latest refusal is kept in memory.
-const REFUSAL_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 10_000, per_company: 1_000 };
+/// Maximum numbers of runs whose latest refusal, or whose restart, is kept in memory.
+const RUN_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 10_000, per_company: 1_000 };
 
 /// Units of the limits on calls of models.
 const CALL_UNITS: [BudgetUnit; 2] = [BudgetUnit::Cost, BudgetUnit::Tokens];
@@ -45,6 +45,8 @@ pub struct Budgets {
     observer: Option<Arc<dyn UsageObserver>>,
     /// The latest refusals of runs in this process, by the runs' [keys](RunScope::run_key).
     refusals: Arc<Mutex<CompanyTable<String, BudgetExceededError>>>,
+    /// Runs in this process whose backend may start again, likewise.
+    restarts: Arc<Mutex<CompanyTable<String, ()>>>,
 }
 
 /// Budget of a subject with the state of its limits.
@@ -68,8 +70,8 @@ pub(in crate::usage) struct RunAdmission {
     pub(in crate::usage) hold: RunHold,
     /// End of the time that the run may take, and the function that returns its error then.
     pub(in crate::usage) deadline: Option<(BoxFuture<'static, ()>, ExpireRun)>,
-    /// Reservation of what the run counts once it is stored.
-    pub(in crate::usage) pending: Option<Hold>,
+    /// What the run counts once it is stored.
+    pub(in crate::usage) pending: PendingCounts,
     /// True if limits apply to the run's calls of models.
     pub(in crate::usage) has_call_limits: bool,
 }
@@ -85,8 +87,9 @@ impl Budgets {
     ) -> Self {
         let times = (options.lease, options.max_wait);
         let state = Arc::new(BudgetState::new(records, usage, (clock, spawner), times));
-        let refusals = Arc::new(Mutex::new(CompanyTable::new(REFUSAL_LIMITS)));
-        Self { state, defaults: None, observer: None, refusals }
+        let refusals = Arc::new(Mutex::new(CompanyTable::new(RUN_LIMITS)));
+        let restarts = Arc::new(Mutex::new(CompanyTable::new(RUN_LIMITS)));
+        Self { state, defaults: None, observer: None, refusals, restarts }
     }
 
     /// Adds limits for companies and runs whose budgets have none. `rates` counts the runs of companies.
@@ -123,6 +126,19 @@ impl Budgets {
         Some(refusal.into_error(scope.caller))
     }
 
+    /// Records that the backend of a run, which counts, may start again with a shorter prompt.
+    pub(in crate::usage) fn record_restart(&self, scope: &RunScope) {
+        if !scope.run_id.is_empty() {
+            let mut restarts = self.restarts.lock().unwrap_or_else(PoisonError::into_inner);
+            restarts.insert(&scope.company_id, scope.run_key(), ());
+        }
+    }
+
+    fn take_restart(&self, scope: &RunScope) -> bool {
+        let mut restarts = self.restarts.lock().unwrap_or_else(PoisonError::into_inner);
+        !restarts.is_empty() && restarts.remove(&scope.company_id, &scope.run_key()).is_some()
+    }
+
     /// Returns the current time.
     pub(in crate::usage) fn now(&self) -> Timestamp {
         self.state.now()
@@ -133,7 +149,7 @@ impl Budgets {
         self.state.clock.monotonic()
     }
 
-    /// Returns true for the reservation of a run in progress in this process.
+    /// Returns true for the reservation of a run of this process that is in progress, or is not stored yet.
     pub(in crate::usage) fn holds_run(&self, company_id: &CompanyId, id: &str) -> bool {
         self.state.held_runs.contains(company_id, id)
     }
@@ -322,12 +338,18 @@ impl Budgets {
         Ok(admitted.and_then(|AdmittedRequest { output, hold, .. }| Some((hold?, output))))
     }
 
-    /// Admits a run, which counts at once.
+    /// Admits a run, which counts at once, unless its backend starts again.
     ///
     /// # Errors
     /// A budget is spent, as many runs as permitted are in progress, or the store failed.
     pub(in crate::usage) async fn admit_run(&self, scope: &RunScope) -> Result<RunAdmission, AgentError> {
-        self.admit_run_as(scope, AdmissionSubject::Other).await
+        let subject = match self.take_restart(scope) {
+            true => AdmissionSubject::RestartedRun,
+            false => AdmissionSubject::Other,
+        };
+        let mut admission = self.admit_run_as(scope, subject).await?;
+        std::mem::take(&mut admission.pending).count_run();
+        Ok(admission)
     }
 
     /// Admits a run that counts once it is stored.
@@ -346,30 +368,31 @@ impl Budgets {
         scope: &RunScope,
         subject: AdmissionSubject,
     ) -> Result<RunAdmission, AgentError> {
-        let units = [BudgetUnit::Runs, BudgetUnit::ConcurrentRuns, BudgetUnit::WallMs];
-        let units = [&units[..], &CALL_UNITS].concat();
+        let counts = !matches!(subject, AdmissionSubject::RestartedRun);
+        let mut units = [&[BudgetUnit::ConcurrentRuns, BudgetUnit::WallMs][..], &CALL_UNITS].concat();
+        units.extend(counts.then_some(BudgetUnit::Runs));
         let (applied, zone) = self.limits(scope, &units).await.map_err(store_error)?;
         let (of_calls, applied): (Vec<_>, Vec<_>) =
             applied.into_iter().partition(|limit| CALL_UNITS.contains(&limit.limit.unit));
-        let DefaultAdmission { slot, shared, uncounted } = match &self.defaults {
+        let DefaultAdmission { slot, shared, mut counted, uncounted } = match &self.defaults {
             Some(defaults) => {
                 let (given, now) = (kinds(&applied), self.state.now());
-                let admitted = defaults.admit_run(&scope.company_id, (&given, &zone), now).await;
+                let admitted = defaults.admit_run(&scope.company_id, (&given, &zone), (now, counts)).await;
                 admitted.map_err(|refusal| self.refuse(refusal, scope))?
             }
             None => DefaultAdmission::default(),
         };
-        let (of_time, counted): (Vec<_>, Vec<_>) =
+        let (of_time, of_runs): (Vec<_>, Vec<_>) =
             applied.into_iter().partition(|limit| limit.limit.unit == BudgetUnit::WallMs);
         let (is_default_alone, per_minute) =
-            (counted.is_empty(), uncounted.as_ref().map(UncountedRun::per_minute));
-        let demands = counted.into_iter().chain(shared).map(|limit| (limit, Demand::One)).collect();
+            (of_runs.is_empty(), uncounted.as_ref().map(UncountedRun::per_minute));
+        let demands = of_runs.into_iter().chain(shared).map(|limit| (limit, Demand::One)).collect();
         let admitted = match self.admit(scope, demands, (OutputRange::default(), subject, uncounted)).await {
             // The process counts by itself, since a default limit must not end runs while the store takes no commit.
             Err(error) if is_default_alone && error.kind() == AgentErrorKind::StoreUnavailable => {
                 if let Some((defaults, per_minute)) = self.defaults.as_ref().zip(per_minute) {
-                    let counted = defaults.count_run_alone(&scope.company_id, per_minute, self.state.now());
-                    counted.map_err(|refusal| self.refuse(refusal, scope))?;
+                    let alone = defaults.count_run_alone(&scope.company_id, per_minute, self.state.now());
+                    counted = Some(alone.map_err(|refusal| self.refuse(refusal, scope))?);
                 }
                 None
             }
@@ -385,7 +408,9 @@ impl Budgets {
             });
             (timer, expire)
         });
-        let (hold, pending) = admitted.map_or((None, None), |admitted| (admitted.hold, admitted.pending));
+        let (hold, mut pending) =
+            admitted.map(|admitted| (admitted.hold, admitted.pending)).unwrap_or_default();
+        pending.per_minute = pending.per_minute.or(counted);
         Ok(RunAdmission { hold: (hold, slot), deadline, pending, has_call_limits: !of_calls.is_empty() })
     }
 

@@ -17,7 +17,7 @@ use super::reservation::{RequestedCall, UsedAmounts};
 use super::{Budget, BudgetExceededError, BudgetKind, BudgetTimeZone, Settlement};
 use crate::records::{Key, Records, RecordsExt};
 use crate::spawner::Spawner;
-use crate::user_rates::UncountedRun;
+use crate::user_rates::{CountedCompanyRun, UncountedRun};
 
 /// Name of a company's collection of budgets.
 pub(super) const BUDGETS: &str = "budgets";
@@ -92,8 +92,20 @@ pub(super) enum AdmissionSubject {
     Call(RequestedCall),
     /// A run that counts once it is stored.
     UnstoredRun(RunScope),
+    /// A run that counts already, and whose backend starts again.
+    RestartedRun,
     /// A run that begins now, or a tool call.
     Other,
+}
+
+impl AdmissionSubject {
+    /// Returns the run that counts once it is stored.
+    pub(super) fn run(&self) -> Option<RunScope> {
+        match self {
+            Self::UnstoredRun(scope) => Some(scope.clone()),
+            Self::Call(_) | Self::RestartedRun | Self::Other => None,
+        }
+    }
 }
 
 /// Admitted request.
@@ -102,8 +114,39 @@ pub(super) struct AdmittedRequest {
     pub(super) output: u64,
     /// The reservation, if something is reserved.
     pub(super) hold: Option<Hold>,
-    /// The reservation of what a run counts once it is stored.
-    pub(super) pending: Option<Hold>,
+    /// What a run counts once it is stored.
+    pub(super) pending: PendingCounts,
+}
+
+/// What a run counts once it is stored. Dropping it counts nothing.
+#[derive(Default)]
+pub(in crate::usage) struct PendingCounts {
+    /// Reservation of the budgets.
+    pub(super) reservation: Option<Hold>,
+    /// Count of the default limit per minute.
+    pub(super) per_minute: Option<CountedCompanyRun>,
+}
+
+impl PendingCounts {
+    /// Counts the run, towards budgets in the background.
+    pub(in crate::usage) fn count_run(self) {
+        if let Some(reservation) = self.reservation {
+            reservation.count_run();
+        }
+        if let Some(counted) = self.per_minute {
+            counted.keep();
+        }
+    }
+
+    /// Leaves the reservation to [`ExpiredReservations`](super::super::ExpiredReservations). The run counts per minute.
+    pub(in crate::usage) fn abandon(self) {
+        if let Some(reservation) = self.reservation {
+            reservation.abandon();
+        }
+        if let Some(counted) = self.per_minute {
+            counted.keep();
+        }
+    }
 }
 
 /// Error of a request for admission.
@@ -252,14 +295,16 @@ impl Hold {
     }
 
     /// Counts the run, which is stored, in the background.
-    pub(in crate::usage) fn count_run(mut self) {
+    fn count_run(mut self) {
         if let Some(settlement) = &mut self.settlement {
             settlement.used = UsedAmounts::Run;
         }
     }
 
-    /// Leaves the reservation to [`ExpiredReservations`](super::super::ExpiredReservations).
-    pub(in crate::usage) fn abandon(mut self) {
-        self.settlement = None;
+    /// Leaves the reservation to [`ExpiredReservations`](super::super::ExpiredReservations), when its lease is over.
+    fn abandon(mut self) {
+        if let Some(settlement) = self.settlement.take() {
+            self.state.held_runs.remove(&settlement.company_id, &settlement.id);
+        }
     }
 }

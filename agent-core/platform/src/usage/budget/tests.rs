@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use super::super::{
     Booking, ExpiredReservations, MemoryUsage, MeteredBackend, NanoUsd, PriceTable, RunScope, TokenCounts,
@@ -79,6 +80,27 @@ impl Installation {
             .with_default_limits(defaults, rates);
         let prices = PriceTable::empty().merged(PRICES).expect("prices");
         UsageRecorder::new(usage, prices, clock, spawner, None, Some(budgets))
+    }
+}
+
+/// Spawner of a process that can be killed.
+#[derive(Clone, Default)]
+struct KillableSpawner(Arc<Mutex<Vec<JoinHandle<()>>>>);
+
+impl KillableSpawner {
+    /// Ends all tasks, and with them their timers.
+    async fn kill(&self) {
+        let tasks = std::mem::take(&mut *self.0.lock().expect("unpoisoned"));
+        for task in tasks {
+            task.abort();
+            let _ = task.await;
+        }
+    }
+}
+
+impl Spawner for KillableSpawner {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.0.lock().expect("unpoisoned").push(tokio::spawn(task));
     }
 }
 

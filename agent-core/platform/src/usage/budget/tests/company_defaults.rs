@@ -1,5 +1,6 @@
 //! Default limits on the runs of a company and the tool calls of a run, and the budgets that replace them.
 
+use super::runs::context;
 use super::*;
 
 #[tokio::test]
@@ -122,6 +123,71 @@ async fn the_commit_that_reserves_the_place_of_a_run_counts_it_per_minute() {
     assert_eq!(refused.unit, BudgetUnit::ConcurrentRuns);
     let shown = budgets(&processes[0]).default_status(&COMPANY.into()).await.expect("read");
     assert_eq!((shown[0].1.limit.unit, shown[0].1.used), (BudgetUnit::Runs, 2));
+}
+
+/// A run that loses its thread to another one, or whose first call is refused, is not stored.
+#[tokio::test]
+async fn runs_that_are_not_stored_do_not_use_up_the_runs_per_minute() {
+    // Without a commit, and by that which reserves the places.
+    for concurrent in [0, 8] {
+        let installation = Installation::new();
+        let process = installation.process_with(default_limits(6, concurrent, 0));
+        let admit = async |run: &str| process.admit_run(&context(run)).await;
+        let used = async || {
+            let shown = budgets(&process).default_status(&COMPANY.into()).await.expect("read");
+            shown[0].1.used
+        };
+        let mut stored = Vec::new();
+        for number in 0..6 {
+            let lost = admit("lost").await.expect("below the limit");
+            assert_eq!(used().await, number + 1, "it has a place");
+            drop(lost);
+            assert_eq!(used().await, number);
+            let run = admit(&number.to_string()).await.expect("below the limit");
+            run.outcome().record_stored();
+            stored.push(run);
+        }
+        let error = admit("more").await.err().expect("the limit is reached");
+        assert_eq!(refusal(&error).policy_name().as_deref(), Some("company-minute"));
+        drop(stored);
+        assert_eq!(used().await, 6);
+    }
+}
+
+#[tokio::test]
+async fn runs_that_a_budget_refuses_do_not_use_up_the_runs_per_minute() {
+    let installation = Installation::new();
+    let process = installation.process_with(default_limits(8, 0, 0));
+    put_company(&process, json!({"unit": "runs", "amount": 2, "window": "day"})).await;
+    let used = async || {
+        let shown = budgets(&process).default_status(&COMPANY.into()).await.expect("read");
+        shown[0].1.used
+    };
+    for _ in 0..2 {
+        budgets(&process).admit_run(&scope("run")).await.expect("two a day");
+    }
+    for _ in 0..3 {
+        assert_eq!(refused_run(&process).await.window, Some(BudgetWindow::Day));
+        assert_eq!(used().await, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_client_whose_runs_are_not_stored_is_refused_after_twice_the_limit() {
+    let installation = Installation::new();
+    let process = installation.process_with(default_limits(10, 0, 0));
+    let mut attempts = 0;
+    while let Ok(lost) = process.admit_run(&context("lost")).await {
+        drop(lost);
+        attempts += 1;
+    }
+    assert_eq!(attempts, 20);
+    // A run whose commit may have been made counts.
+    installation.clock.advance(Duration::from_secs(6));
+    let unknown = process.admit_run(&context("unknown")).await.expect("one more");
+    unknown.outcome().record_unknown();
+    drop(unknown);
+    refused_run(&process).await;
 }
 
 /// Identifiers of runs are unique among those of a user or a visitor only.

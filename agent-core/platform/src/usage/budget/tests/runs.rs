@@ -11,7 +11,6 @@ use agent_core::store_error::StoreError;
 use agent_core::testing::{ScriptedModel, backend_turn, prepare_turn, start_turn};
 use agent_core::tool::ExecutionContext;
 use futures_util::stream;
-use tokio::task::JoinHandle;
 
 use super::*;
 use crate::usage::backend::RunMeter;
@@ -92,25 +91,14 @@ async fn each_run_has_the_budget_of_its_agents_runs() {
 async fn the_places_of_a_lost_process_are_free_soon_and_those_of_long_runs_are_kept() {
     let installation = Installation::new();
     let lease = Duration::from_secs(31 * 60);
-    let tasks: Arc<Mutex<Vec<JoinHandle<()>>>> = Arc::default();
-    let killable: Arc<dyn Spawner> = {
-        let tasks = tasks.clone();
-        Arc::new(move |task: BoxFuture<'static, ()>| {
-            tasks.lock().expect("unpoisoned").push(tokio::spawn(task));
-        })
-    };
-    let lost = installation.process_over(killable, lease, DefaultLimits::default());
+    let killable = KillableSpawner::default();
+    let lost = installation.process_over(Arc::new(killable.clone()), lease, DefaultLimits::default());
     let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
     let process = installation.process_over(spawner, lease, DefaultLimits::default());
     put_company(&process, json!({"unit": "concurrentRuns", "amount": 2})).await;
     let kept = budgets(&process).admit_run(&scope("a")).await.expect("admitted");
     std::mem::forget(budgets(&lost).admit_run(&scope("b")).await.expect("admitted"));
-    let killed = std::mem::take(&mut *tasks.lock().expect("unpoisoned"));
-    for task in killed {
-        task.abort();
-        // The task is dropped, and so is its timer.
-        let _ = task.await;
-    }
+    killable.kill().await;
     let mut expired = ExpiredReservations::default();
     let mut settle = async || {
         let inventory: &dyn Inventory = &*installation.records;
@@ -219,6 +207,56 @@ async fn a_run_that_does_not_begin_ends_when_its_time_is_over() {
     assert_eq!((entry.outcome.as_str(), entry.estimated), ("BUDGET_EXCEEDED", true), "it may have been read");
 }
 
+/// Service whose context the prompt exceeds.
+struct SmallBackend;
+
+#[async_trait]
+impl Backend for SmallBackend {
+    type Settings = WorkflowConnector;
+
+    fn capabilities(&self, _: &WorkflowConnector) -> Result<BackendCapabilities, AgentError> {
+        Ok(BackendCapabilities::new(TokenBudget { max_prompt_tokens: 1_000 }))
+    }
+
+    fn prepare(&self, _: &WorkflowConnector, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
+        Ok(PreparedRequest { payload: Payload::text("{}"), turn })
+    }
+
+    async fn start(&self, _: &WorkflowConnector, _: PreparedRequest) -> Result<EventStream, AgentError> {
+        Err(AgentError::new(AgentErrorKind::ContextExceeded, "too long"))
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_prompt_is_sent_again_since_it_was_too_long_counts_once() {
+    for is_stored in [false, true] {
+        let installation = Installation::new();
+        let process = installation.process_with(default_limits(1, 0, 0));
+        put_company(&process, json!({"unit": "runs", "amount": 1, "window": "day"})).await;
+        let backend =
+            MeteredBackend::new(SmallBackend, BackendKind::Workflow, Booking::PerCall, process.clone());
+        let start = async |context: &ExecutionContext| {
+            let mut turn = backend_turn(BackendChoice::Workflow(Box::default()));
+            turn.context = context.clone();
+            let prepared = prepare_turn(&backend, Arc::new(turn)).expect("a request");
+            start_turn(&backend, prepared).await.err().expect("an error").kind()
+        };
+        let admitted = match is_stored {
+            true => Some(process.admit_run(&context("a")).await.expect("admitted")),
+            false => None,
+        };
+        if let Some(admitted) = &admitted {
+            admitted.outcome().record_stored();
+        }
+        for _ in 0..2 {
+            assert_eq!(start(&context("a")).await, AgentErrorKind::ContextExceeded);
+        }
+        budgets(&process).flush().await;
+        assert_eq!(amounts(&process).await, (1, 0));
+        assert_eq!(start(&context("b")).await, AgentErrorKind::RateLimited, "another run");
+    }
+}
+
 #[tokio::test]
 async fn a_run_that_is_admitted_before_its_backend_starts_counts_once() {
     let installation = Installation::new();
@@ -254,7 +292,7 @@ async fn a_run_that_is_admitted_before_its_backend_starts_counts_once() {
 }
 
 /// Returns the context of a run of `ada`.
-fn context(run: &str) -> ExecutionContext {
+pub(super) fn context(run: &str) -> ExecutionContext {
     ExecutionContext {
         user_id: "ada".into(),
         company_id: COMPANY.into(),
@@ -370,11 +408,23 @@ impl StoredRuns for RunOfAda {
 
 #[tokio::test]
 async fn a_run_of_a_lost_process_counts_if_it_is_stored() {
-    for (is_stored, expected) in [(false, (0, 0)), (true, (1, 0))] {
+    for (is_stored, is_killed, expected) in
+        [(false, true, (0, 0)), (true, true, (1, 0)), (false, false, (0, 0)), (true, false, (1, 0))]
+    {
         let installation = Installation::new();
-        let (lost, process) = (installation.process(), installation.process());
+        let (killable, lease) = (KillableSpawner::default(), Duration::from_secs(60));
+        let lost = installation.process_over(Arc::new(killable.clone()), lease, DefaultLimits::default());
+        let process = installation.process();
         put_company(&process, json!({"unit": "runs", "amount": 5, "window": "day"})).await;
-        std::mem::forget(lost.admit_run(&context("a")).await.expect("admitted"));
+        let admitted = lost.admit_run(&context("a")).await.expect("admitted");
+        match is_killed {
+            true => {
+                std::mem::forget(admitted);
+                killable.kill().await;
+            }
+            // The answer of the commit was lost.
+            false => admitted.outcome().record_unknown(),
+        }
         let mut expired = ExpiredReservations::new(Some(Arc::new(RunOfAda { is_stored })));
         let inventory: &dyn Inventory = &*installation.records;
         // The lease, and half a minute between the passes that find it over.
@@ -385,6 +435,30 @@ async fn a_run_of_a_lost_process_counts_if_it_is_stored() {
         }
         assert_eq!(amounts(&process).await, expected);
     }
+}
+
+/// The context layers of a run, or the commit of its beginning, may take longer than the lease.
+#[tokio::test]
+async fn a_run_that_is_stored_late_counts() {
+    let installation = Installation::new();
+    let (process, other) = (installation.process(), installation.process());
+    put_company(&process, json!({"unit": "runs", "amount": 1, "window": "day"})).await;
+    let admitted = process.admit_run(&context("a")).await.expect("admitted");
+    let mut expired = ExpiredReservations::new(Some(Arc::new(RunOfAda { is_stored: false })));
+    for _ in 0..10 {
+        let inventory: &dyn Inventory = &*installation.records;
+        while expired.settle_page(inventory, budgets(&other), &other).await.expect("a page") {}
+        assert_eq!(amounts(&other).await, (0, 1), "the last run of the day is taken");
+        installation.clock.wait_for_sleepers(1).await;
+        installation.clock.advance(Duration::from_secs(20));
+    }
+    installation.clock.wait_for_sleepers(1).await;
+    admitted.outcome().record_stored();
+    drop(admitted);
+    budgets(&process).flush().await;
+    assert_eq!(amounts(&other).await, (1, 0));
+    installation.clock.advance(Duration::from_secs(20));
+    assert_eq!(amounts(&other).await, (1, 0), "it is not renewed any more");
 }
 
 #[tokio::test]
