@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 
 pub use finding::RoleFinding;
 pub(crate) use provider::company_provider_faults;
+pub(crate) use texts::MAX_NAME_BYTES;
 
 use addresses::check_addresses;
 use fallbacks::{check_model_fallbacks, check_server_fallbacks};
