@@ -38,7 +38,7 @@ export function Chat() {
   </section>`;
 }
 
-/** Where there is no agent, or none of the id in the address. */
+/** Page without a chat: the company has no agent, or none of the id in the address. */
 export function NoAgent() {
   if (agents.value.length) return html`<section class="page empty"><h1>No such agent</h1><a class="button primary" href="#/agents">Agents</a></section>`;
   return html`<section class="page empty">
