@@ -389,6 +389,9 @@ fn container_warnings(
         Container::WorkflowConnector(workflow) if is_blank(&workflow.webhook_url) => {
             findings.push(RoleFinding::new(format!("{at}.content.webhookUrl"), is_unused));
         }
+        Container::SubscriptionConnector(subscription) if is_blank(&subscription.model) => {
+            findings.push(RoleFinding::new(format!("{at}.content.model"), is_unused));
+        }
         Container::EmbeddedAi(embedded) => {
             parameter_warnings(findings, &format!("{at}.content"), embedded, max_output_tokens);
             let is_local = embedded.provider.as_deref() == Some(LOCAL_PROVIDER);
