@@ -94,7 +94,7 @@ fn parse_duration(text: &str, min: u64, max: u64) -> Result<Duration, String> {
 fn format_bound(bound: Duration) -> String {
     const DAY_SECONDS: u64 = 24 * 60 * 60;
     match bound.as_secs() {
-        seconds if seconds >= DAY_SECONDS && seconds % DAY_SECONDS == 0 => {
+        seconds if seconds >= DAY_SECONDS && seconds.is_multiple_of(DAY_SECONDS) => {
             format!("{}d", seconds / DAY_SECONDS)
         }
         _ => humantime::format_duration(bound).to_string(),
