@@ -214,13 +214,15 @@ inPage('a view whose list is empty, or is not there yet, says so', async (page) 
 });
 
 inPage('an address of an agent that does not exist says so, and leads to the others', async (page) => {
-  await visit(page, 'chat/no-such-agent');
-  await page.getByRole('heading', { name: 'No such agent' }).waitFor();
-  await page.getByRole('link', { name: 'Agents', exact: true }).last().click();
+  const visitAbsent = async () => {
+    await page.evaluate(() => (location.hash = '#/chat/no-such-agent'));
+    await page.getByRole('heading', { name: 'No such agent' }).waitFor();
+  };
+  await visitAbsent();
+  await page.locator('.page').getByRole('link', { name: 'Agents' }).click();
   await page.locator('.cards .item-title').first().waitFor();
-  await visit(page, 'chat/no-such-agent');
-  await page.getByRole('heading', { name: 'No such agent' }).waitFor();
-  await page.getByRole('navigation').getByRole('link', { name: 'Chat', exact: true }).click();
+  await visitAbsent();
+  await page.getByRole('navigation', { name: 'Views' }).getByRole('link', { name: 'Chat' }).click();
   await page.locator('#composer').waitFor();
 });
 
