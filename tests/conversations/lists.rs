@@ -36,6 +36,17 @@ async fn threads_are_listed_by_activity_in_pages() {
     for wrong in ["limit=0", "limit=201", "cursor=x", "archived=1", "status=x", "origin=x"] {
         assert_eq!(test.call("GET", &format!("/api/threads?{wrong}"), None).await.0, 400, "{wrong}");
     }
+    for (path, names) in [
+        ("/api/threads?status=x", "status must be one of idle, running, waiting, awaitingTools"),
+        ("/api/threads?origin=x", "origin must be one of chat, job, proactive, client"),
+        (
+            "/api/runs?state=x",
+            "state must be one of queued, running, waiting, completed, cancelled, failed, interrupted",
+        ),
+        ("/api/approvals?state=x", "state must be one of open, approved, denied, cancelled, expired"),
+    ] {
+        assert_eq!(test.call("GET", path, None).await.1["detail"], names, "{path}");
+    }
 }
 
 #[tokio::test]

@@ -29,6 +29,12 @@ async fn unsupported_values_are_refused_by_field_name() {
         // Without a thread the field is another application's.
         body.as_object_mut().expect("an object").remove("threadId");
         assert_eq!(test.app.chat(&body).await.status(), 200, "{field}");
+        if field != "store" {
+            body["store"] = json!(true);
+            let problem = expect_problem(test.app.chat(&body).await, 400, "INVALID_REQUEST").await;
+            let detail = problem["detail"].as_str().expect("text");
+            assert!(detail.starts_with(field), "{field}: {detail}");
+        }
     }
     let harmless = json!({"threadId": "t", "message": "Hello", "resume": [], "onBusy": "reject",
         "onDisconnect": "cancel", "background": false, "graceMs": 0,

@@ -98,12 +98,7 @@ async fn an_agent_is_shown_to_its_company_alone() {
     assert_eq!(problem["detail"], hidden["detail"]);
     for (query, status, code, detail) in [
         ("", 400, "INVALID_REQUEST", "agentId is missing"),
-        (
-            "agentId=a1&userId=u2",
-            403,
-            "FORBIDDEN",
-            "userId and companyId are taken from the credential and must not be given",
-        ),
+        ("agentId=a1&userId=u2", 403, "FORBIDDEN", "userId and companyId must be those of the credential"),
         ("agentId=a1&timezone=Europe/Atlantis", 400, "INVALID_REQUEST", "timezone is not an IANA time zone"),
         ("agentId=a1&message=a&message=b", 400, "INVALID_REQUEST", "message is in the query more than once"),
         (

@@ -92,6 +92,11 @@ impl ChatInput {
         }
     }
 
+    /// Returns true if the request asks for a stored run by `"store": true`, also if another field is invalid.
+    pub fn asks_for_storage(&self) -> bool {
+        self.thread_fields.store == Some(true)
+    }
+
     /// Rejects invalid tools of the client, for a run that is not stored.
     ///
     /// # Errors
@@ -218,7 +223,7 @@ fn read_chat(
     let sources = FieldSources::new(body.fields()?, query)?;
     let (mut thread_fields, thread_fault) = match thread_fields::read(&sources) {
         Ok(fields) => (fields, None),
-        Err(fault) => (ThreadFields::default(), Some(fault)),
+        Err(fault) => (thread_fields::store_alone(&sources), Some(fault)),
     };
     let (client_tools, tools_fault) = match client_tools::read(sources.body) {
         Ok(tools) => (tools, None),

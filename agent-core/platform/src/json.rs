@@ -241,6 +241,10 @@ pub fn redact_serde_message(message: &str) -> String {
         }
         return format!("must be {}", json_type_name(expected));
     }
+    // The text of a type that has several forms, which is ours.
+    if let Some(forms) = message.strip_prefix("expected an array of ") {
+        return format!("must be an array of {forms}");
+    }
     match message.split_once(" field `") {
         Some(("missing", field)) => format!("is missing the field `{field}"),
         Some(("duplicate", field)) => format!("has the field `{field} twice"),

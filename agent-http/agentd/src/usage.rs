@@ -24,10 +24,10 @@ pub(crate) struct UsageSelection {
     #[arg(long, value_name = "ID")]
     company: CompanyId,
     /// First day in UTC, such as 2026-01-31; the first of all if absent.
-    #[arg(long, value_name = "DATE")]
+    #[arg(long, value_name = "DATE", value_parser = parse_date)]
     from: Option<Date>,
     /// Last day in UTC; the last of all if absent.
-    #[arg(long, value_name = "DATE")]
+    #[arg(long, value_name = "DATE", value_parser = parse_date)]
     to: Option<Date>,
     /// Some of day, agent, user, provider, model and caller, separated by commas.
     #[arg(long, value_name = "LIST", default_value = "day,model")]
@@ -38,6 +38,10 @@ pub(crate) struct UsageSelection {
     /// Restrict to a user, or to a widget token: widget:<tokenId>.
     #[arg(long, value_name = "ID")]
     user: Option<UserId>,
+}
+
+fn parse_date(text: &str) -> Result<Date, &'static str> {
+    text.parse().map_err(|_| "must be a date, such as 2026-01-31")
 }
 
 /// Prints a company's sums as a table with tabs.

@@ -256,10 +256,13 @@ impl ModelSource for EmbeddedModels {
     fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
         match self.provider(settings) {
             AUTO => {
-                let message = "OPENAI_API_KEY, ANTHROPIC_API_KEY, OLLAMA_BASE_URL and EMBEDDED_MODEL_PATH are not configured";
+                let message = "no model is configured: set OPENAI_API_KEY, ANTHROPIC_API_KEY, OLLAMA_BASE_URL or \
+                    EMBEDDED_MODEL_PATH, or store the demo model by `agentd model pull`";
                 self.local(message)
             }
-            LOCAL_PROVIDER => self.local("EMBEDDED_MODEL_PATH is not configured"),
+            LOCAL_PROVIDER => {
+                self.local("EMBEDDED_MODEL_PATH is not configured, and no model is stored in MODEL_DIR")
+            }
             openai::PROVIDER => self.hosted(settings),
             RESPONSES_PROVIDER => Ok(Arc::new(self.hosted.responses_model(settings.into())?)),
             ollama::PROVIDER => self.ollama(settings),

@@ -6,7 +6,7 @@ import { agents, enter, has, href, leaveUnsaved, listAll, retrySession, route, s
 import { loadOpen, openCount, usePoll } from './lib/approvals.js';
 import { Confirm, ErrorNote, Tabs, lazy, partError, useConfirm, useLoad, useTitle } from './lib/ui.js';
 import { Debug, debugTab, debugTabs } from './tabs/debug.js';
-import { Chat } from './views/chat.js';
+import { Chat, NoAgent } from './views/chat.js';
 
 /** The views beside the chat, which are loaded when they are first shown. */
 const PAGES = {
@@ -129,14 +129,15 @@ function ChatView() {
   const { parts, query } = route.value;
   const [isWide, setWide] = useState(wide.matches);
   const agent = parts[0] ?? agentId.value ?? agents.value[0]?.id;
+  const isKnown = agents.value.some(({ id }) => id === agent);
   useEffect(() => {
     const change = () => setWide(wide.matches);
     wide.addEventListener('change', change);
     return () => wide.removeEventListener('change', change);
   }, []);
   useEffect(() => {
-    if (agent) open(agent, parts[0] ? parts[1] : undefined, query.get('run'));
-  }, [agent, parts[1], query.get('run')]);
+    if (isKnown) open(agent, parts[0] ? parts[1] : undefined, query.get('run'));
+  }, [isKnown, agent, parts[1], query.get('run')]);
   const [shown, setShown] = useState('chat');
   const select = (id) => {
     setShown(id);
@@ -147,7 +148,7 @@ function ChatView() {
   useLayoutEffect(() => {
     if (wanted) select(wanted);
   }, [route.value]);
-  if (!agents.value.some(({ id }) => id === agent)) return html`<${Chat} />`;
+  if (!isKnown) return html`<${NoAgent} />`;
   if (isWide) return html`<div class="split"><${Chat} /><${Debug} key=${agentId.value} tab=${debugTab.value} onTab=${(id) => (debugTab.value = id)} /></div>`;
   const tabs = [{ id: 'chat', name: 'Chat' }, ...debugTabs()];
   return html`<div class="narrow">

@@ -31,7 +31,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     let conversations = OwnConversations::open(context.state, &principal)?;
     let query = Query::from_uri(&context.head.uri);
     let agent = query.get("agentId")?.map(AgentId::from);
-    let state = word_param(&query, "state", ApprovalState::from_name)?;
+    let state = word_param(&query, "state", ApprovalState::ALL, ApprovalState::as_str)?;
     let now = conversations.app.conversations.now();
     let is_wanted = |approval: &Approval| {
         agent.as_ref().is_none_or(|agent| *agent == approval.agent_id)

@@ -171,9 +171,7 @@ pub(super) fn authorize_turn(credential: Credential, input: ChatInput) -> Result
     let other_user = input.user_id.as_ref().is_some_and(|user| *user != principal.user_id);
     let other_company = input.company_id.as_ref().is_some_and(|company| *company != principal.company_id);
     if other_user || other_company {
-        return Err(HttpError::forbidden(
-            "userId and companyId are taken from the credential and must not be given",
-        ));
+        return Err(HttpError::forbidden("userId and companyId must be those of the credential"));
     }
     let mut turn = TurnRequest { trigger, ..input.turn };
     match &principal.agent_id {

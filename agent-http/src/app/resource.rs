@@ -400,7 +400,7 @@ mod tests {
             ),
             (
                 json!({"id": "a", "companyId": "c", "content": {"mcpPreset": "sk-1"}}),
-                "content.mcpPreset is not a valid value",
+                "content.mcpPreset must be an array of tool names, \"base\" or \"none\"",
             ),
             (
                 json!({"id": "a", "companyId": "c", "content": {"ragPlacement": 5}}),

@@ -27,8 +27,8 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     let filter = RunFilter {
         thread: query.get("threadId")?.map(ThreadId::from),
         agent: query.get("agentId")?.map(AgentId::from),
-        state: word_param(&query, "state", RunState::from_name)?,
-        kind: word_param(&query, "kind", RunTriggerKind::from_name)?,
+        state: word_param(&query, "state", RunState::ALL, RunState::as_str)?,
+        kind: word_param(&query, "kind", RunTriggerKind::ALL, RunTriggerKind::as_str)?,
     };
     let list = page_params(&query)?;
     let mut page = conversations

@@ -131,13 +131,17 @@ pub(super) fn node_id_of_field(id: &str, field: &str) -> Result<NodeId, HttpErro
 }
 
 /// Parses a query parameter whose values are the names of an enumeration.
-pub(super) fn word_param<T>(
+pub(super) fn word_param<T: Copy, const N: usize>(
     query: &Query<'_>,
     name: &str,
-    parse: impl Fn(&str) -> Option<T>,
+    all: [T; N],
+    as_str: impl Fn(T) -> &'static str,
 ) -> Result<Option<T>, HttpError> {
-    let unknown = || HttpError::invalid(name, "has an unknown value");
-    query.get(name)?.map(|word| parse(word).ok_or_else(unknown)).transpose()
+    let Some(word) = query.get(name)? else { return Ok(None) };
+    match all.into_iter().find(|value| as_str(*value) == word) {
+        Some(value) => Ok(Some(value)),
+        None => Err(HttpError::invalid(name, format!("must be one of {}", all.map(as_str).join(", ")))),
+    }
 }
 
 /// Handles `GET /api/threads`.
@@ -153,8 +157,8 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     let filter = ThreadFilter {
         agent: query.get("agentId")?.map(AgentId::from),
         archived,
-        status: word_param(&query, "status", ThreadStatus::from_name)?,
-        origin: word_param(&query, "origin", ThreadOrigin::from_name)?,
+        status: word_param(&query, "status", ThreadStatus::ALL, ThreadStatus::as_str)?,
+        origin: word_param(&query, "origin", ThreadOrigin::ALL, ThreadOrigin::as_str)?,
     };
     let list = page_params(&query)?;
     let page = conversations

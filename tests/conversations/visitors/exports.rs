@@ -48,6 +48,11 @@ async fn a_thread_is_exported_with_all_that_it_has() {
         |role: &str| text.lines().filter(|line| line.starts_with(&format!("## {role}, 2"))).count();
     assert_eq!((headings("User"), headings("Assistant"), headings("Tool result")), (451, 2, 1), "{text}");
     assert!(text.contains("\n> Fine.\n> ## User, forged\n"), "{text}");
+    // Times are written as in JSON, with three digits also where the last ones are zeros.
+    for node in exported["nodes"].as_array().expect("nodes") {
+        let time = node["createdAt"].as_str().expect("a time");
+        assert!(text.contains(&format!(", {time}\n")), "{time}");
+    }
     assert!(text.contains("> Calls readTodos: {}"), "{text}");
     assert_eq!(test.call("GET", "/api/threads/t/export?format=pdf", None).await.0, 400);
     assert_eq!(test.call("GET", "/api/threads/never/export", None).await.0, 404);

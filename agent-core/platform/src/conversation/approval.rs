@@ -78,7 +78,8 @@ pub enum ApprovalState {
 }
 
 impl ApprovalState {
-    const ALL: [Self; 5] = [Self::Open, Self::Approved, Self::Denied, Self::Cancelled, Self::Expired];
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 5] = [Self::Open, Self::Approved, Self::Denied, Self::Cancelled, Self::Expired];
 
     /// Returns the name used on the wire.
     pub fn as_str(self) -> &'static str {

@@ -201,7 +201,7 @@ fn to_json(value: &impl Serialize) -> String {
 fn markdown_head(thread: &Thread) -> String {
     let title = thread.title.replace(['\n', '\r'], " ");
     format!(
-        "# {title}\n\n- Thread: {}\n- Agent: {}\n- Created: {}\n",
+        "# {title}\n\n- Thread: {}\n- Agent: {}\n- Created: {:.3}\n",
         json!(thread.id),
         json!(thread.agent_id),
         thread.created_at
@@ -229,7 +229,7 @@ fn markdown_node(node: &Node) -> String {
             }
         }
     }
-    let mut out = format!("\n## {heading}, {}\n\n", node.created_at);
+    let mut out = format!("\n## {heading}, {:.3}\n\n", node.created_at);
     for line in text.replace("\r\n", "\n").split(['\n', '\r']) {
         out.push_str(if line.is_empty() { ">" } else { "> " });
         out.push_str(line);

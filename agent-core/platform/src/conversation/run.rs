@@ -148,7 +148,8 @@ pub enum RunState {
 }
 
 impl RunState {
-    const ALL: [Self; 7] = [
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 7] = [
         Self::Queued,
         Self::Running,
         Self::Waiting,
@@ -267,7 +268,8 @@ pub enum RunTriggerKind {
 }
 
 impl RunTriggerKind {
-    const ALL: [Self; 8] = [
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 8] = [
         Self::Chat,
         Self::Regenerate,
         Self::Edit,

@@ -107,7 +107,8 @@ pub enum ThreadStatus {
 }
 
 impl ThreadStatus {
-    const ALL: [Self; 4] = [Self::Idle, Self::Running, Self::Waiting, Self::AwaitingTools];
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 4] = [Self::Idle, Self::Running, Self::Waiting, Self::AwaitingTools];
 
     /// Returns the name used on the wire and in stores.
     pub fn as_str(self) -> &'static str {
@@ -141,7 +142,8 @@ pub enum ThreadOrigin {
 }
 
 impl ThreadOrigin {
-    const ALL: [Self; 4] = [Self::Chat, Self::Job, Self::Proactive, Self::Client];
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 4] = [Self::Chat, Self::Job, Self::Proactive, Self::Client];
 
     /// Returns the name used on the wire and in stores.
     pub fn as_str(self) -> &'static str {

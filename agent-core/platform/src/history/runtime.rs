@@ -13,12 +13,10 @@ use agent_core::tool::{Caller, ExecutionContext, ToolAnnotations, ToolSpec};
 use serde_json::{Map, Value as Json};
 
 use crate::parameters::ModelParameters;
+use crate::roles::MAX_NAME_BYTES;
 
 /// Limit on an address, in bytes.
 const MAX_URL_BYTES: usize = 8192;
-
-/// Limit on the name of a provider, model or agent, in bytes.
-const MAX_NAME_BYTES: usize = 256;
 
 /// Request to the agent runtime. An empty string counts as absent in every optional field.
 #[derive(Clone)]

@@ -102,6 +102,11 @@ pub(super) fn read(sources: &FieldSources<'_>) -> Result<ThreadFields, FieldErro
     })
 }
 
+/// Reads `store`, for a request with another invalid field.
+pub(super) fn store_alone(sources: &FieldSources<'_>) -> ThreadFields {
+    ThreadFields { store: flag(sources, "store").unwrap_or_default(), ..ThreadFields::default() }
+}
+
 fn grace_ms(sources: &FieldSources<'_>) -> Result<Option<u32>, FieldError> {
     let wrong = |path| FieldError::new(path, format!("must be a whole number up to {MAX_GRACE_MS}"));
     let parsed = match (sources.get("graceMs"), sources.query_word("graceMs")) {
@@ -310,6 +315,13 @@ mod tests {
             body[name] = value;
             let read = input(&body, &[]).expect("the message is right");
             assert_eq!(read.thread_fields().expect_err(name).path, name);
+            assert!(!read.asks_for_storage(), "{name}");
+            if name != "store" {
+                body["store"] = json!(true);
+                let read = input(&body, &[]).expect("the message is right");
+                assert_eq!(read.thread_fields().expect_err(name).path, name);
+                assert!(read.asks_for_storage(), "{name}");
+            }
         }
     }
 

@@ -73,6 +73,7 @@ fn describe_caller(turn: &TurnInput) -> String {
         Caller::Proactive => {
             "This turn was started by the system on the user's behalf; the user is not waiting for the answer."
         }
+        Caller::Api => "The message comes from a program that uses an API token of a signed-in user.",
         _ => "The kind of the caller is unknown.",
     };
     let reason = turn.request.trigger.as_deref().map(|reason| format!("Reason: {}", to_inline_json(&reason)));
@@ -174,6 +175,23 @@ mod tests {
                 ## Caller
 
                 - The message comes from a signed-in user through a mobile app or another older client.
+                [caller/Turn] time
+                ## Time
+
+                It is Thursday, 1 January 1970, 00:00 (UTC, UTC+00:00).
+            "#]],
+        )
+        .await;
+        let api = ExecutionContext { caller: Caller::Api, ..ExecutionContext::default() };
+        check(
+            api,
+            TurnRequest::default(),
+            0,
+            expect![[r#"
+                [caller/Turn] caller
+                ## Caller
+
+                - The message comes from a program that uses an API token of a signed-in user.
                 [caller/Turn] time
                 ## Time
 

@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 
 pub use finding::RoleFinding;
 pub(crate) use provider::company_provider_faults;
+pub(crate) use texts::MAX_NAME_BYTES;
 
 use addresses::check_addresses;
 use fallbacks::{check_model_fallbacks, check_server_fallbacks};
@@ -387,6 +388,9 @@ fn container_warnings(
         Container::AgentServer(server) => server_warnings(findings, &format!("{at}.content"), server),
         Container::WorkflowConnector(workflow) if is_blank(&workflow.webhook_url) => {
             findings.push(RoleFinding::new(format!("{at}.content.webhookUrl"), is_unused));
+        }
+        Container::SubscriptionConnector(subscription) if is_blank(&subscription.model) => {
+            findings.push(RoleFinding::new(format!("{at}.content.model"), is_unused));
         }
         Container::EmbeddedAi(embedded) => {
             parameter_warnings(findings, &format!("{at}.content"), embedded, max_output_tokens);

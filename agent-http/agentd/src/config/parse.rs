@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent_client::outbound::AllowList;
 use agent_core::secret::Secret;
 use agent_http::cors::{self, CorsError, Origins};
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use url::Url;
 
 use super::SettingKind;
@@ -85,17 +85,26 @@ fn parse_duration(text: &str, min: u64, max: u64) -> Result<Duration, String> {
     let (min, max) = (Duration::from_secs(min), Duration::from_secs(max));
     let duration = humantime::parse_duration(text).ok().filter(|duration| (min..=max).contains(duration));
     duration.ok_or_else(|| {
-        let [min, max] = [min, max].map(humantime::format_duration);
+        let [min, max] = [min, max].map(format_bound);
         format!("must be a duration from {min} to {max}, such as 30m")
     })
 }
 
+/// Formats a bound of durations as `Duration` settings are written: in days from one day on.
+fn format_bound(bound: Duration) -> String {
+    const DAY_SECONDS: u64 = 24 * 60 * 60;
+    match bound.as_secs() {
+        seconds if seconds >= DAY_SECONDS && seconds.is_multiple_of(DAY_SECONDS) => {
+            format!("{}d", seconds / DAY_SECONDS)
+        }
+        _ => humantime::format_duration(bound).to_string(),
+    }
+}
+
 /// Parses an HTTP base URL. Errors omit the value, since an invalid URL may contain a password.
 fn parse_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| format!("must be a URL: {error}"))?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err("must be an http or https URL".to_owned());
-    }
+    let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let url = url.ok_or("must be an http or https URL, such as https://agents.example")?;
     if !url.username().is_empty() || url.password().is_some() {
         return Err("must not contain a user name or password".to_owned());
     }
@@ -163,7 +172,8 @@ fn parse_log_filter(text: &str) -> Result<String, String> {
     let parsed: Result<Targets, _> = text.parse();
     parsed.map_err(|error| fault(error.to_string()))?;
     for (index, directive) in directives.iter().enumerate() {
-        let target = directive.split_once('=').map_or(*directive, |(target, _)| target);
+        let (target, level) =
+            directive.split_once('=').map_or((*directive, None), |(target, level)| (target, Some(level)));
         let number = index + 1;
         if target.is_empty() {
             return Err(fault(format!("directive {number} is empty")));
@@ -172,6 +182,11 @@ fn parse_log_filter(text: &str) -> Result<String, String> {
         if !target.chars().all(is_target) {
             let message = format!("directive {number} is not a level, a target, or a target and its level");
             return Err(fault(format!("{message}; spans and fields are not supported")));
+        }
+        // A misspelt level is taken for a target, which would silence every other one.
+        if level.is_none() && target.parse::<LevelFilter>().is_err() {
+            let message = "is not a level (off, error, warn, info, debug, trace); a target needs one, as in agent_http=debug";
+            return Err(fault(format!("directive {number} {message}")));
         }
     }
     Ok(text)

@@ -259,6 +259,8 @@ fn all_faults_are_reported_at_once() {
         ("PORT", "65536"),
         ("DATABASE_URL", "mysql://user:sk-1@h/db"),
         ("PUBLIC_URL", "ftp://x"),
+        ("PULSE_URL", "scheduler:sk-1"),
+        ("EMBEDDING_BASE_URL", "agents.example"),
         ("RUNTIME_URL", "http://user:sk-1@h/"),
         ("SESSION_SECRET", "sk-1"),
         ("INTERNAL_SECRET", "sk-1 sk-1 sk-1 sk-1"),
@@ -268,6 +270,8 @@ fn all_faults_are_reported_at_once() {
         ("JSON_DEPTH", "many"),
         ("DRAIN_MS", "-1"),
         ("LOG_FORMAT", "xml"),
+        ("THREAD_RETENTION", "soon"),
+        ("MCP_WORKFLOW_TTL", "0s"),
     ])
     .unwrap_err();
     assert!(!error.to_string().contains("sk-1"), "{error}");
@@ -275,7 +279,7 @@ fn all_faults_are_reported_at_once() {
         HOST (environment) must be an IP address or localhost
         PORT (environment) must be a whole number from 0 to 65535
         DATABASE_URL (environment) must be sqlite:// and a path, such as sqlite://data/app.db, or a postgres:// URL
-        PUBLIC_URL (environment) must be an http or https URL
+        PUBLIC_URL (environment) must be an http or https URL, such as https://agents.example
         RUNTIME_URL (environment) must not contain a user name or password
         SESSION_SECRET (environment) must have at least 16 bytes
         INTERNAL_SECRET (environment) must be printable ASCII without blanks
@@ -283,8 +287,12 @@ fn all_faults_are_reported_at_once() {
         OPENAI_BASE_URL (environment) must be a base URL, without query and fragment
         OUTBOUND_ALLOW (environment) has the entry `10.0.0.0/40`, which is not a host, host:port or CIDR: expected a CIDR: an address, a slash and a prefix length
         JSON_DEPTH (environment) must be a whole number from 8 to 100
+        MCP_WORKFLOW_TTL (environment) must be a duration from 1s to 1d, such as 30m
+        PULSE_URL (environment) must be an http or https URL, such as https://agents.example
         DRAIN_MS (environment) must be a whole number from 0 to 86400000
-        LOG_FORMAT (environment) must be one of text, json"#]]
+        LOG_FORMAT (environment) must be one of text, json
+        EMBEDDING_BASE_URL (environment) must be an http or https URL, such as https://agents.example
+        THREAD_RETENTION (environment) must be a duration from 1s to 36500d, such as 30m"#]]
     .assert_eq(&error.to_string());
 }
 
@@ -297,6 +305,10 @@ fn a_log_filter_with_a_fault_is_an_error_of_the_settings() {
         ("agent_http[x", Some("directive 1 is not a level, a target, or a target and its level")),
         ("info,agent_http[turn]=debug", Some("directive 2 is not a level")),
         ("info,agent_http[{run,round}]=debug", Some("directive 2 is not a level")),
+        ("verbose", Some("directive 1 is not a level (off, error, warn, info, debug, trace)")),
+        ("info,agent_http", Some("directive 2 is not a level (")),
+        ("WARN", None),
+        ("off", None),
         ("info,", Some("directive 2 is empty")),
         ("info,=debug", Some("directive 2 is empty")),
         ("info,agent_http=debug,agent_client=debug", None),

@@ -197,6 +197,24 @@ fn a_blank_model_is_the_operators() {
 }
 
 #[test]
+fn without_a_model_the_error_names_what_sets_one() {
+    let url = Url::parse("https://api.example.com/v1").expect("an address");
+    let models = EmbeddedModels {
+        hosted: vendor(&url, None, ""),
+        anthropic: vendor(&url, None, ""),
+        ollama: ollama_server(None, None, ""),
+        prefer_ollama: false,
+        local: None,
+    };
+    let error = models.model(&EmbeddedAi::default()).err().expect("no model").to_string();
+    for name in
+        ["set OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OLLAMA_BASE_URL", "EMBEDDED_MODEL_PATH", "model pull"]
+    {
+        assert!(error.contains(name), "{name}: {error}");
+    }
+}
+
+#[test]
 fn embedded_containers_get_the_model_that_they_ask_for() {
     use AgentErrorKind::*;
     let operator_url = Url::parse("https://api.example.com/v1").expect("an address");

@@ -59,8 +59,8 @@ impl ThreadRequest {
         let is_stored = match (&fields, input.turn.thread_id.is_empty()) {
             (Ok(fields), true) => fields.store == Some(true),
             (Ok(fields), false) => fields.store != Some(false),
-            // Without a thread, the fields may belong to another application.
-            (Err(_), has_no_thread) => !has_no_thread,
+            // With neither a thread nor `store`, the fields may belong to another application.
+            (Err(_), has_no_thread) => !has_no_thread || input.asks_for_storage(),
         };
         if !is_stored {
             return Ok(None);

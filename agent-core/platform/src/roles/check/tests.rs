@@ -246,12 +246,15 @@ fn settings_without_effect_are_warned_of() {
         (
             json!({}),
             json!([{"name": "AgentServer"}, {"name": "WorkflowConnector"}, {"name": "Workflow"},
-                {"name": "EmbeddedAI", "content": {"provider": "local", "enableThinking": true}}]),
+                {"name": "EmbeddedAI", "content": {"provider": "local", "enableThinking": true}},
+                {"name": "SubscriptionConnector", "content": {"model": " "}},
+                {"name": "SubscriptionConnector", "content": {"model": "m"}}]),
             &[
                 "children[0].content.agentServerUrl",
                 "children[1].content.webhookUrl",
                 "children[2].name",
                 "children[3].content.enableThinking",
+                "children[4].content.model",
             ],
         ),
         (

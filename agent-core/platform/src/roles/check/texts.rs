@@ -1,4 +1,4 @@
-//! Checks of texts that become parts of keys of records, values of headers or parts of an address.
+//! Checks of texts that become parts of keys of records, values of headers, parts of an address or fields with a limit.
 
 use agent_core::role::{AgentServer, Container, EmbeddedAi, RoleBlock, WebhookAuth};
 use agent_core::secret::Secret;
@@ -7,9 +7,14 @@ use super::finding::RoleFinding;
 use crate::messenger::is_bot_token;
 use crate::records::MAX_KEY_ID_BYTES;
 
-/// Checks the name of the memory's folder, which is in the keys of its entries, the API keys and the credentials of webhooks,
-/// which are sent in headers, and the token of the bot, which is sent in an address. With others, no turn or no call succeeds.
+/// Limit on the names of a provider, model or agent that a runtime is sent, in bytes.
+pub(crate) const MAX_NAME_BYTES: usize = 256;
+
+/// Checks the names of agent and model that a runtime takes up to a limit, the name of the memory's folder, which is in the
+/// keys of its entries, the API keys and the credentials of webhooks, which are sent in headers, and the token of the bot, which
+/// is sent in an address. With others, no turn or no call succeeds.
 pub(super) fn check_texts(findings: &mut Vec<RoleFinding>, role: &RoleBlock) {
+    check_name(findings, "name", &role.name);
     check_memory_folder(findings, role.content.memory_folder.as_deref().unwrap_or_default().trim());
     check_bot_token(findings, role.content.messenger_token.as_ref());
     check_server_keys(findings, "content", &role.content.agent_server);
@@ -23,6 +28,14 @@ pub(super) fn check_texts(findings: &mut Vec<RoleFinding>, role: &RoleBlock) {
             }
             _ => {}
         }
+    }
+}
+
+/// Checks a name that a runtime is sent. It refuses every run with a longer one.
+fn check_name(findings: &mut Vec<RoleFinding>, path: impl Into<String>, name: &str) {
+    if name.len() > MAX_NAME_BYTES {
+        let message = format!("has {} bytes; the limit is {MAX_NAME_BYTES}", name.len());
+        findings.push(RoleFinding::new(path, message));
     }
 }
 
@@ -77,9 +90,19 @@ fn check_model_keys(findings: &mut Vec<RoleFinding>, at: &str, embedded: &Embedd
 
 fn check_server_keys(findings: &mut Vec<RoleFinding>, at: &str, server: &AgentServer) {
     check_key(findings, format!("{at}.agentServerApiKey"), server.agent_server_api_key.as_ref());
+    check_name(
+        findings,
+        format!("{at}.agentServerModel"),
+        server.agent_server_model.as_deref().unwrap_or_default(),
+    );
     for (i, fallback) in server.fallbacks.iter().enumerate() {
-        let path = format!("{at}.fallbacks[{i}].agentServerApiKey");
-        check_key(findings, path, fallback.agent_server_api_key.as_ref());
+        let at = format!("{at}.fallbacks[{i}]");
+        check_key(findings, format!("{at}.agentServerApiKey"), fallback.agent_server_api_key.as_ref());
+        check_name(
+            findings,
+            format!("{at}.agentServerModel"),
+            fallback.agent_server_model.as_deref().unwrap_or_default(),
+        );
     }
 }
 
@@ -102,6 +125,31 @@ mod tests {
         let mut findings = Vec::new();
         check_texts(&mut findings, &serde_json::from_value(role).expect("a role"));
         findings.into_iter().map(|RoleFinding { path, message }| (path, message)).collect()
+    }
+
+    #[test]
+    fn names_that_no_runtime_takes_are_refused() {
+        let role = |name: &str, model: &str| {
+            let server = json!({"agentServerModel": model, "fallbacks": [{"agentServerModel": model}]});
+            let mut findings = Vec::new();
+            let role = json!({"id": "a", "companyId": "c", "name": name,
+                "children": [{"name": "AgentServer", "content": server}, {"name": "EmbeddedAI", "content": {"model": model}}]});
+            check_texts(&mut findings, &serde_json::from_value(role).expect("a role"));
+            findings
+        };
+        let longest = "x".repeat(MAX_NAME_BYTES);
+        assert!(role(&longest, &longest).is_empty());
+        let found = role(&"é".repeat(129), &"é".repeat(129));
+        let paths: Vec<&str> = found.iter().map(|finding| finding.path.as_str()).collect();
+        let at = "children[0].content";
+        assert_eq!(
+            paths,
+            ["name", &format!("{at}.agentServerModel"), &format!("{at}.fallbacks[0].agentServerModel")]
+        );
+        assert!(
+            found.iter().all(|finding| finding.message == "has 258 bytes; the limit is 256"),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         ALL_SERVICES,
         SettingKind::LogFilter,
         &["info"],
-        "The log filter, as directives of `tracing`'s environment filter without spans and fields, such as `info,agent_http=debug,agent_client=debug`.",
+        "The log filter: a level (`off`, `error`, `warn`, `info`, `debug` or `trace`), and levels of targets, such as `info,agent_http=debug,agent_client=debug`.",
     ),
     setting(
         "LOG_FORMAT",
