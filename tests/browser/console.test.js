@@ -508,7 +508,7 @@ inPage('everything is reached by the keyboard', async (page) => {
   await page.keyboard.press('ArrowRight');
   assert.equal(await page.getByRole('tab', { name: 'Context' }).getAttribute('aria-selected'), 'true');
   await page.keyboard.press('End');
-  assert.equal(await page.evaluate(() => document.activeElement.dataset.tab), 'retrieval');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'tab-retrieval');
 });
 
 inPage('a long answer is drawn once, and not again with each piece', async (page) => {
