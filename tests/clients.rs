@@ -18,6 +18,9 @@ use crate::support::server::{self, Server, session_token};
 /// Origin of the page in which the widgets run.
 const PAGE_ORIGIN: &str = "http://shop.example";
 
+/// Time limit of a test in Node, far above its duration on a busy machine, so that one that hangs is named.
+const TIMEOUT_ARGUMENT: &str = "--test-timeout=600000";
+
 /// The application with the agents of the clients, and the vendor behind it.
 struct ClientApp {
     app: Server,
@@ -82,7 +85,7 @@ async fn the_clients_that_people_use_work() {
     let clients = ClientApp::start().await;
     let mut tests = Command::new(node_path());
     tests
-        .args(["--import", "./recipes.js", "--test", "--test-reporter=tap"])
+        .args(["--import", "./recipes.js", "--test", "--test-reporter=tap", TIMEOUT_ARGUMENT])
         .current_dir(npm_folder("clients"))
         .env("BASE_URL", clients.app.url(""))
         .env("TOKEN", &clients.session)

@@ -190,7 +190,7 @@ inPage('a message while calls wait is held, and withdraws them', async (page) =>
 inPage('a decision is awaited until it expires', async (page) => {
   await page.evaluate(async () => {
     const { content, children } = await (await fetch('api/agents/approvals')).json();
-    content.approvals[0].ttlMs = 3000;
+    content.approvals[0].ttlMs = 8000;
     // The key is not needed, and not known for another agent.
     delete children[0].content.apiKey;
     const role = { name: 'Brief', content, children };

@@ -172,7 +172,7 @@ inPage('a recorded run is inspected', async (page) => {
   await page.locator('.event-row').first().waitFor();
   assert.equal(await page.locator('.event-type').first().innerText(), 'RUN_STARTED');
   await page.locator('.waterfall').getByText('round-1').waitFor();
-  await page.locator('.figures', { hasText: /Whole run\s*\d+ ms/ }).waitFor();
+  await page.locator('.figures', { hasText: /Whole run\s*\d/ }).waitFor();
   assert.match(await page.locator('.run-pick select').inputValue(), /^[\w-]{36}$/);
 });
 
@@ -508,7 +508,7 @@ inPage('everything is reached by the keyboard', async (page) => {
   await page.keyboard.press('ArrowRight');
   assert.equal(await page.getByRole('tab', { name: 'Context' }).getAttribute('aria-selected'), 'true');
   await page.keyboard.press('End');
-  assert.equal(await page.evaluate(() => document.activeElement.dataset.tab), 'retrieval');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'tab-retrieval');
 });
 
 inPage('a long answer is drawn once, and not again with each piece', async (page) => {

@@ -108,7 +108,7 @@ test('the console signs in, answers, and shows its views', async () => {
   await until(() => document.querySelector('.message.answer .md-table') && document.querySelector('.composer [type=submit]') && !document.querySelector('[aria-busy=true]'));
   await until(() => document.querySelector('.part'));
   await picture('firefox-chat');
-  await evaluate(() => document.querySelector('[data-tab=events]').click());
+  await evaluate(() => document.getElementById('tab-events').click());
   await until(() => document.querySelectorAll('.event-row').length > 5);
   await visit('chat/tools', '.welcome');
   await until(() => document.querySelector('.agent-pick select').value === 'tools');

@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { createServer as createHttpServer } from 'node:http';
 import { connect, createServer } from 'node:net';
 
-import { base, required } from './support.js';
+import { LIMIT_MS, base, required } from './support.js';
 
 async function listen(server) {
   server.listen(0, '127.0.0.1');
@@ -77,6 +77,7 @@ export const revoke = (agent, id) => manage('DELETE', `api/agents/${agent}/token
 /** Opens a page with the widget. Its shadow root is opened, so that the test sees into it, unless `isClosed`. */
 export async function openHost(browser, url, { isClosed = false, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 820 }, ...options });
+  context.setDefaultTimeout(LIMIT_MS);
   const faults = [];
   const lines = [];
   await context.exposeBinding('reportFault', (_, fault) => faults.push(fault));

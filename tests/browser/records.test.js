@@ -271,3 +271,22 @@ inOwnPage('the browser keeps nothing of a session but the theme', async (page, {
   const entries = await context.newCDPSession(page).then((session) => session.send('Page.getNavigationHistory'));
   assert.deepEqual(entries.entries.map(({ url }) => url).filter((url) => /enter=/.test(url) && new URL(url).origin === new URL(base).origin), []);
 });
+
+inOwnPage('the selected tab and the current view stay in their rows while the window gets narrower', async (page) => {
+  await visit(page, 'audit');
+  await page.locator('.nav-link[aria-current]', { hasText: 'Audit' }).waitFor();
+  const isInRow = (selector) => {
+    const item = document.querySelector(selector);
+    const row = item.parentElement;
+    const [inner, outer] = [item, row].map((node) => node.getBoundingClientRect());
+    return row.scrollWidth > row.clientWidth && inner.left >= outer.left - 1 && inner.right <= outer.right + 1;
+  };
+  const narrow = { width: 320, height: 500 };
+  await page.setViewportSize(narrow);
+  await page.waitForFunction(isInRow, '.nav-link[aria-current]');
+  await page.setViewportSize({ width: 1280, height: 500 });
+  await visit(page, 'agents/text/visitors');
+  await page.locator('.page > .tabs [aria-selected=true]', { hasText: 'Visitors' }).waitFor();
+  await page.setViewportSize(narrow);
+  await page.waitForFunction(isInRow, '.page > .tabs [aria-selected=true]');
+});

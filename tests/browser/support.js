@@ -42,6 +42,9 @@ const ARGUMENTS = [
   '--enable-features=NetworkServiceInProcess2,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies',
 ];
 
+/** Time limit of a wait in milliseconds, far above its duration on a busy machine. */
+export const LIMIT_MS = 120_000;
+
 /** The browser of this process. */
 let launched;
 
@@ -89,6 +92,7 @@ export async function link(user = 'u1', at = base) {
  */
 export async function openPage(browser, options = {}, at = base) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 820 }, ...options });
+  context.setDefaultTimeout(LIMIT_MS);
   const faults = [];
   await context.exposeBinding('reportFault', (_, fault) => faults.push(fault));
   await context.addInitScript(() => {
@@ -147,13 +151,12 @@ export async function visit(page, route) {
   }, agent);
 }
 
-/** Longest wait of `until`, and its pause between two looks, in milliseconds. */
-const UNTIL_MS = 30_000;
+/** Pause between two looks of `until`, in milliseconds. */
 const LOOK_MS = 20;
 
 /** Waits until a condition holds that no element of a page shows, and returns its value. */
 export async function until(condition, words) {
-  for (const end = Date.now() + UNTIL_MS; ;) {
+  for (const end = Date.now() + LIMIT_MS; ;) {
     const value = await condition();
     if (value) return value;
     assert.ok(Date.now() < end, `in vain: ${words}`);

@@ -123,7 +123,7 @@ inPage('usage of an agent is what the server has booked', async (page) => {
   await ask(page, 'What does this cost?');
   await page.getByRole('tab', { name: 'Events' }).click();
   await page.locator('.figures', { hasText: /Cost\s*< \$0\.0001/ }).waitFor();
-  await page.locator('.message.answer .meta', { hasText: /ms · < \$0\.0001$/ }).waitFor();
+  await page.locator('.message.answer .meta', { hasText: /s · < \$0\.0001$/ }).waitFor();
   await booked(1);
   await visit(page, 'usage');
   await page.getByRole('combobox', { name: 'Agent' }).selectOption(id);

@@ -9,6 +9,7 @@ import {
   agents, assertDropped, assertOpen, assertProblem, authorization, cancelThread, chatUrl, mark, paintTool, resumeUrl,
   storedThread, text,
 } from './setting.js';
+import { until } from './wait.js';
 
 /** State of a chat as a plain object instead of a user interface's. */
 const state = () => ({
@@ -30,6 +31,12 @@ const state = () => ({
 const ask = ({ chat }, text = 'Hello') => chat.sendMessage({ text });
 const parts = ({ chat }, type) => chat.lastMessage.parts.filter((part) => part.type === type);
 const texts = (seen) => parts(seen, 'text').map((part) => part.text);
+
+/** Waits until an answer of the agent `slow` is under way. */
+const hasTicked = ({ chat }) => until(() => {
+  assert.equal(chat.error, undefined);
+  return chat.lastMessage?.parts.some(({ text }) => text?.startsWith('tick tick tick'));
+});
 
 for (const [version, { AbstractChat, DefaultChatTransport, lastAssistantMessageIsCompleteWithApprovalResponses,
   lastAssistantMessageIsCompleteWithToolCalls }] of Object.entries({ 7: current, 6: previous })) {
@@ -189,14 +196,11 @@ for (const [version, { AbstractChat, DefaultChatTransport, lastAssistantMessageI
       }
     });
 
-    test('a client that stops stops the model', { timeout: 60_000 }, async () => {
+    test('a client that stops stops the model', async () => {
       const message = mark();
       const seen = chat(agents.slow);
       const asked = ask(seen, message);
-      while (!(seen.chat.lastMessage?.parts ?? []).some(({ text }) => text?.startsWith('tick tick tick'))) {
-        assert.equal(seen.chat.error, undefined);
-        await new Promise(setImmediate);
-      }
+      await hasTicked(seen);
       await assertOpen(message);
       await seen.chat.stop();
       await asked;
@@ -204,14 +208,8 @@ for (const [version, { AbstractChat, DefaultChatTransport, lastAssistantMessageI
       await assertDropped(message);
     });
 
-    test('a run goes on while its client is away, is resumed, and is stopped by a request', { timeout: 60_000 }, async () => {
+    test('a run goes on while its client is away, is resumed, and is stopped by a request', async () => {
       const [id, message] = [`ai-${version}-${mark()}`, mark()];
-      const hasTicked = async (seen) => {
-        while (!(seen.chat.lastMessage?.parts ?? []).some(({ text }) => text?.startsWith('tick tick tick'))) {
-          assert.equal(seen.chat.error, undefined);
-          await new Promise(setImmediate);
-        }
-      };
       const parameters = { format: 'ui-message', onDisconnect: 'continue' };
       const left = chat(agents.slow, { id, parameters });
       const asked = ask(left, message);

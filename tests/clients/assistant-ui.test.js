@@ -48,7 +48,7 @@ async function stored(id) {
   return { status: response.status, thread: await response.json() };
 }
 
-test('assistant-ui keeps its threads and their histories', { timeout: 60_000 }, async () => {
+test('assistant-ui keeps its threads and their histories', async () => {
   const { runtime, close } = await open();
   await ask(runtime, 'Any todos?');
   await ask(runtime, 'And now?');
@@ -59,7 +59,7 @@ test('assistant-ui keeps its threads and their histories', { timeout: 60_000 }, 
   close();
 
   const again = (await open()).runtime;
-  assert.ok(again.threads.getState().threadIds.includes(remoteId));
+  await until(() => again.threads.getState().threadIds.includes(remoteId));
   assert.deepEqual(texts(again), [], 'a new page begins a new thread');
   await again.threads.switchToThread(remoteId);
   await until(() => again.thread.getState().messages.length === 4);

@@ -70,7 +70,7 @@ test('openai: errors are the package’s own', async () => {
   assert.equal(seen, 'Half an');
 });
 
-test('openai: the package waits and repeats what is limited', { timeout: 120_000 }, async () => {
+test('openai: the package waits and repeats what is limited', async () => {
   const statuses = [];
   const limited = new OpenAI({
     baseURL: `${agentdUrl}/v1`,

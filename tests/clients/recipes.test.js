@@ -16,7 +16,7 @@ function assertLooked(messages) {
   assert.match(results[0].content, /Water the basil/);
 }
 
-test('AG-UI', { timeout: 60_000 }, async () => {
+test('AG-UI', async () => {
   const { ask, guide } = await recipe('ag-ui.js');
   const events = [];
   guide.subscribe({ onEvent: ({ event }) => void events.push(event) });
@@ -27,7 +27,7 @@ test('AG-UI', { timeout: 60_000 }, async () => {
 });
 
 for (const version of [7, 6]) {
-  test(`AI SDK ${version}`, { timeout: 60_000 }, async () => {
+  test(`AI SDK ${version}`, async () => {
     const { createChat } = await recipe(`ai-sdk.js?${version}`);
     const chat = createChat(agentdUrl, token);
     await chat.sendMessage({ text: 'Any todos?' });
@@ -43,7 +43,7 @@ for (const version of [7, 6]) {
   });
 }
 
-test('CopilotKit', { timeout: 60_000 }, async () => {
+test('CopilotKit', async () => {
   const { server } = await recipe('copilotkit.js');
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
   // CopilotKit's client connects in browsers only, which it recognises by `window`.

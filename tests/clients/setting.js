@@ -42,6 +42,7 @@
 
 import assert from 'node:assert/strict';
 import { EventSchema, EventSchemas } from '@ag-ui/core/schemas';
+import { until } from './wait.js';
 
 function required(name) {
   const value = process.env[name];
@@ -147,11 +148,9 @@ export async function assertOpen(mark) {
 
 /** Fails unless the vendor sees that its answer, which would never end, is dropped. */
 export async function assertDropped(mark) {
-  const deadline = Date.now() + 30_000;
-  let state = await vendorState(mark);
-  while (state === 'open' && Date.now() < deadline) {
-    await new Promise((resolve) => setTimeout(resolve, 20));
-    state = await vendorState(mark);
-  }
+  const state = await until(async () => {
+    const state = await vendorState(mark);
+    return state !== 'open' && state;
+  });
   assert.equal(state, 'dropped');
 }

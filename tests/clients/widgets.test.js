@@ -8,7 +8,7 @@ import { until } from './wait.js';
 
 const recipe = (name) => import(`../../examples/clients/${name}`);
 
-test('deep-chat', { timeout: 60_000 }, async () => {
+test('deep-chat', async () => {
   const { createChat } = await recipe('deep-chat.js');
   // Later changes of an attribute would draw the element anew, without its messages. While it waits to draw itself with the
   // present ones, a timer of its constructor may have drawn it already.
@@ -39,7 +39,7 @@ test('deep-chat', { timeout: 60_000 }, async () => {
 });
 
 for (const format of ['n8n', 'json']) {
-  test(`@n8n/chat, format=${format}`, { timeout: 60_000 }, async () => {
+  test(`@n8n/chat, format=${format}`, async () => {
     const { openChat } = await recipe('n8n-chat.js');
     const ask = async (widgetToken) => {
       const app = openChat(agentdUrl, widgetToken, format);

@@ -15,7 +15,7 @@ use crate::support::cluster::Cluster;
 use crate::support::process::AppProcess;
 use crate::support::server::{app_config, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, stream_head};
-use crate::support::{client, env_number, parse_run, poll_until};
+use crate::support::{TEST_TIMEOUT, client, env_number, parse_run, poll_until};
 
 /// Environment variable that overrides the number of rounds.
 const ROUNDS_ENV: &str = "RUN_KILL_ROUNDS";
@@ -232,8 +232,7 @@ async fn a_process_stopped_for_longer_than_its_lease_adds_nothing() {
         assert_eq!(run["state"], "interrupted");
         let log = get(&other, &log_path).await;
         stopped.set_suspended(false).await;
-        let read_text =
-            tokio::time::timeout(Duration::from_secs(20), reader).await.expect("it ends").expect("it reads");
+        let read_text = tokio::time::timeout(TEST_TIMEOUT, reader).await.expect("it ends").expect("it reads");
         let last = read_text.lines.last();
         assert!(last.expect("an end").contains("RUN_INTERRUPTED"), "{last:?}");
         vendor.wait_for_disconnects(round + 1).await;

@@ -3,8 +3,6 @@
 mod clients;
 mod positions;
 
-use std::time::Duration;
-
 use agent_core::event::{AssistantRole, Event};
 use agent_platform::conversation::{
     ChunkWriter, EndRun, LogEnd, RunChunk, RunEnding, RunKey, RunLease, RunRecord, ThreadOwner,

@@ -1,7 +1,5 @@
 //! Runs: busy threads, used ids, and the ends of runs whose client, vendor or process leaves them.
 
-use std::time::Duration;
-
 use agent_platform::conversation::{
     BeginRun, NewNode, NewThread, OnDisconnect, RunLease, RunTrigger, ThreadKey,
 };
@@ -18,7 +16,7 @@ use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::session_token;
 use crate::support::vendor::{Step, Vendor, answer, delta, json_response, stream_head};
-use crate::support::{expect_problem, parse_run, poll_until};
+use crate::support::{TEST_TIMEOUT, expect_problem, parse_run, poll_until};
 
 /// Returns an answer that stops in the middle.
 fn stalled() -> Vec<Step> {
@@ -286,7 +284,7 @@ async fn a_client_that_leaves_before_the_answer_begins_leaves_its_message() {
     body["runId"] = json!("r1");
     let session = session_token("u1", "c1");
     let response = test.app.chat_as(&session, "", &body);
-    let left = tokio::time::timeout(Duration::from_secs(20), async {
+    let left = tokio::time::timeout(TEST_TIMEOUT, async {
         tokio::select! {
             _ = response => panic!("the vendor answers nothing"),
             () = test.vendor.wait_for_requests("m", 1) => {}

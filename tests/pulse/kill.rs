@@ -22,7 +22,7 @@ const CLIENTS: u64 = 2;
 /// Pause of a client before it repeats a failed request, or looks whether it may create another job.
 const CLIENT_PAUSE: Duration = Duration::from_millis(5);
 /// Time limit per round for the last deliveries: each retry waits twice as long as the one before.
-const FINAL_DELIVERY_TIMEOUT: Duration = Duration::from_secs(20);
+const FINAL_DELIVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Instructions to the clients.
 #[derive(Clone)]

@@ -3,8 +3,6 @@
 mod faults;
 mod table;
 
-use std::time::Duration;
-
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -16,8 +14,6 @@ use crate::support::tool_server::{FakeMcpServer, MCP_REVISIONS, McpRevision, res
 use crate::support::vendor::{Step, Vendor, answer, json_response, tool_calls};
 use crate::support::{TEST_TIMEOUT, expect_problem, parse_run, text_of};
 
-/// Time limit for a tool server to be notified that a call is cancelled.
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 const TOKEN: &str = "tool-token-canary-0123456789";
 
 /// Returns a request for a run of `model` that may call `tools` at `tool_server`.
@@ -138,8 +134,7 @@ async fn a_client_that_leaves_cancels_the_call_at_the_server() {
         began.expect("the calls begin in time").expect("the server runs");
         drop(response);
         let mut cancelled = tools.works.cancelled.subscribe();
-        let heard =
-            tokio::time::timeout(CANCEL_TIMEOUT, cancelled.wait_for(|cancelled| *cancelled == 2)).await;
+        let heard = tokio::time::timeout(TEST_TIMEOUT, cancelled.wait_for(|cancelled| *cancelled == 2)).await;
         heard.unwrap_or_else(|_| panic!("{revision:?}")).expect("the server runs");
     }
 }
@@ -412,7 +407,7 @@ async fn a_client_that_leaves_cancels_every_request_to_the_tool_server() {
             tools.wait_for_names(|methods| methods.iter().any(|method| method == method_name)).await;
             assert_eq!(tools.disconnect_count(), 0, "{method_name}");
             drop(response);
-            let left = tokio::time::timeout(CANCEL_TIMEOUT, tools.wait_for_disconnect()).await;
+            let left = tokio::time::timeout(TEST_TIMEOUT, tools.wait_for_disconnect()).await;
             left.unwrap_or_else(|_| panic!("{method_name}"));
         }
     }

@@ -35,6 +35,8 @@ impl ControlledVendor {
         let slow = SlowRequests::default();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
+                // With Nagle's algorithm, each event waits until the client has acknowledged the one before, up to 40 ms.
+                let _ = stream.set_nodelay(true);
                 tokio::spawn(serve(stream, slow.clone(), opened.clone()));
             }
         });

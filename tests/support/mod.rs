@@ -47,8 +47,9 @@ pub mod third_party;
 pub mod tool_server;
 pub mod vendor;
 
-/// Time limit for waits, after which a test counts as hanging.
-pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit for waits, after which a test counts as hanging. It is less than the services' default time limits of a minute,
+/// so that none of them ends what is waited for.
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(50);
 
 /// Polling interval for conditions that cannot be awaited.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);

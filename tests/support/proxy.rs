@@ -99,6 +99,8 @@ async fn check_repeatedly(state: Arc<ProxyState>, position: usize) {
 async fn accept(listener: TcpListener, state: Arc<ProxyState>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
+        // With Nagle's algorithm, each event waits until the client has acknowledged the one before, up to 40 ms.
+        let _ = stream.set_nodelay(true);
         let state = state.clone();
         connections.spawn(async move {
             let service = service_fn(move |request| forward(state.clone(), request));
@@ -157,6 +159,7 @@ async fn try_forward(
 
 async fn connect(address: SocketAddr) -> Option<hyper::client::conn::http1::SendRequest<Full<Bytes>>> {
     let stream = TcpStream::connect(address).await.ok()?;
+    let _ = stream.set_nodelay(true);
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
     tokio::spawn(async move { drop(connection.await) });
     Some(sender)

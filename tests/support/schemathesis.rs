@@ -10,7 +10,7 @@ use super::packages::keep_bytecode;
 use super::server::Server;
 
 /// Time limit for the tests, far above their duration, so that a hanging test does not hang the suite.
-const SCHEMATHESIS_TIMEOUT: Duration = Duration::from_secs(600);
+const SCHEMATHESIS_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Environment variable with the number of random cases of each operation, beside the systematic ones.
 const EXAMPLES: &str = "SCHEMATHESIS_EXAMPLES";
@@ -79,7 +79,7 @@ pub async fn run(server: &Server, bearer: &str, operations: Operations<'_>) {
         .args(["--checks", &operations.checks(), "--phases", "examples,coverage,fuzzing"])
         .args(["--max-examples", &env_number(EXAMPLES, DEFAULT_EXAMPLES).to_string()])
         .args(["--generation-deterministic", "--no-color"])
-        .args(["--request-timeout", "10", "--continue-on-failure"])
+        .args(["--request-timeout", "60", "--continue-on-failure"])
         .current_dir(folder.path())
         .kill_on_drop(true)
         .output();

@@ -4,7 +4,7 @@ import { html, render, signal, useEffect, useLayoutEffect, useRef, useState } fr
 import { agentId, open, stop, live, threadsVersion } from './lib/chat.js';
 import { agents, enter, has, href, leaveUnsaved, listAll, retrySession, route, session, signIn, signInError, signOut, status, theme, wantedHash } from './lib/store.js';
 import { loadOpen, openCount, usePoll } from './lib/approvals.js';
-import { Confirm, ErrorNote, Tabs, lazy, partError, useConfirm, useLoad, useTitle } from './lib/ui.js';
+import { Confirm, ErrorNote, Tabs, lazy, partError, useConfirm, useInView, useLoad, useTitle } from './lib/ui.js';
 import { Debug, debugTab, debugTabs } from './tabs/debug.js';
 import { Chat, NoAgent } from './views/chat.js';
 
@@ -67,8 +67,7 @@ function Side() {
   const { view } = route.value;
   usePoll(() => (has('approvals') ? loadOpen() : Promise.resolve()), 'approvals');
   const nav = useRef(null);
-  // In a narrow window the row scrolls, and the current view may be out of sight.
-  useEffect(() => nav.current.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' }), [view]);
+  useInView(nav, '[aria-current]', [view]);
   return html`<header class="side">
     <a class="brand" href="#/chat" aria-label="Agents: chat"><${Mark} /><span>Agents</span></a>
     <nav class="nav" aria-label="Views" ref=${nav}>

@@ -22,7 +22,7 @@ const LONG: usize = 50_000_000;
 /// Environment variable with the size of the streams in pieces of one and of seven bytes, each of which costs more than
 /// its bytes.
 const SMALL_PIECES_BYTES: &str = "CODING_SMALL_PIECES_BYTES";
-const DEFAULT_SMALL_PIECES_BYTES: usize = 5_000_000;
+const DEFAULT_SMALL_PIECES_BYTES: usize = 500_000;
 
 /// Size at which encoded pieces are written.
 const WRITE_BYTES: usize = 256 * 1024;

@@ -171,8 +171,7 @@ async fn readers_that_come_and_go_see_neither_gaps_nor_doubles() {
             read.push_str(&part[..complete_end]);
         }
     }
-    let complete_text =
-        tokio::time::timeout(Duration::from_secs(30), read_log(&test.app, "")).await.expect("it ends");
+    let complete_text = tokio::time::timeout(TEST_TIMEOUT, read_log(&test.app, "")).await.expect("it ends");
     for read in read {
         assert!(complete_text.starts_with(&read), "{read}");
     }

@@ -20,7 +20,7 @@ const CLIENTS: u64 = 4;
 const EVERY_MS: i64 = 1000;
 /// Time limit per fault for the last deliveries. Each retry waits twice as long as the one before, and several faults
 /// may fail several attempts of one job.
-const FINAL_DELIVERY_TIMEOUT: Duration = Duration::from_secs(20);
+const FINAL_DELIVERY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause of a client before it repeats a failed request.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 

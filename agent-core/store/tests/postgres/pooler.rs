@@ -3,7 +3,6 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent_jobs::job::JobStore;
@@ -16,18 +15,14 @@ use agent_store::postgres::{
 
 use super::feed::{LIMIT, key, open, set, value, wait_for, wait_until_cached};
 use super::pgbouncer::{Pooler, SERVER_CONNECTIONS};
+use super::template::DatabaseTemplate;
 use super::{Cluster, database, impatient, job, other};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn stores_behind_a_pooler_hold_their_contract() {
-    let cluster = Cluster::start();
-    let pooler = Pooler::start(&cluster);
-    let made = AtomicUsize::new(0);
-    let fresh = async || {
-        let name = format!("store_{}", made.fetch_add(1, Ordering::Relaxed));
-        database(&cluster, &name).await;
-        pooler.url(&name)
-    };
+    let template = DatabaseTemplate::create(Cluster::start(), &[]).await;
+    let pooler = Pooler::start(&template.cluster);
+    let fresh = async || pooler.url(&template.copy_name().await);
     for options in [impatient(), PostgresOptions { cache_bytes: 0, ..impatient() }] {
         let make =
             async || Arc::new(PostgresRecords::open(&fresh().await, options.clone()).await.expect("open"));

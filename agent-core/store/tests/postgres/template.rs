@@ -33,6 +33,11 @@ impl DatabaseTemplate {
 
     /// Creates a copy, and returns its URL.
     pub(super) async fn copy(&self) -> String {
+        self.cluster.url(&self.copy_name().await)
+    }
+
+    /// Creates a copy, and returns its name.
+    pub(super) async fn copy_name(&self) -> String {
         let name = Self::name(self.copies.fetch_add(1, Ordering::Relaxed));
         let admin = other(&self.cluster, "postgres").await;
         let sql = format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}");
@@ -41,7 +46,7 @@ impl DatabaseTemplate {
             assert_eq!(error.code(), Some(&SqlState::OBJECT_IN_USE), "{error}");
             tokio::task::yield_now().await;
         }
-        self.cluster.url(&name)
+        name
     }
 
     /// Returns the names of the copies.

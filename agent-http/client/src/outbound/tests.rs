@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use super::*;
 
 /// Timeout for events that must happen.
-const TEST_TIMEOUT: Duration = Duration::from_secs(10);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves one connection with `script`; returns the server's URL, and a handle for the script's result.
 async fn serve<F, T>(script: impl FnOnce(TcpStream) -> F + Send + 'static) -> (Url, JoinHandle<T>)

@@ -214,23 +214,34 @@ export function useConfirm(question) {
   return [asked !== undefined && html`<${Confirm} ...${question(asked)} onClose=${() => setAsked(undefined)} />`, (about = true) => setAsked(about)];
 }
 
+/**
+ * Keeps an item of a row in view, as the row scrolls in a narrow window: after each change of `values`, and while the window gets narrower,
+ * which does not scroll the page.
+ */
+export const useInView = (row, selector, values) => useEffect(() => {
+  const show = (container) => row.current?.querySelector(selector)?.scrollIntoView({ block: 'nearest', inline: 'nearest', container });
+  show();
+  const observer = new ResizeObserver(() => show('nearest'));
+  observer.observe(row.current);
+  return () => observer.disconnect();
+}, values);
+
 /** Tabs by the ARIA pattern: arrows move, Home and End go to the ends. */
 export function Tabs({ label, tabs, selected, onSelect, panel }) {
   const list = useRef(null);
-  // In a narrow window the row scrolls.
-  useEffect(() => list.current.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' }), [selected, tabs.length]);
+  useInView(list, '[aria-selected=true]', [selected, tabs.length]);
   const move = (event) => {
     const place = tabs.findIndex(({ id }) => id === selected);
-    const places = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: tabs.length - 1 };
+    const places = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: -1 };
     if (!(event.key in places)) return;
     event.preventDefault();
     const { id } = tabs.at(places[event.key] % tabs.length);
     onSelect(id);
-    list.current.querySelector(`[data-tab="${id}"]`)?.focus();
+    list.current.querySelector(`#tab-${id}`).focus();
   };
   return html`<div class="tabs" role="tablist" aria-label=${label} ref=${list} onKeyDown=${move}>
     ${tabs.map(({ id, name, count }) => html`<button
-      type="button" role="tab" key=${id} data-tab=${id} id=${`tab-${id}`} class="tab" aria-selected=${id === selected}
+      type="button" role="tab" key=${id} id=${`tab-${id}`} class="tab" aria-selected=${id === selected}
       aria-controls=${panel} tabindex=${id === selected ? 0 : -1} onClick=${() => onSelect(id)}
     >${name}${count !== undefined && html`<span class="count">${count}</span>`}</button>`)}
   </div>`;
