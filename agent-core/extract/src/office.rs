@@ -1,5 +1,6 @@
 //! Word, Excel and PowerPoint documents in Office Open XML.
 
+mod cell_style;
 mod chart;
 mod color;
 mod diagram;

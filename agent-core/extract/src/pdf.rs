@@ -1,6 +1,7 @@
 //! PDF documents.
 
 mod canvas;
+mod continued_tables;
 mod covered_text;
 mod drawing;
 mod form;
@@ -19,6 +20,7 @@ use unpdf::{
     RenderOptions,
 };
 
+use self::continued_tables::LastTable;
 use self::form::shown_fields;
 use self::shown_text::ShownText;
 use self::superscripts::raise_in_page;
@@ -94,6 +96,8 @@ struct PageReader<'b> {
     max_pages: u32,
     blocks: BlockRenderer,
     cleanup: CleanupPipeline,
+    /// The table at the end of the page before, if that was read with its tables.
+    last_table: Option<LastTable>,
     title: Option<String>,
     form_fields: Vec<FormField>,
     needs_ocr: Vec<u32>,
@@ -110,6 +114,7 @@ impl<'b> PageReader<'b> {
             max_pages: limits.max_pages,
             blocks: BlockRenderer::new(options),
             cleanup: CleanupPipeline::from_preset(CleanupPreset::Standard),
+            last_table: None,
             title: None,
             form_fields: Vec::new(),
             needs_ocr: Vec::new(),
@@ -129,10 +134,11 @@ impl<'b> PageReader<'b> {
             }
             ParseEvent::PageParsed(mut page) => {
                 raise_in_page(&mut page);
-                self.push_page(&page)
+                self.push_page(&mut page)
             }
             ParseEvent::PageFailed { page, .. } => {
                 self.failed_pages += 1;
+                self.last_table = None;
                 self.begin_page(page)
             }
             ParseEvent::DocumentEnd { .. } => self.push_form_fields(),
@@ -148,7 +154,7 @@ impl<'b> PageReader<'b> {
         Ok(())
     }
 
-    fn push_page(&mut self, page: &Page) -> Result<(), ExtractError> {
+    fn push_page(&mut self, page: &mut Page) -> Result<(), ExtractError> {
         self.begin_page(page.number)?;
         let markdown = self.shown_text(page);
         self.builder.push(&self.cleanup.process(&markdown))?;
@@ -159,7 +165,12 @@ impl<'b> PageReader<'b> {
         Ok(())
     }
 
-    fn render(&self, page: &Page) -> String {
+    /// Returns the text of a page with its tables, below the header row of the table that goes on from the page before.
+    fn render(&mut self, page: &mut Page, last_table: Option<LastTable>) -> String {
+        if let Some(table) = last_table {
+            table.continue_on(page);
+        }
+        self.last_table = LastTable::of(page);
         let mut markdown = String::new();
         let mut previous = None;
         for block in page.elements.iter().filter(|block| !matches!(block, Block::Image { .. })) {
@@ -170,12 +181,13 @@ impl<'b> PageReader<'b> {
     }
 
     /// Returns the text of a page without what is not seen on it; none if the page has such text and cannot be read so.
-    fn shown_text(&mut self, page: &Page) -> String {
+    fn shown_text(&mut self, page: &mut Page) -> String {
+        let last_table = self.last_table.take();
         let has_hidden_text = has_hidden_text(page);
         // Text behind the picture of a scan may be what was recognized in it.
         let may_be_unseen = page.text_op_count > 0 && page.image_coverage < SCAN_COVERAGE;
         if !has_hidden_text && !may_be_unseen {
-            return self.render(page);
+            return self.render(page, last_table);
         }
         if self.shown.is_none() {
             self.shown = ShownText::load(self.bytes).ok();
@@ -186,7 +198,7 @@ impl<'b> PageReader<'b> {
         };
         let drops_invisible = has_hidden_text && !is_stroked(page, unseen.stroke_count());
         if !drops_invisible && unseen.is_empty() {
-            return self.render(page);
+            return self.render(page, last_table);
         }
         let text =
             self.shown.as_mut().and_then(|shown| shown.page(page.number, unseen, drops_invisible).ok());
