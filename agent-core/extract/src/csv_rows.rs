@@ -17,7 +17,8 @@ const SAMPLE_RECORDS: usize = 10;
 pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {
     let text = decode(bytes);
     let mut builder = TextBuilder::new(limits);
-    let mut reader = reader(&text, separator(&text));
+    let (separator, text) = separator(&text);
+    let mut reader = reader(text, separator);
     push_rows(&mut builder, reader.records().map(cells))?;
     Ok(builder.finish(None, TextFormat::Plain))
 }
@@ -32,18 +33,34 @@ fn cells(record: Result<StringRecord, csv::Error>) -> Result<Vec<String>, Extrac
     Ok(record.iter().map(str::to_owned).collect())
 }
 
-/// Returns the separator that gives most records as many fields as the first one, and at least two.
-fn separator(text: &str) -> u8 {
+/// Returns the separator, and the text behind the line by which some programs declare it (`sep=;`). Without one, it is the separator
+/// that gives most records the same number of fields, at least two: the first records may be titles.
+fn separator(text: &str) -> (u8, &str) {
+    if let Some((separator, records)) = declared_separator(text) {
+        return (separator, records);
+    }
     let score = |separator: u8| {
         let mut reader = reader(text, separator);
         let fields: Vec<usize> =
             reader.records().take(SAMPLE_RECORDS).map_while(Result::ok).map(|record| record.len()).collect();
-        let width = fields.first().copied().unwrap_or_default();
-        let equal = fields.iter().filter(|&&count| count == width).count();
-        if width < 2 { (0, 0) } else { (equal, width) }
+        let records_of = |width: usize| fields.iter().filter(|&&count| count == width).count();
+        let widths = fields.iter().copied().filter(|&width| width > 1);
+        widths.map(|width| (records_of(width), width)).max().unwrap_or_default()
     };
     // Of equal scores, `max_by_key` returns the last.
-    SEPARATORS.into_iter().rev().max_by_key(|&separator| score(separator)).unwrap_or(SEPARATORS[0])
+    let best = SEPARATORS.into_iter().rev().max_by_key(|&separator| score(separator));
+    (best.unwrap_or(SEPARATORS[0]), text)
+}
+
+/// Returns the separator that the first line declares, and the text behind that line.
+fn declared_separator(text: &str) -> Option<(u8, &str)> {
+    let (line, records) = text.split_once('\n')?;
+    match line.trim_end_matches('\r').trim_matches('"').strip_prefix("sep=")?.as_bytes() {
+        [separator] if separator.is_ascii() && !separator.is_ascii_alphanumeric() => {
+            Some((*separator, records))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -65,6 +82,23 @@ mod tests {
         ] {
             assert_eq!(text_of(csv.as_bytes()), expected, "{csv}");
         }
+    }
+
+    #[test]
+    fn titles_and_declared_separators_are_no_records() {
+        let expected = "Name: Ada, Countess; Born: 1815\nName: Kurt; Born: 1906";
+        for csv in [
+            "sep=;\r\nName;Born\r\nAda, Countess;1815\r\nKurt;1906",
+            "sep=^\nName^Born\nAda, Countess^1815\nKurt^1906",
+            "\"sep=\t\"\nName\tBorn\nAda, Countess\t1815\nKurt\t1906",
+        ] {
+            assert_eq!(text_of(csv.as_bytes()), expected, "{csv}");
+        }
+        for title in ["Mathematicians", "Born in London, or nearly so"] {
+            let csv = format!("{title}\nName;Born\nAda, Countess;1815\nKurt;1906");
+            assert_eq!(text_of(csv.as_bytes()), format!("{title}\n{expected}"));
+        }
+        assert_eq!(text_of(b"sep=ab\nx;y"), "sep=ab\nx; y");
     }
 
     #[test]

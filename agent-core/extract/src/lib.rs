@@ -37,6 +37,8 @@ mod rows;
 mod sniff;
 #[cfg(feature = "documents")]
 mod superscript;
+#[cfg(feature = "documents")]
+mod table_cell;
 #[cfg(all(test, feature = "documents"))]
 mod tests;
 mod text_builder;

@@ -16,8 +16,8 @@ use agent_retrieval::document::TextFormat;
 use agent_retrieval::extract::{ExtractError, Extraction};
 use unpdf::render::{BlockRenderer, CleanupPipeline, CleanupPreset};
 use unpdf::{
-    Block, ErrorKind, FormField, Page, PageSelection, PageStreamOptions, ParseEvent, ParseOptions, PdfParser,
-    RenderOptions,
+    Block, ErrorKind, FormField, InlineContent, Page, PageSelection, PageStreamOptions, ParseEvent,
+    ParseOptions, PdfParser, RenderOptions, TextRun,
 };
 
 use self::continued_tables::LastTable;
@@ -26,6 +26,7 @@ use self::shown_text::ShownText;
 use self::superscripts::raise_in_page;
 use self::unseen_text::UnseenText;
 use crate::limits::ExtractionLimits;
+use crate::table_cell::escape_cell;
 use crate::text_builder::TextBuilder;
 
 /// Share of a page that pictures cover in a scan.
@@ -134,6 +135,7 @@ impl<'b> PageReader<'b> {
             }
             ParseEvent::PageParsed(mut page) => {
                 raise_in_page(&mut page);
+                escape_cells(&mut page);
                 self.push_page(&mut page)
             }
             ParseEvent::PageFailed { page, .. } => {
@@ -222,6 +224,20 @@ impl<'b> PageReader<'b> {
         }
         let extraction = self.builder.finish(self.title.as_deref(), TextFormat::Markdown);
         Ok(Extraction { needs_ocr: self.needs_ocr, ..extraction })
+    }
+}
+
+/// Escapes the texts of tables.
+fn escape_cells(page: &mut Page) {
+    let tables = page.elements.iter_mut().filter_map(|block| match block {
+        Block::Table(table) => Some(table),
+        _ => None,
+    });
+    let cells = tables.flat_map(|table| &mut table.rows).flat_map(|row| &mut row.cells);
+    for content in cells.flat_map(|cell| &mut cell.content).flat_map(|paragraph| &mut paragraph.content) {
+        if let InlineContent::Text(TextRun { text, .. }) | InlineContent::Link { text, .. } = content {
+            escape_cell(text);
+        }
     }
 }
 

@@ -103,6 +103,14 @@ fn superscripts_of_styles_are_no_digits_of_numbers() {
 }
 
 #[test]
+fn bars_in_cells_of_tables_end_no_cell() {
+    let cell = |text: &str| format!("<w:tc><w:p>{}</w:p></w:tc>", run("", text));
+    let row = |cells: [&str; 2]| format!("<w:tr>{}</w:tr>", cells.map(cell).concat());
+    let table = format!("<w:tbl>{}{}</w:tbl>", row(["Sex (m|w|d)", "Count"]), row(["m", "1|2"]));
+    assert_eq!(word_text(&table), "| Sex (m\\|w\\|d) | Count |\n| --- | --- |\n| m | 1\\|2 |");
+}
+
+#[test]
 fn diagrams_are_their_texts() {
     let point = |text: &str| {
         format!("<dgm:pt modelId=\"{text}\"><dgm:t><a:p><a:r><a:t>{text}</a:t></a:r></a:p></dgm:t></dgm:pt>")

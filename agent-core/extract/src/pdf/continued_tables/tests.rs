@@ -133,3 +133,11 @@ fn a_header_that_is_not_seen_is_not_repeated() {
     let extraction = super::super::extract(&pdf.build(), &ExtractionLimits::default()).expect("a document");
     assert_eq!(count(&extraction, "secret"), 0, "{}", extraction.document.text);
 }
+
+#[test]
+fn bars_in_cells_end_no_cell() {
+    let header = (["m|w", "Sold", "Returned"], true);
+    let page = TablePage { lines: &[], columns: COLUMNS, first: Some(header), rows: (0, 8) };
+    let extraction = extracted(&[page, TablePage { first: None, rows: (8, 16), ..page }]);
+    assert_eq!(count(&extraction, "| m\\|w | Sold | Returned |\n"), 2, "{}", extraction.document.text);
+}
