@@ -35,7 +35,7 @@ impl LastTable {
         }
         Some(Self {
             header: header.clone(),
-            has_bold_header: is_bold(header) && !table.rows.get(1).is_some_and(is_bold),
+            has_bold_header: is_bold(header) && table.rows.get(1).is_none_or(|row| !is_bold(row)),
             column_widths: table.column_widths.clone()?,
             heads: running_texts(&page.elements).take(MAX_RUNNING_BLOCKS).collect(),
             feet,
@@ -107,14 +107,17 @@ fn running_texts(blocks: &[Block]) -> impl Iterator<Item = RunningText> {
     })
 }
 
-/// Returns true for texts that are page numbers, or those of another page at the same places.
+/// Returns true for texts that are page numbers, or begin as those of another page at the same places. The library appends the text
+/// below a table to a running head above it.
 fn are_running<'t>(
-    texts: impl Iterator<Item = &'t RunningText>,
+    mut texts: impl Iterator<Item = &'t RunningText>,
     mut others: impl Iterator<Item = &'t RunningText>,
 ) -> bool {
-    texts.into_iter().all(|text| {
+    texts.all(|text| {
         let other = others.next();
-        text.as_ref().is_some_and(|words| words.is_empty() || other == Some(text))
+        let Some(words) = text else { return false };
+        let other = other.and_then(|other| other.as_deref()).filter(|other| !other.is_empty());
+        words.is_empty() || other.is_some_and(|other| words.starts_with(other))
     })
 }
 
