@@ -18,14 +18,38 @@ pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extract
     let text = decode(bytes);
     let mut builder = TextBuilder::new(limits);
     let (separator, text) = separator(&text);
-    let mut reader = reader(text, separator);
-    push_rows(&mut builder, reader.records().map(cells))?;
+    let (closed, unclosed) = text.split_at(unclosed_start(text, separator));
+    let (mut closed, mut unclosed) = (reader(closed, separator), reader_without_quotes(unclosed, separator));
+    push_rows(&mut builder, closed.records().chain(unclosed.records()).map(cells))?;
     Ok(builder.finish(None, TextFormat::Plain))
 }
 
 fn reader(text: &str, separator: u8) -> Reader<&[u8]> {
+    reader_builder(separator).from_reader(text.as_bytes())
+}
+
+fn reader_without_quotes(text: &str, separator: u8) -> Reader<&[u8]> {
+    reader_builder(separator).quoting(false).from_reader(text.as_bytes())
+}
+
+fn reader_builder(separator: u8) -> ReaderBuilder {
     let mut builder = ReaderBuilder::new();
-    builder.has_headers(false).flexible(true).delimiter(separator).from_reader(text.as_bytes())
+    builder.has_headers(false).flexible(true).delimiter(separator);
+    builder
+}
+
+/// Returns the offset of the record with a quotation mark that is not closed, which would take all records behind it for a part of its
+/// field; that of the end if there is none.
+fn unclosed_start(text: &str, separator: u8) -> usize {
+    let mut reader = reader(text, separator);
+    let mut record = StringRecord::new();
+    let mut start = 0;
+    while matches!(reader.read_record(&mut record), Ok(true)) {
+        start = record.position().map_or(start, |position| position.byte() as usize);
+    }
+    let last = text.get(start..).unwrap_or_default();
+    let is_closed = last.bytes().filter(|&byte| byte == b'"').count() % 2 == 0;
+    if is_closed || !last.trim_end().contains('\n') { text.len() } else { start }
 }
 
 fn cells(record: Result<StringRecord, csv::Error>) -> Result<Vec<String>, ExtractError> {
@@ -104,7 +128,9 @@ mod tests {
     #[test]
     fn broken_files_are_read_as_far_as_they_go() {
         assert_eq!(text_of(b""), "");
-        assert_eq!(text_of(b"a,b\n\"1,2\n3"), "a: 1,2 3");
+        assert_eq!(text_of(b"a,b\n\"1,2"), "a: 1,2");
+        assert_eq!(text_of(b"a,b\n\"1,2\n3,4\n5,6"), "a: \"1; b: 2\na: 3; b: 4\na: 5; b: 6");
+        assert_eq!(text_of(b"a,b\n\"1\nx\",2\n3\",\"4\n"), "a: 1 x; b: 2\na: 3\"; b: 4");
         assert_eq!(text_of(b"a,b\n1\n1,2,3"), "a: 1\na: 1; b: 2; 3");
     }
 
