@@ -9,6 +9,7 @@ mod layers;
 mod shown_text;
 mod superscripts;
 mod unseen_text;
+mod vertical_text;
 
 use std::ops::ControlFlow;
 
@@ -188,7 +189,8 @@ impl<'b> PageReader<'b> {
         let has_hidden_text = has_hidden_text(page);
         // Text behind the picture of a scan may be what was recognized in it.
         let may_be_unseen = page.text_op_count > 0 && page.image_coverage < SCAN_COVERAGE;
-        if !has_hidden_text && !may_be_unseen {
+        let has_ligatures = has_ligatures(page);
+        if !has_hidden_text && !may_be_unseen && !has_ligatures {
             return self.render(page, last_table);
         }
         if self.shown.is_none() {
@@ -199,12 +201,17 @@ impl<'b> PageReader<'b> {
             _ => UnseenText::default(),
         };
         let drops_invisible = has_hidden_text && !is_stroked(page, unseen.stroke_count());
-        if !drops_invisible && unseen.is_empty() {
+        let has_unseen_text = drops_invisible || !unseen.is_empty();
+        let is_vertical = self.shown.as_mut().is_some_and(|shown| shown.is_vertical(page.number));
+        if !has_unseen_text && !has_ligatures && !is_vertical {
             return self.render(page, last_table);
         }
         let text =
             self.shown.as_mut().and_then(|shown| shown.page(page.number, unseen, drops_invisible).ok());
-        text.unwrap_or_default()
+        match text {
+            None if !has_unseen_text => self.render(page, last_table),
+            text => text.unwrap_or_default(),
+        }
     }
 
     fn push_form_fields(&mut self) -> Result<(), ExtractError> {
@@ -239,6 +246,17 @@ fn escape_cells(page: &mut Page) {
             escape_cell(text);
         }
     }
+}
+
+/// Returns true for a page whose text may have ligatures of Arabic letters, which are read in the wrong order with the page's tables.
+/// A page with tables is read with them all the same.
+fn has_ligatures(page: &Page) -> bool {
+    let is_arabic = |character: char| matches!(character, '\u{600}'..='\u{6ff}');
+    page.elements.iter().all(|block| !matches!(block, Block::Table(_)))
+        && page.elements.iter().any(|block| match block {
+            Block::Paragraph(paragraph) => paragraph.plain_text().contains(is_arabic),
+            _ => false,
+        })
 }
 
 /// Returns true for a page with invisible text that is not the text of its picture or outlines: it is beside text that is
