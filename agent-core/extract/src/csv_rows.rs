@@ -17,14 +17,39 @@ const SAMPLE_RECORDS: usize = 10;
 pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {
     let text = decode(bytes);
     let mut builder = TextBuilder::new(limits);
-    let mut reader = reader(&text, separator(&text));
-    push_rows(&mut builder, reader.records().map(cells))?;
+    let (separator, text) = separator(&text);
+    let (closed, unclosed) = text.split_at(unclosed_start(text, separator));
+    let (mut closed, mut unclosed) = (reader(closed, separator), reader_without_quotes(unclosed, separator));
+    push_rows(&mut builder, closed.records().chain(unclosed.records()).map(cells))?;
     Ok(builder.finish(None, TextFormat::Plain))
 }
 
 fn reader(text: &str, separator: u8) -> Reader<&[u8]> {
+    reader_builder(separator).from_reader(text.as_bytes())
+}
+
+fn reader_without_quotes(text: &str, separator: u8) -> Reader<&[u8]> {
+    reader_builder(separator).quoting(false).from_reader(text.as_bytes())
+}
+
+fn reader_builder(separator: u8) -> ReaderBuilder {
     let mut builder = ReaderBuilder::new();
-    builder.has_headers(false).flexible(true).delimiter(separator).from_reader(text.as_bytes())
+    builder.has_headers(false).flexible(true).delimiter(separator);
+    builder
+}
+
+/// Returns the offset of the record with a quotation mark that is not closed, which would take all records behind it for a part of its
+/// field; that of the end if there is none.
+fn unclosed_start(text: &str, separator: u8) -> usize {
+    let mut reader = reader(text, separator);
+    let mut record = StringRecord::new();
+    let mut start = 0;
+    while matches!(reader.read_record(&mut record), Ok(true)) {
+        start = record.position().map_or(start, |position| position.byte() as usize);
+    }
+    let last = text.get(start..).unwrap_or_default();
+    let is_closed = last.bytes().filter(|&byte| byte == b'"').count() % 2 == 0;
+    if is_closed || !last.trim_end().contains('\n') { text.len() } else { start }
 }
 
 fn cells(record: Result<StringRecord, csv::Error>) -> Result<Vec<String>, ExtractError> {
@@ -32,18 +57,34 @@ fn cells(record: Result<StringRecord, csv::Error>) -> Result<Vec<String>, Extrac
     Ok(record.iter().map(str::to_owned).collect())
 }
 
-/// Returns the separator that gives most records as many fields as the first one, and at least two.
-fn separator(text: &str) -> u8 {
+/// Returns the separator, and the text behind the line by which some programs declare it (`sep=;`). Without one, it is the separator
+/// that gives most records the same number of fields, at least two: the first records may be titles.
+fn separator(text: &str) -> (u8, &str) {
+    if let Some((separator, records)) = declared_separator(text) {
+        return (separator, records);
+    }
     let score = |separator: u8| {
         let mut reader = reader(text, separator);
         let fields: Vec<usize> =
             reader.records().take(SAMPLE_RECORDS).map_while(Result::ok).map(|record| record.len()).collect();
-        let width = fields.first().copied().unwrap_or_default();
-        let equal = fields.iter().filter(|&&count| count == width).count();
-        if width < 2 { (0, 0) } else { (equal, width) }
+        let records_of = |width: usize| fields.iter().filter(|&&count| count == width).count();
+        let widths = fields.iter().copied().filter(|&width| width > 1);
+        widths.map(|width| (records_of(width), width)).max().unwrap_or_default()
     };
     // Of equal scores, `max_by_key` returns the last.
-    SEPARATORS.into_iter().rev().max_by_key(|&separator| score(separator)).unwrap_or(SEPARATORS[0])
+    let best = SEPARATORS.into_iter().rev().max_by_key(|&separator| score(separator));
+    (best.unwrap_or(SEPARATORS[0]), text)
+}
+
+/// Returns the separator that the first line declares, and the text behind that line.
+fn declared_separator(text: &str) -> Option<(u8, &str)> {
+    let (line, records) = text.split_once('\n')?;
+    match line.trim_end_matches('\r').trim_matches('"').strip_prefix("sep=")?.as_bytes() {
+        [separator] if separator.is_ascii() && !separator.is_ascii_alphanumeric() => {
+            Some((*separator, records))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -68,9 +109,28 @@ mod tests {
     }
 
     #[test]
+    fn titles_and_declared_separators_are_no_records() {
+        let expected = "Name: Ada, Countess; Born: 1815\nName: Kurt; Born: 1906";
+        for csv in [
+            "sep=;\r\nName;Born\r\nAda, Countess;1815\r\nKurt;1906",
+            "sep=^\nName^Born\nAda, Countess^1815\nKurt^1906",
+            "\"sep=\t\"\nName\tBorn\nAda, Countess\t1815\nKurt\t1906",
+        ] {
+            assert_eq!(text_of(csv.as_bytes()), expected, "{csv}");
+        }
+        for title in ["Mathematicians", "Born in London, or nearly so"] {
+            let csv = format!("{title}\nName;Born\nAda, Countess;1815\nKurt;1906");
+            assert_eq!(text_of(csv.as_bytes()), format!("{title}\n{expected}"));
+        }
+        assert_eq!(text_of(b"sep=ab\nx;y"), "sep=ab\nx; y");
+    }
+
+    #[test]
     fn broken_files_are_read_as_far_as_they_go() {
         assert_eq!(text_of(b""), "");
-        assert_eq!(text_of(b"a,b\n\"1,2\n3"), "a: 1,2 3");
+        assert_eq!(text_of(b"a,b\n\"1,2"), "a: 1,2");
+        assert_eq!(text_of(b"a,b\n\"1,2\n3,4\n5,6"), "a: \"1; b: 2\na: 3; b: 4\na: 5; b: 6");
+        assert_eq!(text_of(b"a,b\n\"1\nx\",2\n3\",\"4\n"), "a: 1 x; b: 2\na: 3\"; b: 4");
         assert_eq!(text_of(b"a,b\n1\n1,2,3"), "a: 1\na: 1; b: 2; 3");
     }
 

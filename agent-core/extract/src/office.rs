@@ -1,5 +1,6 @@
 //! Word, Excel and PowerPoint documents in Office Open XML.
 
+mod cell_style;
 mod chart;
 mod color;
 mod diagram;
@@ -39,6 +40,7 @@ use crate::limits::ExtractionLimits;
 use crate::media_type::MediaType;
 use crate::rows::push_rows;
 use crate::sniff::is_encrypted_office;
+use crate::table_cell::escape_cell;
 use crate::text_builder::TextBuilder;
 
 /// Blocks of a text document that are rendered at once: a copy of them is.
@@ -226,13 +228,17 @@ impl SectionReader {
     }
 }
 
-/// Keeps the lines of a block apart, of which the renderer would join the words, and headings headings where they are numbered.
+/// Keeps the lines of a block apart, of which the renderer would join the words, headings headings where they are numbered, and the
+/// cells of tables apart.
 fn keep_lines_apart(block: &mut Block) {
     match block {
         Block::Paragraph(paragraph) => keep_paragraph_lines_apart(paragraph),
         Block::Table(table) => {
             let cells = table.rows.iter_mut().flat_map(|row| &mut row.cells);
-            cells.flat_map(|cell| &mut cell.content).for_each(keep_paragraph_lines_apart);
+            for paragraph in cells.flat_map(|cell| &mut cell.content) {
+                keep_paragraph_lines_apart(paragraph);
+                paragraph.runs.iter_mut().for_each(|run| escape_cell(&mut run.text));
+            }
         }
         _ => {}
     }

@@ -1,6 +1,7 @@
 //! PDF documents.
 
 mod canvas;
+mod continued_tables;
 mod covered_text;
 mod drawing;
 mod form;
@@ -8,6 +9,7 @@ mod layers;
 mod shown_text;
 mod superscripts;
 mod unseen_text;
+mod vertical_text;
 
 use std::ops::ControlFlow;
 
@@ -15,15 +17,17 @@ use agent_retrieval::document::TextFormat;
 use agent_retrieval::extract::{ExtractError, Extraction};
 use unpdf::render::{BlockRenderer, CleanupPipeline, CleanupPreset};
 use unpdf::{
-    Block, ErrorKind, FormField, Page, PageSelection, PageStreamOptions, ParseEvent, ParseOptions, PdfParser,
-    RenderOptions,
+    Block, ErrorKind, FormField, InlineContent, Page, PageSelection, PageStreamOptions, ParseEvent,
+    ParseOptions, PdfParser, RenderOptions, TextRun,
 };
 
+use self::continued_tables::LastTable;
 use self::form::shown_fields;
 use self::shown_text::ShownText;
 use self::superscripts::raise_in_page;
 use self::unseen_text::UnseenText;
 use crate::limits::ExtractionLimits;
+use crate::table_cell::escape_cell;
 use crate::text_builder::TextBuilder;
 
 /// Share of a page that pictures cover in a scan.
@@ -94,6 +98,8 @@ struct PageReader<'b> {
     max_pages: u32,
     blocks: BlockRenderer,
     cleanup: CleanupPipeline,
+    /// The table at the end of the page before, if that was read with its tables.
+    last_table: Option<LastTable>,
     title: Option<String>,
     form_fields: Vec<FormField>,
     needs_ocr: Vec<u32>,
@@ -110,6 +116,7 @@ impl<'b> PageReader<'b> {
             max_pages: limits.max_pages,
             blocks: BlockRenderer::new(options),
             cleanup: CleanupPipeline::from_preset(CleanupPreset::Standard),
+            last_table: None,
             title: None,
             form_fields: Vec::new(),
             needs_ocr: Vec::new(),
@@ -129,10 +136,12 @@ impl<'b> PageReader<'b> {
             }
             ParseEvent::PageParsed(mut page) => {
                 raise_in_page(&mut page);
-                self.push_page(&page)
+                escape_cells(&mut page);
+                self.push_page(&mut page)
             }
             ParseEvent::PageFailed { page, .. } => {
                 self.failed_pages += 1;
+                self.last_table = None;
                 self.begin_page(page)
             }
             ParseEvent::DocumentEnd { .. } => self.push_form_fields(),
@@ -148,7 +157,7 @@ impl<'b> PageReader<'b> {
         Ok(())
     }
 
-    fn push_page(&mut self, page: &Page) -> Result<(), ExtractError> {
+    fn push_page(&mut self, page: &mut Page) -> Result<(), ExtractError> {
         self.begin_page(page.number)?;
         let markdown = self.shown_text(page);
         self.builder.push(&self.cleanup.process(&markdown))?;
@@ -159,7 +168,12 @@ impl<'b> PageReader<'b> {
         Ok(())
     }
 
-    fn render(&self, page: &Page) -> String {
+    /// Returns the text of a page with its tables, below the header row of the table that goes on from the page before.
+    fn render(&mut self, page: &mut Page, last_table: Option<LastTable>) -> String {
+        if let Some(table) = last_table {
+            table.continue_on(page);
+        }
+        self.last_table = LastTable::of(page);
         let mut markdown = String::new();
         let mut previous = None;
         for block in page.elements.iter().filter(|block| !matches!(block, Block::Image { .. })) {
@@ -170,12 +184,14 @@ impl<'b> PageReader<'b> {
     }
 
     /// Returns the text of a page without what is not seen on it; none if the page has such text and cannot be read so.
-    fn shown_text(&mut self, page: &Page) -> String {
+    fn shown_text(&mut self, page: &mut Page) -> String {
+        let last_table = self.last_table.take();
         let has_hidden_text = has_hidden_text(page);
         // Text behind the picture of a scan may be what was recognized in it.
         let may_be_unseen = page.text_op_count > 0 && page.image_coverage < SCAN_COVERAGE;
-        if !has_hidden_text && !may_be_unseen {
-            return self.render(page);
+        let has_ligatures = has_ligatures(page);
+        if !has_hidden_text && !may_be_unseen && !has_ligatures {
+            return self.render(page, last_table);
         }
         if self.shown.is_none() {
             self.shown = ShownText::load(self.bytes).ok();
@@ -185,12 +201,17 @@ impl<'b> PageReader<'b> {
             _ => UnseenText::default(),
         };
         let drops_invisible = has_hidden_text && !is_stroked(page, unseen.stroke_count());
-        if !drops_invisible && unseen.is_empty() {
-            return self.render(page);
+        let has_unseen_text = drops_invisible || !unseen.is_empty();
+        let is_vertical = self.shown.as_mut().is_some_and(|shown| shown.is_vertical(page.number));
+        if !has_unseen_text && !has_ligatures && !is_vertical {
+            return self.render(page, last_table);
         }
         let text =
             self.shown.as_mut().and_then(|shown| shown.page(page.number, unseen, drops_invisible).ok());
-        text.unwrap_or_default()
+        match text {
+            None if !has_unseen_text => self.render(page, last_table),
+            text => text.unwrap_or_default(),
+        }
     }
 
     fn push_form_fields(&mut self) -> Result<(), ExtractError> {
@@ -211,6 +232,31 @@ impl<'b> PageReader<'b> {
         let extraction = self.builder.finish(self.title.as_deref(), TextFormat::Markdown);
         Ok(Extraction { needs_ocr: self.needs_ocr, ..extraction })
     }
+}
+
+/// Escapes the texts of tables.
+fn escape_cells(page: &mut Page) {
+    let tables = page.elements.iter_mut().filter_map(|block| match block {
+        Block::Table(table) => Some(table),
+        _ => None,
+    });
+    let cells = tables.flat_map(|table| &mut table.rows).flat_map(|row| &mut row.cells);
+    for content in cells.flat_map(|cell| &mut cell.content).flat_map(|paragraph| &mut paragraph.content) {
+        if let InlineContent::Text(TextRun { text, .. }) | InlineContent::Link { text, .. } = content {
+            escape_cell(text);
+        }
+    }
+}
+
+/// Returns true for a page whose text may have ligatures of Arabic letters, which are read in the wrong order with the page's tables.
+/// A page with tables is read with them all the same.
+fn has_ligatures(page: &Page) -> bool {
+    let is_arabic = |character: char| matches!(character, '\u{600}'..='\u{6ff}');
+    page.elements.iter().all(|block| !matches!(block, Block::Table(_)))
+        && page.elements.iter().any(|block| match block {
+            Block::Paragraph(paragraph) => paragraph.plain_text().contains(is_arabic),
+            _ => false,
+        })
 }
 
 /// Returns true for a page with invisible text that is not the text of its picture or outlines: it is beside text that is

@@ -418,6 +418,55 @@ fn superscripts_of_pdf_pages_are_no_digits_of_numbers() {
     }
 }
 
+/// Returns the text of a page with a composite font `A1`, whose glyphs have these characters, by its content.
+fn text_of_composite_font(encoding: &str, glyphs: &[&str], content: &[u8]) -> String {
+    let mut pdf = PdfBuilder::new();
+    let hex = |text: &str| text.encode_utf16().map(|unit| format!("{unit:04X}")).collect::<String>();
+    let map_glyph = |(number, text): (usize, &&str)| format!("<{number:04X}> <{}>\n", hex(text));
+    let (count, glyphs) = (glyphs.len(), (1..).zip(glyphs).map(map_glyph).collect::<String>());
+    let map = format!(
+        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /M def /CMapType 2 def \
+         1 begincodespacerange <0000> <FFFF> endcodespacerange {count} beginbfchar {glyphs} endbfchar endcmap end end"
+    );
+    let map = pdf.stream("", map.as_bytes());
+    let descendant = pdf.object(
+        "<< /Type /Font /Subtype /CIDFontType2 /BaseFont /A /DW 1000 /CIDSystemInfo << /Registry (Adobe) /Ordering (Identity) \
+         /Supplement 0 >> >>",
+    );
+    let font = pdf.object(format!(
+        "<< /Type /Font /Subtype /Type0 /BaseFont /A /Encoding /{encoding} /DescendantFonts [{descendant} 0 R] \
+         /ToUnicode {map} 0 R >>"
+    ));
+    pdf.page(content, &format!("/Font << /A1 {font} 0 R >>"));
+    extracted(MediaType::Pdf, &pdf.build()).unwrap().document.text
+}
+
+#[test]
+fn ligatures_from_right_to_left_have_their_letters_in_order() {
+    let glyphs = ["\u{627}", "\u{644}\u{623}", "\u{648}", "\u{644}"];
+    // The glyphs are drawn from left to right.
+    let content = b"BT /A1 12 Tf 72 600 Td <0004000300020001> Tj ET";
+    let text = text_of_composite_font("Identity-H", &glyphs, content);
+    assert_eq!(text, "\u{627}\u{644}\u{623}\u{648}\u{644}");
+}
+
+#[test]
+fn vertical_columns_are_read_from_right_to_left() {
+    let glyphs = ["領", "収", "書", "は", "十", "年", "間", "保", "管", "す", "る", "。"];
+    let column = |x: u32, codes: &[u32]| {
+        let codes: String = codes.iter().map(|code| format!("{code:04X}")).collect();
+        format!("BT /A1 12 Tf {x} 700 Td <{codes}> Tj ET\n")
+    };
+    let content = [
+        column(500, &[1, 2, 3, 4, 5]),
+        column(480, &[6, 7, 8, 9, 10]),
+        column(460, &[11, 12]),
+        column(440, &[1, 2, 3]),
+    ];
+    let text = text_of_composite_font("Identity-V", &glyphs, content.concat().as_bytes());
+    assert_eq!(text, "領収書は十年間保管する。\n\n領収書");
+}
+
 fn with_catalogue(pdf: PdfBuilder, entries: &str) -> Vec<u8> {
     let (document, entry) = (pdf.build(), b"/Type /Catalog");
     let start = document.windows(entry.len()).position(|window| window == entry).unwrap();

@@ -4,6 +4,8 @@ use agent_retrieval::analysis::is_hidden;
 
 /// Maximum length of a title in characters.
 const MAX_TITLE_CHARACTERS: usize = 300;
+/// What programs write in place of a title.
+const NO_TITLES: [&str; 4] = ["untitled", "(untitled)", "(anonymous)", "powerpoint presentation"];
 
 /// Returns a title as one line without hidden characters.
 pub(crate) fn normalize(title: &str) -> String {
@@ -14,7 +16,7 @@ pub(crate) fn normalize(title: &str) -> String {
 
 /// Returns true for a title that is not empty and not what programs write in place of one.
 pub(crate) fn is_meaningful(title: &str) -> bool {
-    !title.is_empty() && !title.eq_ignore_ascii_case("untitled")
+    !title.is_empty() && !NO_TITLES.iter().any(|none| title.eq_ignore_ascii_case(none))
 }
 
 /// Returns the text of the first heading of a Markdown text.
@@ -55,7 +57,9 @@ mod tests {
 
     #[test]
     fn programs_write_titles_too() {
-        for (title, expected) in [("Untitled", false), ("", false), ("Untitled works", true)] {
+        for (title, expected) in
+            [("Untitled", false), ("(anonymous)", false), ("", false), ("Untitled works", true)]
+        {
             assert_eq!(is_meaningful(title), expected, "{title}");
         }
     }

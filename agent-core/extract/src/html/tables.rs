@@ -9,6 +9,8 @@ use htmd::element_handler::{HandlerResult, Handlers};
 use htmd::{Element, Node};
 use markup5ever_rcdom::NodeData;
 
+use crate::table_cell::escape_cell;
+
 /// Maximum number of columns or rows over which a cell is merged.
 const MAX_COLUMN_SPAN: usize = 64;
 const MAX_ROW_SPAN: usize = 65_534;
@@ -74,10 +76,11 @@ pub(super) fn convert_table(
     let rows: Vec<Vec<Cell>> = rows
         .iter()
         .map(|row| {
-            let cell = |cell: &Rc<Node>| Cell {
-                text: line_of(cell),
-                columns: span(cell, "colspan", MAX_COLUMN_SPAN),
-                rows: span(cell, "rowspan", MAX_ROW_SPAN),
+            let cell = |cell: &Rc<Node>| {
+                let mut text = line_of(cell);
+                escape_cell(&mut text);
+                let columns = span(cell, "colspan", MAX_COLUMN_SPAN);
+                Cell { text, columns, rows: span(cell, "rowspan", MAX_ROW_SPAN) }
             };
             row.iter().map(cell).collect()
         })

@@ -238,7 +238,7 @@ fn tables_keep_the_text_of_all_cells_at_their_columns() {
             "| A | B | C |\n| --- | --- | --- |\n| v | 1 | 2 |\n| v | 3 | 4 |\n| 5 |  | 6 |",
         ),
         // Values without header cells.
-        ("<tr><td>a|b<td><p>1<p>2<tr><td>c<td>3<br>4", "| a|b | 1 2 |\n| --- | --- |\n| c | 3 4 |"),
+        ("<tr><td>a|b<td><p>1<p>2<tr><td>c<td>3<br>4", "| a\\|b | 1 2 |\n| --- | --- |\n| c | 3 4 |"),
         // A table within a cell, and one for layout.
         ("<tr><th>A<tr><td>x<table><tr><th>b<tr><td>1</table>", "| A |\n| --- |\n| x b 1 |"),
         (

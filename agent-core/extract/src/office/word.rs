@@ -300,6 +300,7 @@ impl<'x> PartEditor<'x> {
                     if let Some(run) = self.scopes.last_mut().filter(|scope| scope.kind == ScopeKind::Run) {
                         run.script = Some(range);
                     }
+                    self.apply(&element);
                 }
                 Event::Empty(element) => {
                     let is_blank = matches!(element.name().into_inner(), "w:br" | "w:cr" | "w:tab");
@@ -427,7 +428,7 @@ impl<'x> PartEditor<'x> {
                 let properties = self.with_styles(&scope.properties, scope.style.as_deref());
                 let is_hidden = properties.is_hidden == Some(true);
                 if !is_hidden && !self.is_unseen(&properties) {
-                    self.write_script(scope);
+                    self.write_script(scope, properties.is_raised == Some(true));
                     return;
                 }
                 if scope.has_field || (scope.has_object && !is_hidden) {
@@ -442,19 +443,16 @@ impl<'x> PartEditor<'x> {
     }
 
     /// Writes a superscript as such, and text that cannot be as that of its line: the reader's markup is part of no word.
-    fn write_script(&mut self, run: Scope) {
-        let Some(script) = run.script else { return };
-        if self.xml[script.clone()].contains("superscript") {
-            for text in run.texts {
-                let part = self.xml;
-                let xml = &part[text.clone()];
-                let content = xml.find('>').map_or(0, |end| end + 1)..xml.rfind("</").unwrap_or(xml.len());
-                if let Some(raised) = xml.get(content.clone()).and_then(raised) {
-                    self.changes.replace(text.start + content.start..text.start + content.end, raised);
-                }
+    fn write_script(&mut self, run: Scope, is_raised: bool) {
+        for text in run.texts.into_iter().filter(|_| is_raised) {
+            let part = self.xml;
+            let xml = &part[text.clone()];
+            let content = xml.find('>').map_or(0, |end| end + 1)..xml.rfind("</").unwrap_or(xml.len());
+            if let Some(raised) = xml.get(content.clone()).and_then(raised) {
+                self.changes.replace(text.start + content.start..text.start + content.end, raised);
             }
         }
-        self.changes.remove(script);
+        run.script.into_iter().for_each(|script| self.changes.remove(script));
     }
 
     /// Returns the properties of a run in the open paragraph with those of its styles.

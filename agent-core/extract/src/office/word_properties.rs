@@ -1,4 +1,4 @@
-//! Properties of text in Word documents that decide on whether it is seen.
+//! Properties of text in Word documents that decide on whether and how it is seen.
 
 use quick_xml::events::BytesStart;
 
@@ -29,6 +29,8 @@ pub(super) struct TextProperties {
     /// True for text that a shadow, a glow, a relief or a gradient shows, regardless of its color.
     pub(super) has_effects: Option<bool>,
     pub(super) has_outline: Option<bool>,
+    /// True for superscripts.
+    pub(super) is_raised: Option<bool>,
     /// True behind the element of the fill, whose content is not that of the outline.
     has_text_fill: bool,
 }
@@ -52,6 +54,7 @@ impl TextProperties {
                 let color = theme.word_color(element, TEXT_THEME_COLOR);
                 self.color = Some(color.or_else(|| value.as_deref().and_then(parse_color)));
             }
+            "w:vertAlign" => self.is_raised = value.map(|value| value == "superscript"),
             "w:sz" => self.size = value.and_then(|value| value.parse().ok()),
             "w:shd" => self.shading = parse_shading(element, theme).or(self.shading),
             "w:highlight" => {
@@ -74,6 +77,7 @@ impl TextProperties {
             shading: self.shading.or(other.shading),
             has_effects: self.has_effects.or(other.has_effects),
             has_outline: self.has_outline.or(other.has_outline),
+            is_raised: self.is_raised.or(other.is_raised),
             has_text_fill: self.has_text_fill,
         }
     }

@@ -1,16 +1,19 @@
 //! Workbooks without hidden sheets, rows, columns and values, and with numbers as their formats show them.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use quick_xml::escape::escape;
 use quick_xml::events::{BytesStart, Event};
 
-use super::color::{Color, are_indistinguishable, parse_color};
+use super::cell_style::{CellColor, CellFont, CellStyle, MAX_HIDDEN_SIZE, read_styles};
+use super::color::are_indistinguishable;
 use super::number_format::NumberFormat;
 use super::parts::OfficeParts;
 use super::theme::ThemeColors;
 use super::workbook_xml::{decode_escapes, without_hidden_sheets};
 use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
+use crate::superscript::raised;
 
 /// Maximum number of columns of a sheet.
 const MAX_COLUMNS: usize = 16_384;
@@ -18,10 +21,6 @@ const MAX_COLUMNS: usize = 16_384;
 const MAX_MERGED_CELLS: usize = 1 << 16;
 /// Maximum number of columns of merged cells that are examined.
 const MAX_MERGED_COLUMNS: usize = 256;
-/// Maximum number of styles of cells that are read.
-const MAX_STYLES: usize = 1 << 16;
-/// Maximum size of text that counts as hidden, in points.
-const MAX_HIDDEN_SIZE: f64 = 1.0;
 /// Part with the texts of cells.
 const SHARED_STRINGS: &str = "xl/sharedStrings.xml";
 /// An empty text of that part.
@@ -52,7 +51,7 @@ pub(super) fn rewrite_as_shown(parts: &mut OfficeParts<'_>) {
             SheetEditor { has_usual_white, ..editor }.edit()
         } else if has_texts || xml.contains("<rPh") || xml.contains("<rPr") {
             let is_on_white = has_texts && xml.contains("<rPr") && is_white(parts, &styles);
-            without_unseen_text(&xml, is_on_white, has_usual_white)
+            as_shown(&xml, is_on_white, has_usual_white)
         } else {
             None
         };
@@ -90,8 +89,9 @@ fn has_other_colors(sheet: &str) -> bool {
 }
 
 /// Removes the phonetic readings beside texts in East Asian scripts, which would be read as a part of them, and runs of text that
-/// are not seen. An empty text gets an element of its own, since the reader would count none otherwise.
-fn without_unseen_text(xml: &str, is_on_white: bool, has_usual_white: bool) -> Option<String> {
+/// are not seen. Writes superscripts as characters. An empty text gets an element of its own, since the reader would count none
+/// otherwise.
+fn as_shown(xml: &str, is_on_white: bool, has_usual_white: bool) -> Option<String> {
     let mut changes = XmlChanges::new(xml);
     let mut events = XmlEvents::new(xml);
     while let Some((event, range)) = events.next() {
@@ -107,9 +107,7 @@ fn without_unseen_text(xml: &str, is_on_white: bool, has_usual_white: bool) -> O
             "rPh" => changes.remove(range.start..events.skip(&element)),
             "r" => {
                 let run = range.start..events.skip(&element);
-                if is_unseen_run(&xml[run.clone()], is_on_white, has_usual_white) {
-                    changes.remove(run);
-                }
+                change_run(&mut changes, xml, run, (is_on_white, has_usual_white));
             }
             _ => {}
         }
@@ -117,158 +115,32 @@ fn without_unseen_text(xml: &str, is_on_white: bool, has_usual_white: bool) -> O
     changes.finish()
 }
 
-/// Returns true for a run of text of a point or less, or of white text on white.
-fn is_unseen_run(run: &str, is_on_white: bool, has_usual_white: bool) -> bool {
-    let mut font = CellFont::default();
-    let mut events = XmlEvents::new(run);
-    while let Some((event, _)) = events.next() {
-        if let Event::Start(element) | Event::Empty(element) = event {
-            apply_to_font(Some(&mut font), element.name().into_inner(), &element, has_usual_white);
-        }
-    }
-    font.size <= MAX_HIDDEN_SIZE || (is_on_white && font.color.is_indistinguishable_from(&CellColor::WHITE))
-}
-
-/// A color of text or of a fill.
-#[derive(Debug, Clone, PartialEq)]
-enum CellColor {
-    Known(Color),
-    /// A color of the theme or the palette by its number, and its tint.
-    Numbered(&'static str, u32, f64),
-    Unknown,
-}
-
-impl CellColor {
-    const WHITE: Self = Self::Known([255; 3]);
-
-    /// Reads the color of an element. The usual numbers of white may stand for another color.
-    fn read(element: &BytesStart<'_>, has_usual_white: bool) -> Self {
-        let tint: f64 = attribute(element, "tint").and_then(|tint| tint.parse().ok()).unwrap_or_default();
-        if let Some(value) = attribute(element, "rgb") {
-            // The opacity comes first, and is not applied.
-            let color = value.get(2..).filter(|_| value.len() == 8 && tint == 0.0).and_then(parse_color);
-            return color.map_or(Self::Unknown, Self::Known);
-        }
-        for list in ["theme", "indexed"] {
-            if let Some(number) = attribute(element, list).and_then(|number| number.parse::<u32>().ok()) {
-                return match (list, number) {
-                    // The first color of themes is the background.
-                    ("theme", 0) | ("indexed", 9) if tint == 0.0 && has_usual_white => Self::WHITE,
-                    _ => Self::Numbered(list, number, tint),
-                };
-            }
-        }
-        Self::Unknown
-    }
-
-    /// Returns true for colors that a reader certainly cannot distinguish.
-    fn is_indistinguishable_from(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Known(color), Self::Known(other)) => are_indistinguishable(*color, *other),
-            (Self::Unknown, _) => false,
-            _ => self == other,
-        }
-    }
-}
-
-/// A font of cells.
-#[derive(Debug, Clone)]
-struct CellFont {
-    color: CellColor,
-    size: f64,
-}
-
-impl Default for CellFont {
-    fn default() -> Self {
-        Self { color: CellColor::Unknown, size: f64::MAX }
-    }
-}
-
-/// A fill of cells.
-#[derive(Debug, Clone)]
-struct CellFill {
-    color: CellColor,
-    is_solid: bool,
-}
-
-/// A style of cells.
-#[derive(Debug, Clone, Copy, Default)]
-struct CellStyle {
-    format: NumberFormat,
-    /// True for a format with a code, of which the reader would take any letter for that of a date.
-    has_code: bool,
-    /// True for text of a point or less.
-    is_tiny: bool,
-    /// True for text of the color of its fill, or in white without one.
-    has_color_of_fill: bool,
-    has_white_fill: bool,
-}
-
-/// Reads the styles of cells by their numbers.
-fn read_styles(xml: &str, has_usual_white: bool) -> Vec<CellStyle> {
-    let mut formats: HashMap<u32, NumberFormat> = HashMap::new();
-    let (mut fonts, mut fills): (Vec<CellFont>, Vec<CellFill>) = (Vec::new(), Vec::new());
-    let mut styles = Vec::new();
-    let mut list = String::new();
-    let mut events = XmlEvents::new(xml);
-    while let Some((event, _)) = events.next() {
-        let (Event::Start(element) | Event::Empty(element)) = event else { continue };
-        let number = |name: &str| attribute(&element, name).and_then(|value| value.parse::<u32>().ok());
-        match (list.as_str(), element.name().into_inner()) {
-            (_, name @ ("numFmts" | "fonts" | "fills" | "cellXfs" | "cellStyleXfs" | "dxfs")) => {
-                list = name.to_owned();
-            }
-            ("numFmts", "numFmt") => {
-                if let (Some(id), Some(code)) = (number("numFmtId"), attribute(&element, "formatCode")) {
-                    formats.insert(id, NumberFormat::parse(&code));
-                }
-            }
-            ("fonts", "font") => fonts.push(CellFont::default()),
-            ("fonts", name) => apply_to_font(fonts.last_mut(), name, &element, has_usual_white),
-            // A fill that is no pattern is a gradient.
-            ("fills", "fill") => fills.push(CellFill { color: CellColor::Unknown, is_solid: false }),
-            ("fills", name) => apply_to_fill(fills.last_mut(), name, &element, has_usual_white),
-            ("cellXfs", "xf") if styles.len() < MAX_STYLES => {
-                let id = number("numFmtId").unwrap_or_default();
-                let font = number("fontId").and_then(|number| fonts.get(number as usize));
-                let fill = number("fillId").and_then(|number| fills.get(number as usize));
-                styles.push(CellStyle {
-                    format: formats.get(&id).copied().unwrap_or_else(|| NumberFormat::built_in(id)),
-                    has_code: formats.contains_key(&id),
-                    has_white_fill: fill.is_some_and(|fill| fill.color == CellColor::WHITE),
-                    is_tiny: font.is_some_and(|font| font.size <= MAX_HIDDEN_SIZE),
-                    has_color_of_fill: font
-                        .zip(fill)
-                        .is_some_and(|(font, fill)| font.color.is_indistinguishable_from(&fill.color)),
-                });
-            }
+/// Removes a run of text of a point or less, or of white text on white. Writes the superscripts of another one as characters.
+fn change_run(
+    changes: &mut XmlChanges<'_>,
+    xml: &str,
+    run: Range<usize>,
+    (is_on_white, has_usual_white): (bool, bool),
+) {
+    let (mut font, mut texts) = (CellFont::default(), Vec::new());
+    let mut events = XmlEvents::new(&xml[run.clone()]);
+    while let Some((event, place)) = events.next() {
+        match event {
+            Event::Start(element) | Event::Empty(element) => font.apply(&element, has_usual_white),
+            Event::Text(_) => texts.push(run.start + place.start..run.start + place.end),
             _ => {}
         }
     }
-    styles
-}
-
-/// Applies an element within a font.
-fn apply_to_font(font: Option<&mut CellFont>, name: &str, element: &BytesStart<'_>, has_usual_white: bool) {
-    let Some(font) = font else { return };
-    match name {
-        "color" => font.color = CellColor::read(element, has_usual_white),
-        "sz" => {
-            let size = attribute(element, "val").and_then(|size| size.parse().ok());
-            font.size = size.unwrap_or(font.size);
+    if font.size <= MAX_HIDDEN_SIZE
+        || (is_on_white && font.color.is_indistinguishable_from(&CellColor::WHITE))
+    {
+        changes.remove(run);
+    } else if font.is_raised {
+        for text in texts {
+            if let Some(raised) = raised(&xml[text.clone()]) {
+                changes.replace(text, raised);
+            }
         }
-        _ => {}
-    }
-}
-
-/// Applies an element within a fill. The foreground of a solid pattern is all that is seen of it.
-fn apply_to_fill(fill: Option<&mut CellFill>, name: &str, element: &BytesStart<'_>, has_usual_white: bool) {
-    let Some(fill) = fill else { return };
-    match (name, attribute(element, "patternType").as_deref()) {
-        ("patternFill", None | Some("none")) => fill.color = CellColor::WHITE,
-        ("patternFill", Some("solid")) => fill.is_solid = true,
-        ("fgColor", _) if fill.is_solid => fill.color = CellColor::read(element, has_usual_white),
-        _ => {}
     }
 }
 
@@ -362,10 +234,8 @@ impl<'x> SheetEditor<'x> {
                     "r" => {
                         let run = range.start..events.skip(&element);
                         let has_white_fill = cell.as_ref().is_some_and(|cell| cell.style.has_white_fill);
-                        let is_on_white = has_white_fill && !self.has_other_colors;
-                        if is_unseen_run(&self.xml[run.clone()], is_on_white, self.has_usual_white) {
-                            self.changes.remove(run);
-                        }
+                        let colors = (has_white_fill && !self.has_other_colors, self.has_usual_white);
+                        change_run(&mut self.changes, self.xml, run, colors);
                     }
                     name => in_value = name == "v",
                 },

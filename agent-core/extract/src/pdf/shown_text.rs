@@ -1,5 +1,6 @@
 //! Text of PDF pages without what is not seen on them: what is drawn invisibly, in the rendering mode 3, or in 7 without anything
-//! that is painted in the shape of the text (ISO 32000-1, section 9.3.6), and what is drawn unseen.
+//! that is painted in the shape of the text (ISO 32000-1, section 9.3.6), and what is drawn unseen. Ligatures of scripts from right to
+//! left are read in the order of their letters, and vertical columns in theirs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -15,6 +16,7 @@ use super::drawing::line_move;
 use super::layers::Layers;
 use super::superscripts::raise_in_block;
 use super::unseen_text::UnseenText;
+use super::vertical_text::text_of_columns;
 
 /// Rendering mode in which text is not painted.
 const INVISIBLE: i64 = 3;
@@ -59,6 +61,25 @@ impl<'b> ShownText<'b> {
         }
     }
 
+    /// Returns true for a page of which most text is in vertical columns.
+    pub(super) fn is_vertical(&mut self, number: u32) -> bool {
+        (self.unseen, self.drops_invisible) = (UnseenText::default(), false);
+        self.column_text(number).is_some()
+    }
+
+    /// Returns the text of a page in vertical columns; `None` for another page.
+    fn column_text(&self, number: u32) -> Option<String> {
+        let scope = ResourceScope::page(*self.pages.get(&number)?);
+        let fonts = self.document.page_fonts(scope).ok()?;
+        if !fonts.iter().any(|font| self.document.is_vertical_font(scope, &font.name)) {
+            return None;
+        }
+        let analyzer = LayoutAnalyzer::new(self);
+        let mut spans = analyzer.extract_page_spans(number).ok()?;
+        analyzer.filter_spans_for_page(&mut spans, number);
+        text_of_columns(spans)
+    }
+
     /// Returns the text of a page as Markdown, without unseen text and, if so chosen, without invisible text. Rows of tables are
     /// lines.
     ///
@@ -71,6 +92,9 @@ impl<'b> ShownText<'b> {
         drops_invisible: bool,
     ) -> unpdf::Result<String> {
         (self.unseen, self.drops_invisible) = (unseen, drops_invisible);
+        if let Some(text) = self.column_text(number) {
+            return Ok(text);
+        }
         let mut analyzer = LayoutAnalyzer::new(&*self);
         let mut blocks = analyzer.extract_page_blocks(number)?;
         blocks.iter_mut().for_each(raise_in_block);
@@ -173,6 +197,24 @@ impl TextFilter {
     }
 }
 
+/// Reverses the letters of each glyph from right to left. The library reverses the letters of a line, whose glyphs are drawn from left
+/// to right, and with them those of a glyph, which are in their order.
+fn reverse_ligatures(run: &mut DecodedRun) {
+    let DecodedRun { decoded, clusters, .. } = run;
+    for cluster in clusters.iter().flatten() {
+        let Some(letters) = decoded.text.get(cluster.text.clone()) else { continue };
+        if letters.chars().all(is_right_to_left) {
+            let reversed: String = letters.chars().rev().collect();
+            decoded.text.replace_range(cluster.text.clone(), &reversed);
+        }
+    }
+}
+
+/// Returns true for letters and marks of the Hebrew, Arabic and other scripts from right to left.
+fn is_right_to_left(character: char) -> bool {
+    matches!(character, '\u{590}'..='\u{8ff}')
+}
+
 /// The document as it is read, but for the operations on its pages.
 impl PdfBackend for ShownText<'_> {
     fn decode_content(&self, data: &[u8]) -> unpdf::Result<Vec<ContentOp>> {
@@ -197,11 +239,17 @@ impl PdfBackend for ShownText<'_> {
     }
 
     fn decode_text(&self, scope: ResourceScope, font_name: &[u8], bytes: &[u8]) -> DecodedText {
-        self.document.decode_text(scope, font_name, bytes)
+        let decoded = self.document.decode_text(scope, font_name, bytes);
+        match decoded.text.contains(is_right_to_left) {
+            true => self.decode_run(scope, font_name, bytes).decoded,
+            false => decoded,
+        }
     }
 
     fn decode_run(&self, scope: ResourceScope, font_name: &[u8], bytes: &[u8]) -> DecodedRun {
-        self.document.decode_run(scope, font_name, bytes)
+        let mut run = self.document.decode_run(scope, font_name, bytes);
+        reverse_ligatures(&mut run);
+        run
     }
 
     fn glyph_advances(

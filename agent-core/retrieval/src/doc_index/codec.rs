@@ -18,7 +18,7 @@ use std::sync::Arc;
 use siphasher::sip::SipHasher13;
 use thiserror::Error;
 
-use super::vectors::{MAX_EMBEDDER_BYTES, VectorRow};
+use super::vectors::{MAX_EMBEDDER_BYTES, VectorRow, VectorsBuilder};
 use super::{ChunkLocation, DocIndex, Labels, Vectors};
 use crate::analysis::{Language, MAX_TERM_BYTES};
 use crate::postings::Postings;
@@ -317,7 +317,7 @@ impl<'a> Reader<'a> {
         }
         let embedder = self.string(MAX_EMBEDDER_BYTES)?;
         let dimensions = self.number()? as usize;
-        let mut vectors = Vectors::empty(embedder, dimensions)
+        let mut vectors = VectorsBuilder::new(embedder, dimensions)
             .map_err(|_| DecodeError::Invalid("dimensions of vectors"))?;
         for _ in 0..chunk_count {
             match self.row(dimensions)? {
@@ -329,8 +329,7 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        vectors.shrink();
-        Ok(Some(vectors))
+        Ok(Some(vectors.finish()))
     }
 
     /// Reads 0, or 1 with the vector of a chunk.

@@ -7,7 +7,7 @@
 //! of a chunk replaces an earlier one. Vectors of another embedder or with other dimensions replace all.
 
 use super::codec::{DecodeError, Reader, StoredRow, checksum, put_number, put_row, put_string};
-use super::vectors::MAX_EMBEDDER_BYTES;
+use super::vectors::{MAX_EMBEDDER_BYTES, VectorsBuilder};
 use super::{DocIndex, Vectors};
 
 /// Vectors of the slices of an index.
@@ -71,7 +71,7 @@ impl SliceRows<'_> {
         let is_comparable =
             |stored: &&Vectors| (stored.embedder(), stored.dimensions()) == (self.embedder, self.dimensions);
         let mut stored_rows = stored.filter(is_comparable).map(Vectors::rows);
-        let empty = Vectors::empty(self.embedder, self.dimensions);
+        let empty = VectorsBuilder::new(self.embedder, self.dimensions);
         let mut vectors = empty.map_err(|_| DecodeError::Invalid("dimensions of vectors"))?;
         for row in &self.rows {
             let stored_row = stored_rows.as_mut().and_then(Iterator::next).flatten();
@@ -83,8 +83,7 @@ impl SliceRows<'_> {
                 return Err(DecodeError::Invalid("scale of a vector"));
             }
         }
-        vectors.shrink();
-        Ok(vectors)
+        Ok(vectors.finish())
     }
 }
 

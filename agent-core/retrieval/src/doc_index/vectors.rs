@@ -13,13 +13,46 @@ pub(super) const MAX_EMBEDDER_BYTES: usize = 512;
 /// Normalized vectors of the chunks, each as bytes with a scale. A chunk may be without one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vectors {
-    embedder: String,
+    embedder: Box<str>,
     dimensions: usize,
-    /// Value of a component of 1; 0 for a chunk without a vector.
-    scales: Vec<f32>,
-    /// Hash of each chunk's input to the embedder; 0 for a chunk without a vector, and if the input is not known.
-    inputs: Vec<u64>,
+    /// The heads of all chunks.
+    heads: Box<[RowHead]>,
     /// The components of the chunks with vectors.
+    components: Box<[i8]>,
+}
+
+/// The part of a chunk's vector besides the components.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct RowHead {
+    /// The lower and the upper half of the hash of the chunk's input to the embedder; 0 for a chunk without a vector, and if the
+    /// input is not known. In halves, it needs no padding.
+    input: [u32; 2],
+    /// Value of a component of 1; 0 for a chunk without a vector.
+    scale: f32,
+}
+
+impl RowHead {
+    const ABSENT: Self = Self { input: [0; 2], scale: 0.0 };
+
+    fn new(input: u64, scale: f32) -> Self {
+        Self { input: [input as u32, (input >> 32) as u32], scale }
+    }
+
+    fn input(self) -> u64 {
+        u64::from(self.input[1]) << 32 | u64::from(self.input[0])
+    }
+
+    fn is_present(self) -> bool {
+        self.scale > 0.0
+    }
+}
+
+/// Builder of the vectors of a document's chunks, in the order of the chunks.
+#[derive(Debug)]
+pub(super) struct VectorsBuilder {
+    embedder: Box<str>,
+    dimensions: usize,
+    heads: Vec<RowHead>,
     components: Vec<i8>,
 }
 
@@ -76,9 +109,8 @@ impl Vectors {
         dimensions: usize,
         vectors: &[Option<impl AsRef<[f32]>>],
     ) -> Result<Self, VectorsError> {
-        let mut quantized = Self::empty(embedder, dimensions)?;
-        quantized.scales.reserve_exact(vectors.len());
-        quantized.inputs.reserve_exact(vectors.len());
+        let mut quantized = VectorsBuilder::new(embedder, dimensions)?;
+        quantized.heads.reserve_exact(vectors.len());
         quantized.components.reserve_exact(vectors.iter().flatten().count() * dimensions);
         for vector in vectors {
             match vector {
@@ -86,7 +118,7 @@ impl Vectors {
                 None => quantized.push_absent(),
             }
         }
-        Ok(quantized)
+        Ok(quantized.finish())
     }
 
     /// Returns the vectors of the same chunks with further ones in place of those that the chunks had: for each the
@@ -95,7 +127,7 @@ impl Vectors {
         &self,
         new_rows: impl IntoIterator<Item = (usize, u64, &'v [f32])>,
     ) -> Result<Self, VectorsError> {
-        let mut merged = Self::empty(&self.embedder, self.dimensions)?;
+        let mut merged = VectorsBuilder::new(&self.embedder, self.dimensions)?;
         let mut new_rows = new_rows.into_iter().peekable();
         for (chunk, row) in self.rows().enumerate() {
             match new_rows.next_if(|(number, ..)| *number == chunk) {
@@ -103,8 +135,7 @@ impl Vectors {
                 None => merged.push_row(row),
             }
         }
-        merged.shrink();
-        Ok(merged)
+        Ok(merged.finish())
     }
 
     /// Returns vectors for chunks with these inputs: those of this value for equal inputs, and none for others.
@@ -112,30 +143,33 @@ impl Vectors {
         let mut rows_by_input: HashMap<u64, VectorRow<'_>> =
             self.rows().flatten().map(|row| (row.input, row)).collect();
         rows_by_input.remove(&0);
-        let mut reused =
-            Self { scales: Vec::new(), inputs: Vec::new(), components: Vec::new(), ..self.clone() };
+        let mut reused = VectorsBuilder {
+            embedder: self.embedder.clone(),
+            dimensions: self.dimensions,
+            heads: Vec::new(),
+            components: Vec::new(),
+        };
         for input in inputs {
             reused.push_row(rows_by_input.get(&input).copied());
         }
-        reused.shrink();
-        reused
+        reused.finish()
     }
 
     /// Returns vectors of an embedder for `chunks` chunks, all of which are absent.
     pub(super) fn absent(embedder: &str, dimensions: usize, chunks: usize) -> Result<Self, VectorsError> {
-        let mut absent = Self::empty(embedder, dimensions)?;
+        let mut absent = VectorsBuilder::new(embedder, dimensions)?;
         (0..chunks).for_each(|_| absent.push_absent());
-        Ok(absent)
+        Ok(absent.finish())
     }
 
     /// Returns the number of chunks with vectors.
     pub fn present(&self) -> usize {
-        self.scales.iter().filter(|scale| **scale > 0.0).count()
+        self.presence().filter(|present| *present).count()
     }
 
     /// Returns a flag for each chunk, true if it has a vector.
     pub(crate) fn presence(&self) -> impl Iterator<Item = bool> {
-        self.scales.iter().map(|scale| *scale > 0.0)
+        self.heads.iter().map(|head| head.is_present())
     }
 
     /// Returns the identifier of the embedder.
@@ -150,13 +184,13 @@ impl Vectors {
 
     /// Returns the number of chunks, with and without vectors.
     pub(crate) fn len(&self) -> usize {
-        self.scales.len()
+        self.heads.len()
     }
 
-    /// Returns the bytes of heap memory that the vectors occupy.
+    /// Returns the bytes of heap memory that the vectors occupy as a shared value.
     pub fn memory_bytes(&self) -> usize {
-        let numbers = self.scales.capacity() * size_of::<f32>() + self.inputs.capacity() * size_of::<u64>();
-        self.embedder.capacity() + numbers + self.components.capacity()
+        let shared = 2 * size_of::<usize>() + size_of::<Self>();
+        shared + self.embedder.len() + size_of_val(&*self.heads) + self.components.len()
     }
 
     /// Calls `visit` with each chunk that has a vector and the cosine of its vector and the query's, if both are of the
@@ -167,32 +201,56 @@ impl Vectors {
         products: &mut Vec<i32>,
         mut visit: impl FnMut(u32, f32),
     ) {
-        let Vectors { embedder, dimensions, scales, components, .. } = &query.vector;
+        let Vectors { embedder, dimensions, heads, components } = &query.vector;
         if (&self.embedder, self.dimensions) != (embedder, *dimensions) {
             return;
         }
         dot_products(query.method, &self.components, components, products);
         let mut products = products.iter();
-        for (chunk, &scale) in (0..).zip(&self.scales) {
-            if scale > 0.0
+        for (chunk, head) in (0..).zip(&self.heads) {
+            if head.is_present()
                 && let Some(&product) = products.next()
             {
-                visit(chunk, product as f32 * scale * scales[0]);
+                visit(chunk, product as f32 * head.scale * heads[0].scale);
             }
         }
     }
 
-    pub(super) fn empty(embedder: &str, dimensions: usize) -> Result<Self, VectorsError> {
+    /// Returns the vector of each chunk, `None` for chunks without one.
+    pub(super) fn rows(&self) -> impl Iterator<Item = Option<VectorRow<'_>>> {
+        let mut rows = self.components.chunks_exact(self.dimensions);
+        self.heads.iter().map(move |head| {
+            let components = if head.is_present() { rows.next()? } else { return None };
+            Some(VectorRow { input: head.input(), scale: head.scale, components })
+        })
+    }
+
+    /// Returns the vector of a chunk, if it has one.
+    pub(crate) fn row(&self, chunk: usize) -> Option<VectorRow<'_>> {
+        let head = *self.heads.get(chunk).filter(|head| head.is_present())?;
+        let is_complete = self.components.len() == self.heads.len() * self.dimensions;
+        let row_number = match is_complete {
+            true => chunk,
+            false => self.presence().take(chunk).filter(|present| *present).count(),
+        };
+        let components = self.components.chunks_exact(self.dimensions).nth(row_number)?;
+        Some(VectorRow { input: head.input(), scale: head.scale, components })
+    }
+}
+
+impl VectorsBuilder {
+    /// Creates a builder without chunks.
+    pub(super) fn new(embedder: &str, dimensions: usize) -> Result<Self, VectorsError> {
         if !(1..=MAX_DIMENSIONS).contains(&dimensions) || embedder.len() > MAX_EMBEDDER_BYTES {
             return Err(VectorsError::Embedder);
         }
-        Ok(Self {
-            embedder: embedder.to_owned(),
-            dimensions,
-            scales: Vec::new(),
-            inputs: Vec::new(),
-            components: Vec::new(),
-        })
+        Ok(Self { embedder: embedder.into(), dimensions, heads: Vec::new(), components: Vec::new() })
+    }
+
+    /// Returns the vectors, which take no more memory than they need.
+    pub(super) fn finish(self) -> Vectors {
+        let Self { embedder, dimensions, heads, components } = self;
+        Vectors { embedder, dimensions, heads: heads.into(), components: components.into() }
     }
 
     fn push(&mut self, input: u64, vector: &[f32]) -> Result<(), VectorsError> {
@@ -206,57 +264,25 @@ impl Vectors {
         let largest = vector.iter().fold(0.0_f32, |largest, component| largest.max(component.abs()));
         let step = f64::from(largest) / 127.0;
         self.components.extend(vector.iter().map(|&component| (f64::from(component) / step).round() as i8));
-        self.scales.push((step / length) as f32);
-        self.inputs.push(input);
+        self.heads.push(RowHead::new(input, (step / length) as f32));
         Ok(())
     }
 
     pub(super) fn push_absent(&mut self) {
-        self.scales.push(0.0);
-        self.inputs.push(0);
+        self.heads.push(RowHead::ABSENT);
     }
 
     pub(super) fn push_row(&mut self, row: Option<VectorRow<'_>>) {
         let Some(row) = row else { return self.push_absent() };
-        self.scales.push(row.scale);
-        self.inputs.push(row.input);
+        self.heads.push(RowHead::new(row.input, row.scale));
         self.components.extend_from_slice(row.components);
-    }
-
-    /// Releases the memory that is not needed once all vectors are there.
-    pub(super) fn shrink(&mut self) {
-        self.scales.shrink_to_fit();
-        self.inputs.shrink_to_fit();
-        self.components.shrink_to_fit();
     }
 
     /// Appends a stored vector; false if the scale is none that is written.
     pub(super) fn push_stored(&mut self, input: u64, scale: f32, components: &[u8]) -> bool {
-        self.scales.push(scale);
-        self.inputs.push(input);
+        self.heads.push(RowHead::new(input, scale));
         self.components.extend(components.iter().map(|&byte| byte as i8));
         scale.is_finite() && scale > 0.0
-    }
-
-    /// Returns the scale and components of each chunk, `None` for chunks without a vector.
-    pub(super) fn rows(&self) -> impl Iterator<Item = Option<VectorRow<'_>>> {
-        let mut rows = self.components.chunks_exact(self.dimensions);
-        self.scales.iter().zip(&self.inputs).map(move |(&scale, &input)| {
-            let components = if scale > 0.0 { rows.next()? } else { return None };
-            Some(VectorRow { input, scale, components })
-        })
-    }
-
-    /// Returns the vector of a chunk, if it has one.
-    pub(crate) fn row(&self, chunk: usize) -> Option<VectorRow<'_>> {
-        let scale = *self.scales.get(chunk).filter(|scale| **scale > 0.0)?;
-        let is_complete = self.components.len() == self.scales.len() * self.dimensions;
-        let row_number = match is_complete {
-            true => chunk,
-            false => self.presence().take(chunk).filter(|present| *present).count(),
-        };
-        let components = self.components.chunks_exact(self.dimensions).nth(row_number)?;
-        Some(VectorRow { input: self.inputs[chunk], scale, components })
     }
 }
 

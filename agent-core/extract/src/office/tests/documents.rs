@@ -65,6 +65,52 @@ fn superscripts_are_no_digits_of_numbers() {
 }
 
 #[test]
+fn superscripts_of_styles_are_no_digits_of_numbers() {
+    let script = |kind: &str| format!("<w:rPr><w:vertAlign w:val=\"{kind}\"/></w:rPr>");
+    let style = |kind: &str, id: &str, base: &str, properties: &str| {
+        format!(
+            "<w:style w:type=\"{kind}\" w:styleId=\"{id}\"><w:basedOn w:val=\"{base}\"/>{properties}</w:style>"
+        )
+    };
+    let styles = [
+        style("character", "Raised", "None", &script("superscript")),
+        style("character", "Mark", "Raised", ""),
+        style("character", "Flat", "Raised", &script("baseline")),
+        style("paragraph", "Marks", "None", &script("superscript")),
+        style("paragraph", "Notes", "Marks", ""),
+    ];
+    let styles = format!("<w:styles xmlns:w=\"{WORD}\">{}</w:styles>", styles.concat());
+    let of_style = |id: &str, text: &str| run(&format!("<w:rStyle w:val=\"{id}\"/>"), text);
+    let body = [
+        "<w:p>".to_owned(),
+        run("", "10"),
+        of_style("Raised", "6 "),
+        run("", "m"),
+        of_style("Mark", "2"),
+        run("", ", the 1"),
+        of_style("Mark", "st"),
+        run("", " of "),
+        of_style("Flat", "3"),
+        run("<w:rStyle w:val=\"Mark\"/><w:vertAlign w:val=\"baseline\"/>", "4"),
+        run("<w:rStyle w:val=\"Mark\"/><w:vertAlign w:val=\"subscript\"/>", "5"),
+        "</w:p><w:p><w:pPr><w:pStyle w:val=\"Notes\"/></w:pPr>".to_owned(),
+        run("", "7"),
+        of_style("Flat", "8"),
+        "</w:p>".to_owned(),
+    ];
+    let text = word_text_beside(&[("word/styles.xml", &styles)], &body.concat());
+    assert_eq!(text, "10⁶ m², the 1st of 345\n\n⁷8");
+}
+
+#[test]
+fn bars_in_cells_of_tables_end_no_cell() {
+    let cell = |text: &str| format!("<w:tc><w:p>{}</w:p></w:tc>", run("", text));
+    let row = |cells: [&str; 2]| format!("<w:tr>{}</w:tr>", cells.map(cell).concat());
+    let table = format!("<w:tbl>{}{}</w:tbl>", row(["Sex (m|w|d)", "Count"]), row(["m", "1|2"]));
+    assert_eq!(word_text(&table), "| Sex (m\\|w\\|d) | Count |\n| --- | --- |\n| m | 1\\|2 |");
+}
+
+#[test]
 fn diagrams_are_their_texts() {
     let point = |text: &str| {
         format!("<dgm:pt modelId=\"{text}\"><dgm:t><a:p><a:r><a:t>{text}</a:t></a:r></a:p></dgm:t></dgm:pt>")

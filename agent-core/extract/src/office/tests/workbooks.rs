@@ -81,6 +81,38 @@ fn shared_texts_keep_their_numbers_and_characters() {
 }
 
 #[test]
+fn superscripts_of_cells_are_no_digits_of_numbers() {
+    let run = |properties: &str, text: &str| {
+        format!("<r><rPr>{properties}<sz val=\"11\"/></rPr><t xml:space=\"preserve\">{text}</t></r>")
+    };
+    let (raised, lowered) = ("<vertAlign val=\"superscript\"/>", "<vertAlign val=\"subscript\"/>");
+    let runs = [
+        "<r><t>10</t></r>".to_owned(),
+        run(raised, "6 "),
+        run("<vertAlign val=\"baseline\"/>", "m"),
+        run(raised, "-2"),
+        run("", ", the 1"),
+        run(raised, "st"),
+        run("", " of CO"),
+        run(lowered, "2"),
+        run(&format!("{raised}<sz val=\"1\"/>"), "7").replace("<sz val=\"11\"/>", ""),
+    ]
+    .concat();
+    let mut parts = xlsx_parts();
+    let rows = format!(
+        "<row r=\"1\">{}{}</row><row r=\"2\"><c r=\"A2\" t=\"s\"><v>0</v></c><c r=\"B2\" t=\"inlineStr\"><is>{runs}</is></c></row>",
+        text_cell("A1", 0, "Shared"),
+        text_cell("B1", 0, "Inline")
+    );
+    let sheet = format!("<worksheet xmlns=\"{SHEET}\"><sheetData>{rows}</sheetData></worksheet>");
+    put(&mut parts, "xl/worksheets/sheet1.xml", &sheet);
+    put(&mut parts, "xl/sharedStrings.xml", &format!("<sst xmlns=\"{SHEET}\"><si>{runs}</si></sst>"));
+    let text = extracted(MediaType::Xlsx, &parts).document.text;
+    let expected = "10⁶ m⁻², the 1st of CO2";
+    assert!(text.contains(&format!("Shared: {expected}; Inline: {expected}\n")), "{text}");
+}
+
+#[test]
 fn merged_values_are_those_of_each_row() {
     let header = ["A1", "B1"].map(|cell| text_cell(cell, 0, &format!("in {cell}"))).concat();
     let content = format!(
