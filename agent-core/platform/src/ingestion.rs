@@ -6,7 +6,7 @@
 //! stores the text checks the token and the upload's generation, so that the result of an extraction whose document was
 //! deleted or replaced meanwhile is dropped.
 //!
-//! A process works on a few tasks at once, of each company on fewer, and takes the companies in turn.
+//! A process works on a few tasks at once, of each company on fewer, and takes the tasks round-robin by company.
 
 mod attempt;
 mod claim;

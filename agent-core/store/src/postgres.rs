@@ -11,7 +11,7 @@
 //! | `record_store`, `records` | records: reads, commits, change feed |
 //! | `conversations` | threads, nodes, runs and their logs |
 //! | `usage` | the calls of models and tools, and their sums |
-//! | `fair_queue`, `owner` | turns of companies, and the company of an operation |
+//! | `fair_queue`, `owner` | round-robin permits, and the company of an operation |
 //! | `job_store`, `jobs`, `listen` | jobs: statements, `LISTEN` connection for notifications from other processes |
 //! | `copy` | source and target of a copy of a whole database |
 //! | `fault` | error types |
@@ -49,9 +49,9 @@
 //!   the cache is bypassed;
 //! - collections of the platform itself, such as tokens, and used run ids are never cached.
 //!
-//! The connections of a pool, of records as of jobs, are granted in turn to the companies that wait, and no company holds
+//! The connections of a pool, of records as of jobs, are granted round-robin to the companies that wait, and no company holds
 //! all of them. Records of the platform that are about one company, such as its meters, are counted as the company's; reads
-//! of others, such as tokens, take turns by record. A commit that finds a lock held gives its connection back; such commits
+//! of others, such as tokens, are queued by record. A commit that finds a lock held gives its connection back; such commits
 //! then wait on half of the connections, one for each company.
 //!
 //! # Jobs

@@ -1,6 +1,6 @@
 //! Queue of the documents that lack vectors, in two lanes.
 //!
-//! In the main lane, companies take turns. The retry lane runs at the same time. It has the documents that failed before, and
+//! In the main lane, companies alternate. The retry lane runs at the same time. It has the documents that failed before, and
 //! all documents of a company after several failures in a row. An embedder that hangs with a company's documents therefore
 //! delays other companies for two attempts at most.
 

@@ -95,7 +95,7 @@ impl PostgresJobs {
         })
     }
 
-    /// Waits for a connection for an operation on jobs of one company, which takes turns with other companies, or of all.
+    /// Waits for a connection for an operation on jobs of one company, which is queued round-robin with those of other companies, or of all.
     /// The latter are those of the process that delivers jobs: few at a time, and all companies wait for them.
     async fn session(&self, company: Option<&str>) -> Result<(Option<Permit>, Session), OperationError> {
         let permit = match company {

@@ -27,7 +27,7 @@ pub(super) struct LockQueues<'s> {
 }
 
 /// Attempts at a transaction, which is repeated while other transactions hold locks that it needs. It holds no connection
-/// between two attempts, and the later ones take turns with those of other companies.
+/// between two attempts, and the later ones are queued round-robin with those of other companies.
 pub(super) struct LockAttempts<'s> {
     queues: LockQueues<'s>,
     /// Company of the transaction; `None` for one of the process itself, which needs no permit of the first queue.

@@ -72,7 +72,7 @@ where
     }
 }
 
-/// Returns the company that takes turns with others for operations on jobs of a scope; none for those of the process that
+/// Returns the company under which operations on the jobs of a scope are queued; none for those of the process that
 /// delivers jobs.
 fn owner_of_scope(scope: &JobScope) -> CompanyId {
     scope.company.clone().unwrap_or_else(|| CompanyId::from(""))

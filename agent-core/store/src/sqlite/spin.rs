@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
 
-use super::turn_queue::TurnReceiver;
-use crate::company_turns::Waiting;
+use super::operation_queue::OperationReceiver;
+use crate::round_robin::Cancellable;
 
 /// Number of times a reader thread polls the empty queue, yielding in between, before it blocks: some tens of
 /// microseconds. Reads often follow one another, such as of a role and then of its documents.
@@ -49,7 +49,7 @@ impl Default for SpinOptions {
 
 impl SpinOptions {
     /// Creates the receiving end of a reader thread's queue.
-    pub(super) fn receiver<T>(self, queue: TurnReceiver<T>) -> SpinReceiver<T> {
+    pub(super) fn receiver<T>(self, queue: OperationReceiver<T>) -> SpinReceiver<T> {
         SpinReceiver { queue, polls: self.readers, last_waits: [Duration::MAX; 2] }
     }
 
@@ -129,14 +129,14 @@ async fn yield_to_tasks() {
 
 /// Receiving end of a reader thread's queue.
 pub(super) struct SpinReceiver<T> {
-    queue: TurnReceiver<T>,
+    queue: OperationReceiver<T>,
     /// True if the thread may poll.
     polls: bool,
     /// Durations of the last two waits, the last one first.
     last_waits: [Duration; 2],
 }
 
-impl<T: Waiting> SpinReceiver<T> {
+impl<T: Cancellable> SpinReceiver<T> {
     /// Returns the next item; `None` once the queue is closed and no item can be taken.
     pub(super) fn receive(&mut self) -> Option<T> {
         if let Some(item) = self.queue.try_receive() {
@@ -179,12 +179,12 @@ mod tests {
     use futures_util::poll;
 
     use super::*;
-    use crate::sqlite::turn_queue::TurnQueue;
+    use crate::sqlite::operation_queue::OperationQueue;
 
     #[derive(Debug, PartialEq, Eq)]
     struct Item(u32);
 
-    impl Waiting for Item {
+    impl Cancellable for Item {
         fn is_caller_waiting(&self) -> bool {
             true
         }
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_queue_is_emptied_before_its_end_is_reported() {
         for options in OPTIONS {
-            let queue = TurnQueue::new(usize::MAX);
+            let queue = OperationQueue::new(usize::MAX);
             let mut receiver = options.receiver(queue.receiver());
             for number in 0..3 {
                 queue.send("company", Item(number)).expect("it has room");
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_thread_polls_as_long_as_one_of_two_waits_is_short() {
         let (short, long) = (READER_SPIN_TIME, READER_SPIN_TIME + Duration::from_micros(1));
-        let queue = TurnQueue::<Item>::new(usize::MAX);
+        let queue = OperationQueue::<Item>::new(usize::MAX);
         let mut receiver = SpinOptions::default().receiver(queue.receiver());
         let mut polls = |waits: &[Duration]| {
             waits.iter().for_each(|wait| receiver.record_wait(*wait));

@@ -15,12 +15,12 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use super::claimed::ClaimedJobs;
 use super::fault::{SqliteError, SqliteErrorKind, WriteError};
 use super::freshness::ChangeTracker;
+use super::operation_queue::{OperationQueue, OperationReceiver};
 use super::rows::to_millis;
-use super::turn_queue::{TurnQueue, TurnReceiver};
 use super::write_op::{Changes, PendingWrite, QueuedWrite, WriteBatch, WriteOp};
 use super::{SqliteOptions, schema};
 use crate::activity::ActivityCounters;
-use crate::company_turns::Waiting;
+use crate::round_robin::Cancellable;
 
 /// Maximum number of commits per transaction.
 const MAX_GROUP_COMMITS: usize = 256;
@@ -30,10 +30,10 @@ const MAX_GROUP_BYTES: usize = 8 << 20;
 /// Minimum size of a group after which the writer polls for more commits.
 const MIN_POLLED_GROUP: usize = 4;
 
-/// Queue of commits, and the thread that processes it. A transaction takes commits of all companies in turn. Dropping it
+/// Queue of commits, and the thread that processes it. A transaction takes the commits of all companies round-robin. Dropping it
 /// waits until the queue is empty and the file is closed.
 pub(super) struct WriterHandle {
-    queue: TurnQueue<Box<dyn QueuedWrite>>,
+    queue: OperationQueue<Box<dyn QueuedWrite>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -45,7 +45,7 @@ impl WriterHandle {
         counts: Arc<ActivityCounters>,
         signal: WakeSignal,
     ) -> io::Result<Self> {
-        let queue = TurnQueue::new(usize::MAX);
+        let queue = OperationQueue::new(usize::MAX);
         let mut commits = queue.receiver();
         let clock = Arc::clone(&options.clock);
         let (claimed, spin_iterations) = (ClaimedJobs::default(), options.spin.writer_iterations());
@@ -86,7 +86,7 @@ impl Drop for WriterHandle {
 /// unless the previous one was small: then polling would cost more than it saves.
 fn collect_group(
     first: Box<dyn QueuedWrite>,
-    commits: &mut TurnReceiver<Box<dyn QueuedWrite>>,
+    commits: &mut OperationReceiver<Box<dyn QueuedWrite>>,
     usual: usize,
     spin_iterations: usize,
 ) -> Vec<Box<dyn QueuedWrite>> {

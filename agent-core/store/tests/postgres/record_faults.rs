@@ -80,7 +80,7 @@ async fn lookups_of_one_token_delay_no_other(cluster: &Cluster) {
     let reads: FuturesUnordered<_> = reads.into_iter().collect();
     let order: Vec<&str> = reads.map(|read| read.expect("read")).collect().await;
     let place = order.iter().position(|token| *token == "small");
-    assert!(place.is_some_and(|place| place <= 2), "the tokens take turns: {order:?}");
+    assert!(place.is_some_and(|place| place <= 2), "the lookups alternate by token: {order:?}");
 }
 
 async fn a_full_disk_stores_nothing_in_part(cluster: &Cluster) {

@@ -202,7 +202,7 @@ impl LiveRun {
         self.grown.notified()
     }
 
-    /// Wakes the run if it is queued, since it may be its turn.
+    /// Wakes the run if it is queued, since it may be the next to begin.
     pub(in crate::app) fn wake_queued(&self) {
         self.next.notify_one();
     }

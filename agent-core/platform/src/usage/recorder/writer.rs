@@ -165,7 +165,7 @@ impl LockedWriter {
         let count = batch.len();
         let stored = match self.shared.book(batch).await {
             Ok(locked) if locked.is_empty() => count,
-            // The next turn of the company tries again.
+            // The next batch of the company tries again.
             Ok(_) | Err(StoreError::Unavailable(_)) => return,
             // The other task finds the entry that the store does not take.
             Err(_) => 0,

@@ -31,7 +31,7 @@ pub(super) struct OwnerWrite<'s> {
 }
 
 impl<'s> OwnerWrite<'s> {
-    /// Waits for the turn of a write.
+    /// Waits until a write of the owner may begin.
     pub(super) async fn new(
         store: &'s PostgresRecords,
         owner: &'s ThreadOwner,
@@ -39,7 +39,7 @@ impl<'s> OwnerWrite<'s> {
         Self::wait_for_turn(store, owner, store.wait_timeout, PostgresErrorKind::Busy).await
     }
 
-    /// Waits for the turn of a write that fails if a lock is not free within a short time, since the writes of other owners
+    /// Waits until a write may begin that fails if a lock is not free within a short time, since the writes of other owners
     /// wait for it.
     pub(super) async fn new_for_one_attempt(
         store: &'s PostgresRecords,
@@ -50,7 +50,7 @@ impl<'s> OwnerWrite<'s> {
         Ok(Self { attempts: write.attempts.with_single_attempt(), ..write })
     }
 
-    /// Waits for the turn of a write for at most `limit`, after which `kind` is that of the error.
+    /// Waits until a write may begin, for at most `limit`, after which `kind` is that of the error.
     async fn wait_for_turn(
         store: &'s PostgresRecords,
         owner: &'s ThreadOwner,

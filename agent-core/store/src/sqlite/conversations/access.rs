@@ -9,7 +9,7 @@ use crate::sqlite::SqliteStore;
 use crate::sqlite::fault::WriteError;
 use crate::sqlite::write_op::{WriteBatch, WriteOp};
 
-/// Returns the name under which operations of the process, for all companies, take turns with those of companies.
+/// Returns the name under which operations of the process, for all companies, are queued round-robin with those of companies.
 pub(super) fn platform() -> CompanyId {
     CompanyId::from("")
 }
