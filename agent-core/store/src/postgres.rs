@@ -14,7 +14,7 @@
 //! | `fair_queue`, `owner` | round-robin permits, and the company of an operation |
 //! | `job_store`, `jobs`, `listen` | jobs: statements, `LISTEN` connection for notifications from other processes |
 //! | `copy` | source and target of a copy of a whole database |
-//! | `fault` | error types |
+//! | `error` | error types |
 //!
 //! # Addresses
 //!
@@ -90,8 +90,8 @@ mod address;
 mod conversations;
 #[cfg(feature = "sqlite")]
 pub(crate) mod copy;
+mod error;
 mod fair_queue;
-mod fault;
 mod job_store;
 mod jobs;
 mod listen;
@@ -104,7 +104,7 @@ mod session;
 mod usage;
 
 pub use address::check_url;
-pub use fault::{PostgresError, PostgresErrorKind};
+pub use error::{PostgresError, PostgresErrorKind};
 pub use job_store::PostgresJobs;
 pub use record_store::PostgresRecords;
 pub use schema::{MigrationStatus, migrate, migration_status};
@@ -209,12 +209,12 @@ pub enum PostgresOpenError {
 }
 
 impl From<PostgresError> for PostgresOpenError {
-    fn from(fault: PostgresError) -> Self {
-        match fault.kind() {
+    fn from(error: PostgresError) -> Self {
+        match error.kind() {
             PostgresErrorKind::ReadOnly => Self::ReadOnly,
-            PostgresErrorKind::Denied => Self::Denied(fault),
-            PostgresErrorKind::Unreachable => Self::Unreachable(fault),
-            _ => Self::Failed(fault),
+            PostgresErrorKind::Denied => Self::Denied(error),
+            PostgresErrorKind::Unreachable => Self::Unreachable(error),
+            _ => Self::Failed(error),
         }
     }
 }

@@ -82,7 +82,7 @@ mod conversations;
 pub(crate) mod copy;
 #[cfg(feature = "postgres")]
 mod copy_folder;
-mod fault;
+mod error;
 mod file;
 mod freshness;
 mod jobs;
@@ -99,7 +99,7 @@ mod write_op;
 mod writer;
 
 pub use backup::BackupError;
-pub use fault::{SqliteError, SqliteErrorKind};
+pub use error::{SqliteError, SqliteErrorKind};
 pub use freshness::MAX_STALENESS;
 pub use open_error::SqliteOpenError;
 pub use options::SqliteOptions;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::fault::{PostgresError, PostgresErrorKind};
+use super::error::{PostgresError, PostgresErrorKind};
 use crate::round_robin::{Cancellable, RoundRobin};
 
 /// Maximum number of operations of one company that wait for a connection.

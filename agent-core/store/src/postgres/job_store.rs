@@ -14,8 +14,8 @@ use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 
 use super::address::{Address, PoolMode};
+use super::error::OperationError;
 use super::fair_queue::{FairQueue, Permit};
-use super::fault::OperationError;
 use super::jobs::{self, Sender};
 use super::listen::Listener;
 use super::lock_wait::{LockAttempts, LockQueues};
@@ -120,7 +120,7 @@ impl PostgresJobs {
             attempts.acquire_permits().await.map_err(StoreError::unavailable)?;
             let session = self.sessions.get().await.map_err(StoreError::unavailable)?;
             match write(session, attempts.lock_timeout()).await {
-                Err(OperationError::Failed(fault)) if attempts.is_repeated_after(&fault) => {}
+                Err(OperationError::Failed(error)) if attempts.is_repeated_after(&error) => {}
                 outcome => return self.signal_if_earliest(outcome),
             }
         }

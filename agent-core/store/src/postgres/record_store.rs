@@ -12,8 +12,8 @@ use agent_platform::records::{
 use async_trait::async_trait;
 use tokio::task::AbortHandle;
 
+use super::error::{OperationError, PostgresErrorKind};
 use super::fair_queue::{FairQueue, Permit};
-use super::fault::{OperationError, PostgresErrorKind};
 use super::lock_wait::LockQueues;
 use super::records::{ChangeTracker, CommitQueue, Committer, Poller, rows};
 use super::schema;
@@ -128,7 +128,7 @@ impl PostgresRecords {
         let _permit = self.permits.acquire(company, self.wait_timeout).await?;
         for _ in 0..self.sessions.max_size() {
             match read(self.sessions.get().await?).await {
-                Err(OperationError::Failed(fault)) if fault.kind() == PostgresErrorKind::Unreachable => {}
+                Err(OperationError::Failed(error)) if error.kind() == PostgresErrorKind::Unreachable => {}
                 done => return done,
             }
         }

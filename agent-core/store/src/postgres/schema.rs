@@ -11,7 +11,7 @@ use agent_platform::records::StoreError;
 use tokio::time::sleep;
 use tokio_postgres::Row;
 
-use super::fault::{PostgresError, PostgresErrorKind};
+use super::error::{PostgresError, PostgresErrorKind};
 use super::session::{Session, SessionPool};
 use super::{PostgresOpenError, PostgresOptions};
 use crate::job_row::NewerSchemaError;
@@ -235,8 +235,8 @@ impl Schema {
         let mut is_reported = false;
         loop {
             match self.run_steps(session).await {
-                Err(PostgresOpenError::Failed(fault))
-                    if fault.kind() == PostgresErrorKind::Locked && Instant::now() < deadline =>
+                Err(PostgresOpenError::Failed(error))
+                    if error.kind() == PostgresErrorKind::Locked && Instant::now() < deadline =>
                 {
                     session.run("ROLLBACK").await?;
                     if !is_reported {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use agent_core::clock::Clock;
 
-use crate::slots::{Freshness, SlotTable, Stamp};
+use crate::slots::{SlotTable, Stamp, StampSource};
 
 /// Maximum delay after which a write of another process is visible to cached reads.
 pub const MAX_STALENESS: Duration = Duration::from_millis(100);
@@ -106,7 +106,7 @@ impl ChangeTracker {
     }
 }
 
-impl Freshness for ChangeTracker {
+impl StampSource for ChangeTracker {
     fn stamp(&self, of: &impl Hash) -> Option<Stamp> {
         let slot = SlotTable::slot(of);
         self.state().slots.stamp(slot)

@@ -13,7 +13,7 @@ use rusqlite::Connection;
 
 use self::filter::JobQuery;
 use self::rows::JobTable;
-use super::fault::WriteError;
+use super::error::WriteError;
 use super::write_op::{WriteBatch, WriteOp};
 use super::{SqliteStore, schema};
 use crate::job_row::{JobRow, ceil_millis, ends_delivery, floor_millis, from_millis, job_page};

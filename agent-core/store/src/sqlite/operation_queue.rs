@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 
-use super::fault::SqliteError;
+use super::error::SqliteError;
 use crate::round_robin::{Cancellable, RoundRobin};
 
 /// Maximum number of operations of one company that wait. Each has a caller of its own, such as a run, so that only a process

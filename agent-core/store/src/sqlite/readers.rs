@@ -10,7 +10,7 @@ use agent_platform::records::StoreError;
 use futures_channel::oneshot;
 use rusqlite::Connection;
 
-use super::fault::{SqliteError, WriteError};
+use super::error::{SqliteError, WriteError};
 use super::file;
 use super::freshness::ChangeTracker;
 use super::open_error::SqliteOpenError;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent_platform::records::Key;
 
-use super::fault::WriteError;
+use super::error::WriteError;
 use super::rows::RecordTable;
 
 /// Maximum number of versions that are kept.

@@ -5,7 +5,7 @@ use futures_channel::oneshot;
 use rusqlite::Connection;
 
 use super::claimed::ClaimedJobs;
-use super::fault::WriteError;
+use super::error::WriteError;
 use super::rows::RecordTable;
 use crate::round_robin::Cancellable;
 use crate::slots::SlotTable;

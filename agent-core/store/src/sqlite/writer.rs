@@ -13,7 +13,7 @@ use futures_channel::oneshot;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::claimed::ClaimedJobs;
-use super::fault::{SqliteError, SqliteErrorKind, WriteError};
+use super::error::{SqliteError, SqliteErrorKind, WriteError};
 use super::freshness::ChangeTracker;
 use super::operation_queue::{OperationQueue, OperationReceiver};
 use super::rows::to_millis;
@@ -158,8 +158,8 @@ impl Writer {
         // A cancelled commit was not acknowledged and need not be applied.
         group.retain(|commit| commit.is_caller_waiting());
         let outcomes = match self.transact(&mut group) {
-            Err(GroupError::Write(fault) | GroupError::Transaction(fault))
-                if fault.kind() == SqliteErrorKind::Full && group.len() == 1 && self.truncate_log() =>
+            Err(GroupError::Write(error) | GroupError::Transaction(error))
+                if error.kind() == SqliteErrorKind::Full && group.len() == 1 && self.truncate_log() =>
             {
                 self.transact(&mut group)
             }
@@ -183,10 +183,10 @@ impl Writer {
                     self.commit(vec![commit]);
                 }
             }
-            Err(GroupError::Write(fault) | GroupError::Transaction(fault)) => {
+            Err(GroupError::Write(error) | GroupError::Transaction(error)) => {
                 self.counts.is_failing.store(true, Ordering::Relaxed);
                 for commit in group {
-                    commit.respond(Err(StoreError::unavailable(fault.clone())));
+                    commit.respond(Err(StoreError::unavailable(error.clone())));
                 }
             }
         }
@@ -227,7 +227,7 @@ impl Writer {
                     return Err(GroupError::PartlyApplied(index));
                 }
                 Err(WriteError::Refused(error)) => outcomes.push(Err(error)),
-                Err(WriteError::Failed(fault)) => return Err(GroupError::Write(fault)),
+                Err(WriteError::Failed(error)) => return Err(GroupError::Write(error)),
             }
         }
         if commits == 0 {
@@ -282,7 +282,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
-    use crate::slots::Freshness;
+    use crate::slots::StampSource;
     use crate::sqlite::file;
     use crate::sqlite::write_op::{WriteResult, WrittenVersions};
 
@@ -354,8 +354,8 @@ mod tests {
                 let Ok(Some(Err(StoreError::Unavailable(source)))) = answer.try_recv() else {
                     panic!("nothing of {group:?} can be stored")
                 };
-                let fault = source.downcast_ref::<SqliteError>().expect("a fault");
-                assert_eq!(fault.kind(), SqliteErrorKind::ReadOnly);
+                let error = source.downcast_ref::<SqliteError>().expect("an error");
+                assert_eq!(error.kind(), SqliteErrorKind::ReadOnly);
             }
         }
         assert!(writer.counts.is_failing.load(Ordering::Relaxed), "the next check writes");
@@ -429,7 +429,7 @@ mod tests {
                 panic!("nothing was stored, and everybody is told")
             };
             assert_eq!(
-                source.downcast_ref::<SqliteError>().expect("a fault").kind(),
+                source.downcast_ref::<SqliteError>().expect("an error").kind(),
                 SqliteErrorKind::Failed
             );
         }

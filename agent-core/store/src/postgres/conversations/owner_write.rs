@@ -6,8 +6,8 @@ use agent_platform::conversation::{ConversationError, ThreadOwner};
 
 use super::tables::{ConversationTables, TableError};
 use crate::conversation_row::RowError;
+use crate::postgres::error::{OperationError, PostgresErrorKind};
 use crate::postgres::fair_queue::Permit;
-use crate::postgres::fault::{OperationError, PostgresErrorKind};
 use crate::postgres::lock_wait::{LockAttempts, MAX_LOCK_WAIT};
 use crate::postgres::session::contains_nul;
 use crate::postgres::{PostgresError, PostgresRecords};
@@ -87,13 +87,13 @@ impl<'s> OwnerWrite<'s> {
             let session = store.sessions.get().await?;
             match session.begin(&[(LOCK_OWNER, &[&self.lock_name, &lock_timeout])]).await {
                 Ok(_) => return Ok(Some(ConversationTables(session))),
-                Err(fault) if fault.kind() == PostgresErrorKind::Unreachable && remaining_retries > 0 => {
+                Err(error) if error.kind() == PostgresErrorKind::Unreachable && remaining_retries > 0 => {
                     remaining_retries -= 1;
                 }
-                Err(fault) => {
-                    let is_repeated = self.attempts.is_repeated_after(&fault);
-                    let released = session.release(Err(OperationError::from(fault))).await;
-                    return if is_repeated { Ok(None) } else { released.map_err(OperationError::into_fault) };
+                Err(error) => {
+                    let is_repeated = self.attempts.is_repeated_after(&error);
+                    let released = session.release(Err(OperationError::from(error))).await;
+                    return if is_repeated { Ok(None) } else { released.map_err(OperationError::into_error) };
                 }
             }
         }
@@ -115,9 +115,9 @@ impl<'s> OwnerWrite<'s> {
             Err(RowError::Rejected(error)) => {
                 return Some(session.rollback().await.map_err(failed).and(Err(error)));
             }
-            Err(RowError::Failed(fault)) => {
-                let is_repeated = self.attempts.is_repeated_after(&fault);
-                let released = session.release(Err(OperationError::from(fault))).await;
+            Err(RowError::Failed(error)) => {
+                let is_repeated = self.attempts.is_repeated_after(&error);
+                let released = session.release(Err(OperationError::from(error))).await;
                 if is_repeated {
                     return None;
                 }
@@ -128,8 +128,8 @@ impl<'s> OwnerWrite<'s> {
     }
 }
 
-fn failed(fault: PostgresError) -> ConversationError {
-    rejected(OperationError::from(fault))
+fn failed(error: PostgresError) -> ConversationError {
+    rejected(OperationError::from(error))
 }
 
 fn rejected(error: OperationError) -> ConversationError {

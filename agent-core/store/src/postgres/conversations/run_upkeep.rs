@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::owner_write::OwnerWrite;
 use super::runs;
-use crate::postgres::fault::PostgresErrorKind;
+use crate::postgres::error::PostgresErrorKind;
 use crate::postgres::{PostgresError, PostgresRecords};
 
 /// Write of a run.
@@ -115,5 +115,5 @@ async fn write_run(
 /// Returns true if a write has failed since another transaction holds a lock that it needs.
 fn is_locked(error: &ConversationError) -> bool {
     let ConversationError::Store(StoreError::Unavailable(source)) = error else { return false };
-    source.downcast_ref::<PostgresError>().is_some_and(|fault| fault.kind() == PostgresErrorKind::Locked)
+    source.downcast_ref::<PostgresError>().is_some_and(|error| error.kind() == PostgresErrorKind::Locked)
 }

@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 
 use super::{NOTIFY_IF_EARLIEST, Sender, parse_row};
 use crate::job_row::JobRow;
-use crate::postgres::fault::{OperationError, PostgresError, PostgresErrorKind};
+use crate::postgres::error::{OperationError, PostgresError, PostgresErrorKind};
 use crate::postgres::param::Param;
 use crate::postgres::session::{Query, Session, contains_nul};
 

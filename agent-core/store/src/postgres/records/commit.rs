@@ -13,7 +13,7 @@ use super::batch::{Batch, RecordState, WrittenVersions, version_count};
 use super::feed::ChangeTracker;
 use super::rows::unsigned;
 use crate::activity::ActivityCounters;
-use crate::postgres::fault::{OperationError, PostgresError, PostgresErrorKind};
+use crate::postgres::error::{OperationError, PostgresError, PostgresErrorKind};
 use crate::postgres::param::Param;
 use crate::postgres::session::{Query, Session, SessionPool};
 use crate::read_cache::is_cacheable;
@@ -158,7 +158,7 @@ impl Committer {
         let _in_progress = self.tracker.begin_commit(changes.slots());
         match self.write(&session, &changes).await {
             Ok(()) => {
-                session.release(Ok(())).await.map_err(OperationError::into_fault)?;
+                session.release(Ok(())).await.map_err(OperationError::into_error)?;
                 let is_committed =
                     |outcome: &&CommitOutcome| matches!(outcome, CommitOutcome::Decided(Ok(_)));
                 let committed = outcomes.iter().filter(is_committed).count();
@@ -166,15 +166,15 @@ impl Committer {
                 self.counts.transactions.fetch_add(1, Ordering::Relaxed);
                 Ok(outcomes)
             }
-            Err(fault) => {
-                if !fault.leaves_session_usable() {
+            Err(error) => {
+                if !error.leaves_session_usable() {
                     self.tracker.record_unknown_outcome();
                 }
                 session
-                    .release(Err(OperationError::from(fault)))
+                    .release(Err(OperationError::from(error)))
                     .await
                     .map(|()| outcomes)
-                    .map_err(OperationError::into_fault)
+                    .map_err(OperationError::into_error)
             }
         }
     }
@@ -192,12 +192,12 @@ impl Committer {
             let mut session = self.sessions.get().await?;
             match keys.lock_and_read(&mut session, commits, policy).await {
                 Ok(read) => return Ok((session, read)),
-                Err(fault) if fault.kind() == PostgresErrorKind::Unreachable && remaining_retries > 0 => {
+                Err(error) if error.kind() == PostgresErrorKind::Unreachable && remaining_retries > 0 => {
                     remaining_retries -= 1;
                 }
-                Err(fault) => {
-                    let failed = session.release(Err(OperationError::from(fault))).await;
-                    return failed.map_err(OperationError::into_fault);
+                Err(error) => {
+                    let failed = session.release(Err(OperationError::from(error))).await;
+                    return failed.map_err(OperationError::into_error);
                 }
             }
         }

@@ -19,7 +19,7 @@ pub(super) const MAX_QUEUED_PER_COMPANY: usize = 4096;
 /// Maximum size of a transaction. A commit that exceeds it has one of its own.
 const MAX_TRANSACTION: CommitSize = CommitSize { commits: 256, writes: 256, bytes: 1 << 20 };
 /// Maximum size of what an owner has in a transaction that it shares with others, so that none delays the others.
-const MAX_SHARE: CommitSize = CommitSize { commits: 8, writes: 32, bytes: 16 << 10 };
+const MAX_OWNER_SHARE: CommitSize = CommitSize { commits: 8, writes: 32, bytes: 16 << 10 };
 /// Maximum size of a transaction that owners share. If its process is suspended, it holds the locks of all of them until the server
 /// ends it.
 const MAX_SHARED_TRANSACTION: CommitSize = CommitSize { commits: 32, writes: 96, bytes: 64 << 10 };
@@ -121,11 +121,11 @@ impl CompanyQueue {
     /// Returns the size of the waiting commits, if they are few and may share a transaction of another owner.
     fn share(&self) -> Option<CommitSize> {
         let is_held = self.is_waiting || self.must_be_alone || !self.blocked.is_empty();
-        if self.is_in_shared || is_held || self.queued.len() > MAX_SHARE.commits {
+        if self.is_in_shared || is_held || self.queued.len() > MAX_OWNER_SHARE.commits {
             return None;
         }
         let size = CommitSize::of(&self.queued);
-        (size.commits > 0 && size.fits(MAX_SHARE)).then_some(size)
+        (size.commits > 0 && size.fits(MAX_OWNER_SHARE)).then_some(size)
     }
 }
 
@@ -179,7 +179,8 @@ impl Queues {
         let own = next_batch(&mut queue.queued);
         let is_alone = std::mem::take(&mut queue.must_be_alone) || own.is_empty();
         let size = CommitSize::of(&own);
-        let others = if is_alone || !size.fits(MAX_SHARE) { Vec::new() } else { self.take_shares(size) };
+        let others =
+            if is_alone || !size.fits(MAX_OWNER_SHARE) { Vec::new() } else { self.take_shares(size) };
         TransactionBatch { own, others }
     }
 
@@ -342,7 +343,7 @@ mod tests {
             add(&mut queues, "many", &["1", "2", "3", "4", "5", "6", "7", "8", "9"]),
             add(&mut queues, "c", &["4"]),
         ];
-        let (queued, _receiver) = commit("long", "1", &format!("\"{}\"", "x".repeat(MAX_SHARE.bytes)));
+        let (queued, _receiver) = commit("long", "1", &format!("\"{}\"", "x".repeat(MAX_OWNER_SHARE.bytes)));
         assert_eq!(queues.push(&own("long"), queued), Some(true));
         assert!(queues.begin_wait(&own("long")));
         let batch = queues.next_batch(&own("a"));
