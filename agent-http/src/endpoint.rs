@@ -155,7 +155,7 @@ impl<S: ServiceState> Endpoint<S> {
                     None => None,
                 };
                 if C::AWAITS_RUN {
-                    let (of_body, of_response) = permit.map(ExchangePermit::around_run).unzip();
+                    let (of_body, of_response) = permit.map(ExchangePermit::split_for_run).unzip();
                     context.body.hold(of_body.flatten());
                     permit = of_response;
                 }

@@ -47,7 +47,7 @@ pub(crate) enum ExchangePermit {
 impl ExchangePermit {
     /// Divides the permit of a request that waits for a run into one for its body and one for its response. None is held
     /// meanwhile: a run may last for minutes, and limits on runs bound how many there are.
-    pub(crate) fn around_run(self) -> (Option<CompanyPermit>, Self) {
+    pub(crate) fn split_for_run(self) -> (Option<CompanyPermit>, Self) {
         match self {
             Self::Held(permit) => {
                 let (permits, company_id) = permit.origin();
@@ -156,7 +156,7 @@ mod tests {
         let (permits, company_id) = (CompanyPermits::new(usize::MAX, 1), CompanyId::from("c"));
         let admit = || permits.try_acquire(&company_id).map(ExchangePermit::Held);
         let large = || full(vec![7; MIN_HELD_BYTES as usize]);
-        let (of_body, of_response) = admit().expect("a permit").around_run();
+        let (of_body, of_response) = admit().expect("a permit").split_for_run();
         assert!(of_body.is_some() && admit().is_none(), "its body is read");
         drop(of_body);
         let other = admit().expect("it waits for its run");

@@ -164,14 +164,14 @@ struct KeySet<'de> {
 }
 
 impl<'de> KeySet<'de> {
-    const MAX_FEW: usize = 16;
+    const MAX_LINEAR_KEYS: usize = 16;
 
     /// Adds a key; returns false if it is present.
     fn insert(&mut self, key: Cow<'de, str>) -> bool {
         if self.few.contains(&key) {
             return false;
         }
-        if self.few.len() < Self::MAX_FEW {
+        if self.few.len() < Self::MAX_LINEAR_KEYS {
             self.few.push(key);
             return true;
         }

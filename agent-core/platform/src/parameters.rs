@@ -137,7 +137,7 @@ impl ReasoningLevel {
     }
 
     /// Returns `low`, `medium` or `high`, for APIs that have these levels alone; `None` without reasoning.
-    pub fn as_one_of_three(self) -> Option<&'static str> {
+    pub fn as_low_medium_high(self) -> Option<&'static str> {
         match self {
             Self::None => None,
             Self::Minimal | Self::Low => Some("low"),

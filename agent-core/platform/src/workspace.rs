@@ -27,7 +27,7 @@ mod memories;
 mod metrics;
 mod notifications;
 mod plans;
-mod tally;
+mod record_counters;
 mod text;
 mod time;
 mod todos;
@@ -142,7 +142,7 @@ pub mod collection {
     /// Summaries of conversations, in one collection per user below this one.
     pub(crate) const SUMMARIES: &str = "summaries";
     /// Counts of the records that agents have added to a collection.
-    pub(crate) const TALLIES: &str = "tallies";
+    pub(crate) const COUNTERS: &str = "tallies";
 }
 
 /// Error of a workspace operation.

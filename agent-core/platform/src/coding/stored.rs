@@ -23,9 +23,9 @@ pub(super) mod sealed {
 }
 
 /// Remaining lifetime below which an access token is refreshed before it is used.
-const REFRESH_BELOW: Duration = Duration::from_secs(5 * 60);
+const MIN_FRESH_LIFETIME: Duration = Duration::from_secs(5 * 60);
 /// Remaining lifetime with which an access token is still used if it cannot be refreshed.
-const USABLE_ABOVE: Duration = Duration::from_secs(30);
+const MIN_USABLE_LIFETIME: Duration = Duration::from_secs(30);
 
 /// Stored tokens of a user.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -121,13 +121,13 @@ impl StoredTokens {
     /// Returns true if the access token can be used without a refresh: for five minutes, or to its end if there is no
     /// refresh token.
     pub(super) fn is_fresh(&self, now: Timestamp) -> bool {
-        let margin = if self.refresh.is_some() { REFRESH_BELOW } else { Duration::ZERO };
+        let margin = if self.refresh.is_some() { MIN_FRESH_LIFETIME } else { Duration::ZERO };
         self.access_expires_at > after(now, margin)
     }
 
     /// Returns true if the access token can still be used if it cannot be refreshed.
     pub(super) fn is_usable(&self, now: Timestamp) -> bool {
-        self.access_expires_at > after(now, USABLE_ABOVE)
+        self.access_expires_at > after(now, MIN_USABLE_LIFETIME)
     }
 
     /// Returns true if the task `id` holds the lease for a whole call, by this process's clock.

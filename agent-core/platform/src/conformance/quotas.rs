@@ -22,7 +22,7 @@ use crate::usage::{Budget, BudgetKind, BudgetOptions, Budgets, MemoryUsage};
 /// Number of processes.
 const PROCESSES: usize = 2;
 /// Number of concurrent creations.
-const CREATIONS: usize = 8;
+const CONCURRENT_CREATIONS: usize = 8;
 /// Number of creations that fit into the quota.
 const QUOTA: u64 = 3;
 
@@ -52,7 +52,8 @@ async fn assert_created<T, E: std::fmt::Debug>(
     create: impl AsyncFn(usize, String) -> Result<T, E>,
     is_refusal: impl Fn(&E) -> bool,
 ) {
-    let outcomes = join_all((0..CREATIONS).map(|n| create(n % PROCESSES, format!("new-{n}")))).await;
+    let outcomes =
+        join_all((0..CONCURRENT_CREATIONS).map(|n| create(n % PROCESSES, format!("new-{n}")))).await;
     let mut created = 0;
     for outcome in outcomes {
         match outcome {

@@ -25,7 +25,7 @@ const MAX_RATE_LIMIT_OPEN: Duration = Duration::from_secs(60 * 60);
 /// Time over which repeated calls are counted.
 const BUDGET_WINDOW: Duration = Duration::from_secs(60);
 /// Number of repeated calls in a window that an address may get with any key; beyond it, one for ten calls.
-const FREE_REPEATS: u32 = 10;
+const MIN_REPEATS_PER_WINDOW: u32 = 10;
 
 /// State of a circuit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -191,7 +191,7 @@ struct RepeatBudget {
 impl RepeatBudget {
     fn allows(&self, now: Instant) -> bool {
         let is_over = now.saturating_duration_since(self.window_start) >= BUDGET_WINDOW;
-        is_over || self.repeats < FREE_REPEATS || self.repeats < self.calls / 10
+        is_over || self.repeats < MIN_REPEATS_PER_WINDOW || self.repeats < self.calls / 10
     }
 }
 

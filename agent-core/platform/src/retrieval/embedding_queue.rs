@@ -17,12 +17,12 @@ use futures_util::future::select;
 
 use self::failures::EmbeddingFailures;
 pub(super) use self::failures::{FailedAttempt, FailureCause, Lane};
-use super::queue::{DocumentQueue, MAX_DOCUMENTS, MAX_OF_COMPANY, WakeSignal};
+use super::queue::{DocumentQueue, MAX_DOCUMENTS, MAX_DOCUMENTS_PER_COMPANY, WakeSignal};
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 
 /// Maximum numbers of attempts that are kept: those of the documents that wait.
 const ATTEMPT_LIMITS: CompanyTableLimits =
-    CompanyTableLimits { total: MAX_DOCUMENTS, per_company: MAX_OF_COMPANY };
+    CompanyTableLimits { total: MAX_DOCUMENTS, per_company: MAX_DOCUMENTS_PER_COMPANY };
 
 /// An attempt to embed a document that continues behind chunks that have failed.
 #[derive(Debug, Default)]
@@ -163,7 +163,7 @@ impl EmbeddingQueue {
         let failures = &*failures;
         // A document that was announced during its failed attempt waits for the next one.
         let take_ready = || loop {
-            let next = self.ready.take_of(|company_id| failures.admits(company_id, lane, now))?;
+            let next = self.ready.take_of(|company_id| failures.may_try(company_id, lane, now))?;
             if !failures.is_waiting(&next.0, &next.1) {
                 return Some(next);
             }

@@ -78,11 +78,11 @@ impl SpinWaits {
     /// that woke itself for each poll would each time wake another thread of the runtime, to take the task over.
     pub(super) async fn wait<T>(&self, mut answered: oneshot::Receiver<T>) -> Result<T, oneshot::Canceled> {
         let _count = WaitCount::new(&self.waiting);
-        if self.polls_next() {
+        if self.should_poll() {
             // Without it, a task that reads again and again would keep its thread from the others.
             yield_to_tasks().await;
             let started = Instant::now();
-            while self.polls_next() && started.elapsed() < TASK_SPIN_TIME {
+            while self.should_poll() && started.elapsed() < TASK_SPIN_TIME {
                 if let Some(answer) = answered.try_recv()? {
                     return Ok(answer);
                 }
@@ -93,7 +93,7 @@ impl SpinWaits {
     }
 
     /// Returns true if the task that waits may poll.
-    fn polls_next(&self) -> bool {
+    fn should_poll(&self) -> bool {
         self.polls && self.waiting.load(Ordering::Relaxed) == 1
     }
 }
@@ -144,7 +144,7 @@ impl<T: Cancellable> SpinReceiver<T> {
             return Some(item);
         }
         let wait_started = Instant::now();
-        let found = if self.polls_next() { self.spin() } else { None };
+        let found = if self.should_poll() { self.spin() } else { None };
         let found = found.or_else(|| self.queue.receive());
         self.record_wait(wait_started.elapsed());
         found
@@ -155,7 +155,7 @@ impl<T: Cancellable> SpinReceiver<T> {
     }
 
     /// Returns true if the thread polls in its next wait.
-    fn polls_next(&self) -> bool {
+    fn should_poll(&self) -> bool {
         self.polls && self.last_waits.iter().any(|wait| *wait <= READER_SPIN_TIME)
     }
 
@@ -216,7 +216,7 @@ mod tests {
         let mut receiver = SpinOptions::default().receiver(queue.receiver());
         let mut polls = |waits: &[Duration]| {
             waits.iter().for_each(|wait| receiver.record_wait(*wait));
-            receiver.polls_next()
+            receiver.should_poll()
         };
         assert!(!polls(&[]), "the first wait is not known");
         assert!(polls(&[short]));
@@ -224,7 +224,7 @@ mod tests {
         assert!(!polls(&[long]), "reads are rare");
         let mut receiver = OPTIONS[1].receiver(queue.receiver());
         receiver.record_wait(short);
-        assert!(!receiver.polls_next(), "it is switched off");
+        assert!(!receiver.should_poll(), "it is switched off");
     }
 
     #[tokio::test]
@@ -248,11 +248,11 @@ mod tests {
         {
             let mut first = pin!(waits.wait(answered));
             assert!(poll!(&mut first).is_pending());
-            assert!(waits.polls_next());
+            assert!(waits.should_poll());
             let (_sender, answered) = oneshot::channel::<()>();
             let mut second = pin!(waits.wait(answered));
             assert!(poll!(&mut second).is_pending());
-            assert!(!waits.polls_next(), "both sleep");
+            assert!(!waits.should_poll(), "both sleep");
         }
         assert!(sender.is_canceled());
         assert_eq!(waits.waiting.load(Ordering::Relaxed), 0, "cancelled tasks wait no more");

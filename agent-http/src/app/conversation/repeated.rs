@@ -60,7 +60,7 @@ impl StoredTurn {
     /// Returns the error of a request that was refused for `error`; if its results are stored already,
     /// [`BeginError::Repeated`] with the run that answers them, [`BeginError::Unanswered`] if that has not completed, or 409 if one
     /// of them differs.
-    pub(super) async fn or_repeated(
+    pub(super) async fn repeated_or_error(
         &self,
         app: &App,
         principal: &Principal,

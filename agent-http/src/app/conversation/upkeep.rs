@@ -19,7 +19,7 @@ const TICKS_PER_SIGNAL: u32 = 2;
 const MAX_COMMIT_BYTES: usize = 4 << 20;
 /// Time for which a signal is kept whose run this process does not know: others may learn of a run from the store before its
 /// process has the answer to the commit.
-const EARLY_SIGNAL_TIME: Duration = Duration::from_secs(10);
+const EARLY_SIGNAL_TTL: Duration = Duration::from_secs(10);
 /// Maximum number of such signals.
 const MAX_EARLY_SIGNALS: usize = 1_000;
 /// Pause after the store was unavailable.
@@ -142,7 +142,7 @@ impl ConversationService {
         early.extend(taken.into_iter().map(|(key, signal)| EarlySignal { key, signal, taken_at: now }));
         early.retain(|EarlySignal { key, signal, taken_at }| {
             let Some(run) = self.runs.get(key) else {
-                return signal.is_delivered_once() && now.duration_since(*taken_at) < EARLY_SIGNAL_TIME;
+                return signal.is_delivered_once() && now.duration_since(*taken_at) < EARLY_SIGNAL_TTL;
             };
             match *signal {
                 RunSignal::Watch => run.watch(),

@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Lifetime of the issuer's access tokens.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(60 * 60);
 /// Maximum time for which a crash delays the next run.
-const MAX_STUCK: Duration = Duration::from_secs(35);
+const MAX_CRASH_DELAY: Duration = Duration::from_secs(35);
 
 async fn access(process: &Process) -> Result<AccessToken, CodingTokenError> {
     process.tokens.access(&company(), &user()).await
@@ -66,7 +66,7 @@ pub(super) async fn a_crash_is_no_end(bench: &impl AsyncFn() -> Bench) {
         let began = bench.clock.monotonic();
         let result = bench.drive(access(&next)).await;
         let stuck = bench.clock.monotonic().duration_since(began);
-        assert!(stuck <= MAX_STUCK, "{point:?}: a run waits for {stuck:?}");
+        assert!(stuck <= MAX_CRASH_DELAY, "{point:?}: a run waits for {stuck:?}");
         // The issuer's answer was on its way to the store.
         let is_lost = matches!(point, CrashPoint::Answered | CrashPoint::Commit(1, CommitPoint::Before));
         if is_lost {

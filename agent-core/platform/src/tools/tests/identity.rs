@@ -366,7 +366,7 @@ impl Cell<'_> {
                 [collection::NOTIFICATIONS, user] => {
                     user == context.user_id.as_str() && value["userId"] == user
                 }
-                [collection::TALLIES | crate::records::QUOTAS] => true,
+                [collection::COUNTERS | crate::records::QUOTAS] => true,
                 _ => false,
             }
     }

@@ -81,7 +81,7 @@ impl RequestedCall {
     pub(super) fn reserve(&self, output_tokens: u64) -> ReservedCall {
         let input_tokens = self.input_tokens;
         let tokens = match &self.price {
-            Some(price) => price.prices.dearest_counts(input_tokens, output_tokens),
+            Some(price) => price.prices.max_cost_counts(input_tokens, output_tokens),
             None => TokenCounts { input_tokens, output_tokens, ..TokenCounts::default() },
         };
         ReservedCall {

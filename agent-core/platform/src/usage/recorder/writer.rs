@@ -14,7 +14,7 @@ use super::state::{MAX_BATCH_ENTRIES, QueueState, RecorderState};
 
 /// Time for which entries wait for others of their commit, so that runs one after another do not take a commit each. Entries with
 /// a settlement do not wait: what they reserved is not free until it is settled.
-const GATHERING_TIME: Duration = Duration::from_millis(20);
+const BATCHING_DELAY: Duration = Duration::from_millis(20);
 /// Time until the next attempt after an error of the store, and of those at locked ledgers.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -61,7 +61,7 @@ impl Writer {
             queue.gathering = Some(sender);
             gathered
         };
-        select(gathered, self.shared.clock.sleep(GATHERING_TIME)).await;
+        select(gathered, self.shared.clock.sleep(BATCHING_DELAY)).await;
     }
 
     async fn run(mut self) {

@@ -36,7 +36,7 @@ impl<'s> OwnerWrite<'s> {
         store: &'s PostgresRecords,
         owner: &'s ThreadOwner,
     ) -> Result<Self, ConversationError> {
-        Self::wait_for_turn(store, owner, store.wait_timeout, PostgresErrorKind::Busy).await
+        Self::wait_for_permit(store, owner, store.wait_timeout, PostgresErrorKind::Busy).await
     }
 
     /// Waits until a write may begin that fails if a lock is not free within a short time, since the writes of other owners
@@ -46,12 +46,12 @@ impl<'s> OwnerWrite<'s> {
         owner: &'s ThreadOwner,
     ) -> Result<Self, ConversationError> {
         let limit = MAX_LOCK_WAIT.min(store.lock_timeout);
-        let write = Self::wait_for_turn(store, owner, limit, PostgresErrorKind::Locked).await?;
+        let write = Self::wait_for_permit(store, owner, limit, PostgresErrorKind::Locked).await?;
         Ok(Self { attempts: write.attempts.with_single_attempt(), ..write })
     }
 
     /// Waits until a write may begin, for at most `limit`, after which `kind` is that of the error.
-    async fn wait_for_turn(
+    async fn wait_for_permit(
         store: &'s PostgresRecords,
         owner: &'s ThreadOwner,
         limit: Duration,

@@ -146,7 +146,7 @@ impl Committer {
         let (session, (mut batch, held)) = self.lock_and_read(commits, &keys, policy).await?;
         let outcomes: Vec<_> = commits
             .iter()
-            .map(|writes| match held.concern(writes) {
+            .map(|writes| match held.conflict_with(writes) {
                 true => CommitOutcome::Locked,
                 false => CommitOutcome::Decided(batch.apply(writes)),
             })
@@ -242,7 +242,7 @@ struct HeldLocks {
 
 impl HeldLocks {
     /// Returns true if a commit needs one of the locks.
-    fn concern(&self, writes: &[Write]) -> bool {
+    fn conflict_with(&self, writes: &[Write]) -> bool {
         let is_held = |key: &Key| self.keys.contains(key) || self.companies.contains(key.company());
         writes.iter().any(|write| is_held(write.key()))
     }
@@ -510,14 +510,14 @@ mod tests {
         let all = || (0..6).collect::<HashSet<_>>();
         let without =
             |place: usize| -> HashSet<usize> { all().into_iter().filter(|free| *free != place).collect() };
-        let concerned = |held: HeldLocks| commits.map(|writes| held.concern(writes));
+        let conflicting = |held: HeldLocks| commits.map(|writes| held.conflict_with(writes));
         let rows = [0, 2, 3];
         let free_rows: HashSet<usize> = [0, 3].into();
-        assert_eq!(concerned(keys.held(&all(), &rows, &free_rows)), [false; 3], "a checked row");
-        assert_eq!(concerned(keys.held(&without(2), &rows, &free_rows)), [true, false, false]);
-        assert_eq!(concerned(keys.held(&without(4), &rows, &free_rows)), [false, true, false]);
-        assert_eq!(concerned(keys.held(&without(1), &rows, &free_rows)), [false, true, true], "a company");
-        assert_eq!(concerned(keys.held(&all(), &rows, &[0].into())), [false, false, true], "a row");
+        assert_eq!(conflicting(keys.held(&all(), &rows, &free_rows)), [false; 3], "a checked row");
+        assert_eq!(conflicting(keys.held(&without(2), &rows, &free_rows)), [true, false, false]);
+        assert_eq!(conflicting(keys.held(&without(4), &rows, &free_rows)), [false, true, false]);
+        assert_eq!(conflicting(keys.held(&without(1), &rows, &free_rows)), [false, true, true], "a company");
+        assert_eq!(conflicting(keys.held(&all(), &rows, &[0].into())), [false, false, true], "a row");
     }
 
     #[test]
@@ -546,7 +546,7 @@ mod tests {
         let commits = [writes.as_slice()];
         let keys = LockedKeys::of(&commits);
         assert_eq!(keys.locks(), (vec!["a".to_owned()], vec![true]));
-        assert!(!keys.held(&[0].into(), &[], &HashSet::new()).concern(&writes));
-        assert!(keys.held(&HashSet::new(), &[], &HashSet::new()).concern(&writes));
+        assert!(!keys.held(&[0].into(), &[], &HashSet::new()).conflict_with(&writes));
+        assert!(keys.held(&HashSet::new(), &[], &HashSet::new()).conflict_with(&writes));
     }
 }
