@@ -171,7 +171,7 @@ impl CatalogModel {
 
 impl ModelPrice {
     /// Text in place of a date, for the prices that a role sets.
-    pub const OF_ROLE: &'static str = "role";
+    pub const ROLE_PRICE_DATE: &'static str = "role";
 
     /// Reads the prices of a role's container; `None` if it has none.
     ///
@@ -181,7 +181,7 @@ impl ModelPrice {
         if members.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Self { prices: file::read_prices(members)?, as_of: Self::OF_ROLE.to_owned() }))
+        Ok(Some(Self { prices: file::read_prices(members)?, as_of: Self::ROLE_PRICE_DATE.to_owned() }))
     }
 }
 

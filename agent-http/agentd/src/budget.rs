@@ -91,7 +91,7 @@ fn read_budget(
     }
     Budget::read(kind, &body).map_err(|error| match error.path.as_str() {
         "timezone" => CommandError::Argument { argument: "--timezone", problem: error.message },
-        _ => invalid(format!("has a fault: {error}")),
+        _ => invalid(format!("is not valid: {error}")),
     })
 }
 

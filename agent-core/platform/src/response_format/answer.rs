@@ -161,7 +161,7 @@ impl ValidatedAnswer {
             self.ready.push_back(ModelEvent::Finish(reason));
             return Ok(());
         }
-        let fault = match self.validator.read(&self.held) {
+        let error = match self.validator.read(&self.held) {
             Ok(object) => {
                 // The text is that of the value, whatever was around it or in it twice.
                 let events = [
@@ -172,17 +172,17 @@ impl ValidatedAnswer {
                 self.ready.extend(events);
                 return Ok(());
             }
-            Err(fault) => fault,
+            Err(error) => error,
         };
         let repair = self.repairs.fetch_add(1, Ordering::Relaxed) + 1;
         if repair > self.max_repairs {
-            return invalid(format!("the answer does not have the requested format: {}", fault.paths));
+            return invalid(format!("the answer does not have the requested format: {}", error.paths));
         }
         self.release_draft();
-        self.ready.push_back(ModelNotice::OutputRejected { repair, reason: fault.paths }.into());
+        self.ready.push_back(ModelNotice::OutputRejected { repair, reason: error.paths }.into());
         let correction = format!(
             "Your answer is not valid: {}. Answer again, with the corrected JSON value and nothing else.",
-            fault.words
+            error.description
         );
         self.ready.push_back(ModelEvent::Rejected(correction));
         Ok(())

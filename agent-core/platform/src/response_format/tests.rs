@@ -373,7 +373,7 @@ fn the_work_of_checking_an_answer_is_bounded() {
     let wide = validator(json!({"allOf": vec![json!({"type": "number"}); 1_000]}));
     assert!(wide.read(&list(900)).is_ok());
     let fault = wide.read(&list(100_000)).expect_err("a hundred million steps");
-    assert_eq!(fault.words, "it is too long to be checked against the schema");
+    assert_eq!(fault.description, "it is too long to be checked against the schema");
     // Labels of many items, each compared with all of an enumeration.
     let labels: Vec<String> = (0..900).map(|number| format!("label-{number}")).collect();
     let labelled = json!(vec!["label-899"; 5_000]).to_string();

@@ -9,8 +9,8 @@ use super::super::{
 };
 use super::queue::set_idle;
 
-/// A thread of which a node was erased.
-pub struct Erasure {
+/// Rows that the erasure of a node writes.
+pub struct EraseCommit {
     /// The thread.
     pub thread: Thread,
     /// The node without its content.
@@ -46,7 +46,7 @@ pub fn erase_node<'m>(
     mut node: StoredNode,
     others: impl IntoIterator<Item = &'m NodeMessage>,
     run: Option<Run>,
-) -> Option<Erasure> {
+) -> Option<EraseCommit> {
     if node.link.status == NodeStatus::Deleted {
         return None;
     }
@@ -69,7 +69,7 @@ pub fn erase_node<'m>(
         thread.title = title(others);
     }
     thread.version += 1;
-    Some(Erasure { thread, node, run: run.map(erase_run) })
+    Some(EraseCommit { thread, node, run: run.map(erase_run) })
 }
 
 /// Returns a thread whose nodes or logs are deleted in several commits, after one of them that is not the last.

@@ -2,8 +2,8 @@
 
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::commit::{
-    self, BeginCommit, BeginRows, ChangeRows, EndCommit, EndRows, Erasure, QueueCommit, QueueRows, StoredRun,
-    referenced_ids,
+    self, BeginCommit, BeginRows, ChangeRows, EndCommit, EndRows, EraseCommit, QueueCommit, QueueRows,
+    StoredRun, referenced_ids,
 };
 use agent_platform::conversation::{
     BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DeleteFilter, DeletedThreads, EndRun,
@@ -261,7 +261,7 @@ pub(super) async fn erase_node(
     let others = others.iter().map(|node| &node.message);
     match commit::erase_node(thread.clone(), node, others, run) {
         None => Ok(thread),
-        Some(Erasure { thread, node, run }) => {
+        Some(EraseCommit { thread, node, run }) => {
             tables.put_thread(Some(n), key, &thread).await?;
             tables.update_node(n, &node).await?;
             // Later runs have sent the message, too.
