@@ -33,7 +33,7 @@ pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extract
     Ok(lines.builder.finish(title, TextFormat::Plain))
 }
 
-/// Puts numbers that would be read as others, such as `1.50` and those of many digits, in quotation marks. The text is valid JSON.
+/// Quotes numbers that a parser would change, such as `1.50` and numbers with many digits. The text is valid JSON.
 fn with_exact_numbers(json: &str) -> Cow<'_, str> {
     let mut exact = String::new();
     let (mut copied, mut offset) = (0, 0);

@@ -11,7 +11,7 @@ use crate::company_table::{CompanyTable, CompanyTableLimits};
 /// A bounded cache whose keys are unique within a company.
 ///
 /// One company may fill it, as long as no other needs the room. An insertion into a full cache evicts the least recently used
-/// entries of the company that has the most, so that a company which has less than others loses nothing to them.
+/// entries of the company with the most entries, so that a company with fewer entries loses none to larger companies.
 pub(crate) struct CompanyCache<K, V>(Mutex<CompanyTable<K, V>>);
 
 impl<K: Clone + Eq + Hash, V: Clone> CompanyCache<K, V> {

@@ -1,10 +1,9 @@
 //! The workspace: people, documents, memory and todo lists as typed functions over
 //! [`Records`](crate::records::Records), written once for every store.
 //!
-//! Each thing is a record whose value is the thing as JSON, its id and company included, in a
-//! collection of its own. The company comes from the caller's credential; another company's thing is
-//! absent. What belongs to one person (todo lists) is asked for with the whole [`ExecutionContext`],
-//! and another person's is absent as well.
+//! Each item is a record in the collection of its kind. The record's value is the item as JSON, including its id and company. The
+//! company comes from the caller's credential; another company's thing is absent. What belongs to one person (todo lists) is
+//! asked for with the whole [`ExecutionContext`], and another person's is absent as well.
 //!
 //! [`ExecutionContext`]: agent_core::tool::ExecutionContext
 

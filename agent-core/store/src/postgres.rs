@@ -32,13 +32,12 @@
 //!
 //! # Records
 //!
-//! A commit takes advisory locks on its keys, in the order of their hashes, reads the rows, decides in this process,
-//! and writes: two network round trips. Locks of keys rather than rows also cover records that do not exist, so that a
-//! check of an absent record holds until the commit. Commits of one company that arrive while others are in progress
-//! share a transaction, so that a counter that many runs increment costs one flush for many of them. A commit whose key or
-//! row another transaction holds is left out of it after a short time, and waits beside the others. The few commits of
-//! several companies that wait for connections share a transaction that waits for no lock. Versions come from a sequence, and
-//! are taken under the lock.
+//! A commit takes advisory locks on its keys, in the order of their hashes, reads the rows, decides in this process, and writes:
+//! two network round trips. Locks of keys rather than rows also cover records that do not exist, so that a check of an absent
+//! record holds until the commit. Commits of one company that arrive while others are in progress share a transaction, so that a
+//! counter that many runs increment costs one flush for many of them. A commit that needs a key or row that another transaction
+//! has locked is removed from the transaction after a short time and waits separately. The few commits of several companies that
+//! wait for connections share a transaction that waits for no lock. Versions come from a sequence, and are taken under the lock.
 //!
 //! Reads are cached in the process. Every commit writes the keys that it changed into the table `change`, together with
 //! its transaction id, and each process reads every 50 ms the rows that its previous snapshot did not show. A

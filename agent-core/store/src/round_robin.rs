@@ -20,9 +20,9 @@ impl<T: Cancellable + ?Sized> Cancellable for Box<T> {
     }
 }
 
-/// Round-robin queue of operations: each company's are in the order of their arrival, the companies alternate, one operation
-/// each, and no company has more than its share in progress, so that one with many operations delays those of another
-/// by one operation at most.
+/// Round-robin queue of operations: companies alternate, one operation each, and each company's operations are in the order of
+/// their arrival. No company has more than its share in progress, so a company with many operations delays another company by at
+/// most one operation.
 pub(crate) struct RoundRobin<T> {
     /// Maximum number of operations of one company that are in progress.
     share: usize,
@@ -67,7 +67,7 @@ impl<T> RoundRobin<T> {
         self.companies.contains_key(company)
     }
 
-    /// Counts an operation of a company as in progress, unless others of it wait or it has its share in progress.
+    /// Counts an operation as in progress, unless other operations of the company wait or the company has its share in progress.
     #[cfg(feature = "postgres")]
     pub(crate) fn start(&mut self, company: &str) -> Option<Arc<str>> {
         let share = self.share;

@@ -62,7 +62,7 @@ fn subject(kind: BudgetKind, id: Option<String>, company: &CompanyId) -> Result<
     Err(CommandError::Argument { argument: "ID", problem: problem.to_owned() })
 }
 
-/// Writes a budget, which keeps its time zone unless it is given another one.
+/// Writes a budget. It keeps its time zone unless a new one is given.
 async fn set(
     budgets: &Budgets,
     company: &CompanyId,

@@ -96,7 +96,7 @@ fn is_utf8_json(body: &[u8]) -> bool {
     std::str::from_utf8(body).is_ok_and(|text| !text.contains(['\0', '\u{1b}']))
 }
 
-/// Returns false for a text with control characters, as those of a file in a single-byte encoding, which makes all bytes valid.
+/// Returns false for a text with control characters, which indicate binary data: in a single-byte encoding all bytes are valid.
 fn is_printable(text: &str) -> bool {
     !text.contains(|c: char| c.is_control() && !c.is_whitespace())
 }

@@ -134,7 +134,7 @@ async fn accept_until<S: HttpService>(
 
 /// Accepts the next connection. Returns `None` if a connection that waits may have a slot now.
 ///
-/// The order of the branches is random, so that neither many new connections nor many changes delay the others.
+/// The branches are polled in random order, so that neither many new connections nor many freed slots starve the other branch.
 async fn next_connection(
     source: &impl Accept,
     waiting: &mut WaitingConnections,

@@ -12,7 +12,7 @@ use markup5ever_rcdom::NodeData;
 /// Maximum number of columns or rows over which a cell is merged.
 const MAX_COLUMN_SPAN: usize = 64;
 const MAX_ROW_SPAN: usize = 65_534;
-/// Number of columns up to which merged rows are followed, and to which each row is filled up.
+/// Maximum number of columns in which merged rows are expanded, and to which each row is padded.
 const MAX_SPANNED_COLUMNS: usize = 1_000;
 const MAX_FILLED_COLUMNS: usize = 16;
 /// Size in bytes up to which the value of a merged cell is repeated in each of its rows.

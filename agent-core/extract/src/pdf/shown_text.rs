@@ -18,7 +18,7 @@ use super::unseen_text::UnseenText;
 
 /// Rendering mode in which text is not painted.
 const INVISIBLE: i64 = 3;
-/// Rendering mode in which text is not painted and clips what is painted behind its text object, such as a gradient.
+/// Rendering mode in which text is not painted but clips what is painted after its text object, such as a gradient.
 const CLIPPING: i64 = 7;
 
 /// A document whose pages are read without text that is not seen.
@@ -89,7 +89,8 @@ fn markdown(block: &TextBlock) -> String {
     }
 }
 
-/// Removes the operations that draw text invisibly, and the forms that are drawn meanwhile, whose text inherits the mode.
+/// Removes the operations that draw text invisibly, and the form XObjects that are drawn in this mode, since their text inherits
+/// it.
 fn without_invisible_text(operations: Vec<ContentOp>) -> Vec<ContentOp> {
     let mut filter = TextFilter::default();
     for operation in operations {

@@ -40,7 +40,7 @@ impl UnseenText {
     /// Returns the unseen text of a page of a document with layers, if they are known. A page that cannot be followed has none.
     pub(super) fn find(document: &RawBackend, page: PageId, layers: Option<&Layers>) -> Self {
         let (unseen, may_be_covered) = Self::follow(document, page, layers, false);
-        // Few pages have text for which it matters what symbols paint, or how long the text is.
+        // Symbols and the lengths of texts matter on few pages, so they are examined only if needed.
         let is_known = unseen.is_empty() && !may_be_covered;
         if is_known { unseen } else { Self::follow(document, page, layers, true).0 }
     }

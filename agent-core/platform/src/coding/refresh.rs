@@ -143,8 +143,8 @@ impl Refresh {
                     None => return Ok(RefreshOutcome::Lost),
                 }
             }
-            // A process that was stopped since then must not send a token that another one may have used meanwhile, or
-            // may use during the call.
+            // A process that was suspended since then must not send a token that another process may have used, or may use during
+            // the call.
             let began = self.services.clock.monotonic();
             if !leased.value.is_leased_by(&self.id, self.services.now()) {
                 return Ok(RefreshOutcome::Lost);

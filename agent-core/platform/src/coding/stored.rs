@@ -13,7 +13,7 @@ use super::subscriber::Subscriber;
 use super::{CALL_TIMEOUT, LEASE, after};
 use crate::records::{Key, Precondition, Record, RecordsExt, StoreError, Write, to_json};
 
-/// Fields whose values are sealed, as parts of the associated data to which a value is bound.
+/// Names of sealed fields, which are part of the associated data that a value is bound to.
 pub(super) mod sealed {
     pub(in super::super) const ACCESS: &str = "access";
     pub(in super::super) const REFRESH: &str = "refresh";
@@ -33,7 +33,7 @@ const MIN_USABLE_LIFETIME: Duration = Duration::from_secs(30);
 pub(super) struct StoredTokens {
     /// Number of the tokens. It changes with each sign-in and each refresh, and is not reused.
     pub(super) generation: u64,
-    /// The sign-in from which the tokens come, by which a refresh is distinguished from a new sign-in.
+    /// The sign-in that the tokens come from; distinguishes a refresh from a new sign-in.
     pub(super) sign_in_id: String,
     pub(super) state: SubscriptionState,
     /// Reason why the sign-in has ended.

@@ -6,8 +6,8 @@
 
 use agent_core::message::Role;
 
-/// Threshold at which a shortening is planned, as a share of the one at which it takes effect, in eighths. In between
-/// its summary is made outside of any turn.
+/// Threshold at which a shortening is planned, in eighths of the threshold at which it takes effect. In between its summary is
+/// made outside of any turn.
 const PLANNING_THRESHOLD_EIGHTHS: usize = 7;
 /// Least gain of a shortening, as a part of the tokens available. One that gains less is made only if nothing else fits.
 const MIN_GAIN_DIVISOR: usize = 10;

@@ -1,5 +1,5 @@
-//! Hashes of the beginnings of histories. A later turn extends that of the turn before instead of computing it again from all
-//! messages, of which the model is sent none.
+//! Hashes of the beginnings of histories. A later turn extends the hash of the previous turn instead of hashing all replaced
+//! messages again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -100,8 +100,8 @@ impl SummaryTasks {
         }
     }
 
-    /// Begins to make a summary in the background, unless that is in progress already, has failed not long ago, or too many
-    /// others are in progress.
+    /// Starts to make a summary in the background, unless it is in progress already, has failed recently, or too many others are
+    /// in progress.
     pub(super) fn start(self: &Arc<Self>, job: SummaryJob) -> Option<PendingSummary> {
         let company_id = job.owner.company_id.clone();
         let key = summary_key(&job.owner, &job.sha256).ok()?;

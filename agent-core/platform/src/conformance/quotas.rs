@@ -46,7 +46,7 @@ fn company() -> CompanyId {
     "company".into()
 }
 
-/// Creates items concurrently, in turn by each process, and checks that as many succeed as fit and the others conflict.
+/// Creates items concurrently, round-robin by process, and checks that as many succeed as fit and the others conflict.
 async fn assert_created<T, E: std::fmt::Debug>(
     what: &str,
     create: impl AsyncFn(usize, String) -> Result<T, E>,

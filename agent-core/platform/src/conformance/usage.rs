@@ -160,7 +160,7 @@ async fn companies_are_apart(store: &dyn UsageStore) {
     assert_eq!(rows(store, "third", &query(&[UsageDimension::Day])).await, []);
 }
 
-/// The entries of one owner's run are read however many another one has booked under the same id.
+/// The entries of an owner's run are read, however many entries another owner has booked under the same run id.
 async fn runs_of_owners_are_apart(store: &dyn UsageStore) {
     let of = |id: String, user: &str, visitor: Option<&str>, agent: &str| {
         let plain = entry(&id, "run");

@@ -243,7 +243,7 @@ pub fn check_node_count(count: usize, new: usize) -> Result<(), ConversationErro
     }
 }
 
-/// Checks that a node with `count` children, or a thread with as many roots, may have another one.
+/// Checks that a node with `count` children, or a thread with `count` roots, may have another one.
 ///
 /// # Errors
 /// [`ConversationError::ThreadFull`].

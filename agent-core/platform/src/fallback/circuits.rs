@@ -91,9 +91,9 @@ pub(super) enum CircuitError {
 /// Circuits and budgets of a process. A circuit belongs to one address, model and key, and a budget to one address, key and
 /// company.
 ///
-/// The key may be the operator's, with which many companies call, and a failure may be the fault of one of them: of an
-/// agent's time limit, a parameter, or a prompt. Each company has a circuit of its own therefore. The circuit of all companies
-/// opens by failures of two, however many one of them has.
+/// The key may be the operator's, which many companies use, and one company may cause the failures: of an agent's time limit, a
+/// parameter, or a prompt. Each company has a circuit of its own therefore. The circuit of all companies opens by failures of
+/// two, however many one of them has.
 #[derive(Default)]
 pub struct Circuits {
     state: Mutex<CircuitTable>,
@@ -149,7 +149,7 @@ struct FailuresByCompany {
     is_common: bool,
     /// Company that has the majority, by the algorithm of Boyer and Moore.
     majority: Option<CompanyHash>,
-    /// Number by which its failures exceed those of all others.
+    /// Lead of its failures over the failures of all other callers.
     surplus: u32,
 }
 

@@ -20,7 +20,7 @@ const COMMITTED_TEXT: &str = "The call took effect in an earlier attempt, and it
 const UNKNOWN_TEXT: &str = "the outcome is unknown: an earlier attempt was interrupted during this call, which may or \
                             may not have taken effect; it was not repeated";
 
-/// A [`ToolRegistry`] that journals the calls which an occurrence of a job makes, and passes all others on.
+/// A [`ToolRegistry`] that journals the calls of job occurrences and forwards all other calls.
 pub struct JournaledTools {
     tools: Arc<dyn ToolRegistry>,
     journals: Arc<Journals>,

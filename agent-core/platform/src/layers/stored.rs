@@ -48,8 +48,8 @@ fn quote(value: &str) -> String {
     serde_json::Value::from(value).to_string().replace('<', "\\u003c").replace('>', "\\u003e")
 }
 
-/// Shares `total` tokens among texts of these sizes: a text that needs less than an equal share gets what it needs, and
-/// what it leaves is for the others. Texts beyond those for which [`MIN_SHARE_TOKENS`] remain get nothing.
+/// Divides `total` tokens among texts of these sizes: a text that needs less than an equal share gets its size, and the rest of
+/// its share is divided among the other texts. Texts beyond those for which [`MIN_SHARE_TOKENS`] remain get nothing.
 pub(super) fn share_tokens(sizes: &[usize], total: usize) -> Vec<usize> {
     let mut min_tokens = 0;
     let has_room = |size: &&usize| {

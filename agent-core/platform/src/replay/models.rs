@@ -13,7 +13,7 @@ use futures_util::{StreamExt, stream};
 use super::Replay;
 use super::progress::ReplayedCall;
 
-/// A [`ModelSource`] whose models build their requests as those of another source do, and answer from the record.
+/// A [`ModelSource`] whose models build their requests with the models of another source, and answer from the record.
 pub struct ReplayModels<S, C> {
     source: S,
     replay: Arc<Replay>,

@@ -111,7 +111,7 @@ impl EmbeddingQueue {
         self.notify();
     }
 
-    /// Queues a document for the next slice of its attempt, which has neither succeeded nor failed so far.
+    /// Queues a document for the next slice of an attempt that is still open: it has neither succeeded nor failed.
     pub(super) fn resume(&self, company_id: &CompanyId, id: &str) {
         self.push_ready(company_id, id);
     }

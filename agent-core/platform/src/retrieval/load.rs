@@ -54,8 +54,7 @@ impl WantedDocuments {
         self.reverted.iter().filter(is_newer).map(|(id, _)| id)
     }
 
-    /// Returns the documents, with their versions, whose stored index differs from that in memory, and those that are
-    /// not verified.
+    /// Returns the documents, with their versions, whose stored index differs from the index in memory or is not verified yet.
     fn with_new_vectors(
         &self,
         entry: &CompanyEntry,

@@ -63,8 +63,8 @@ impl ExpiredReservations {
         Self { runs, ..Self::default() }
     }
 
-    /// Settles the expired reservations of the next page. A call that is in the ledger counts with what it has used, and
-    /// another one is booked with all that was reserved. Those that the store does not settle now are left to the next walk.
+    /// Settles the expired reservations of the next page. A call that is in the ledger counts with its usage; any other call is
+    /// booked with everything that was reserved for it. Those that the store does not settle now are left to the next walk.
     /// Returns false after the last company.
     ///
     /// # Errors

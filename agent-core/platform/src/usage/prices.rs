@@ -133,9 +133,9 @@ pub trait PricedSettings {
         None
     }
 
-    /// Returns the price that the settings set. It applies only to calls that the operator and the company do not pay: those
-    /// with a key of the settings' own or at an address of their own, which is none of the `operator`'s. With `None`, whose
-    /// addresses are unknown, an address alone is not enough.
+    /// Returns the price that the settings set. It applies only to calls that neither the operator nor the company pays for:
+    /// calls with a key in the settings, or to an address in the settings that is not one of the `operator`'s. With `None`, the
+    /// operator's addresses are unknown and a key is required.
     fn own_price(&self, _operator: Option<&OperatorAddresses>) -> Option<ModelPrice> {
         None
     }

@@ -52,8 +52,8 @@ impl Drop for UncountedRun {
     }
 }
 
-/// Count of a company's runs as a commit changes it. If the commit is not made, what this process had admitted before is
-/// counted by another one.
+/// Count of a company's runs as a commit changes it. If the commit is not made, a later commit counts the runs that this process
+/// admitted before.
 pub(crate) struct RunCount {
     metering: Arc<Metering>,
     company_id: CompanyId,

@@ -246,8 +246,7 @@ pub(crate) fn vector_drops_key(company_id: &CompanyId) -> Result<Key, StoreError
     Key::new(company_id, collection::VECTOR_DROPS, "company")
 }
 
-/// Stores the index of a document without vectors in place of the one whose record has the version `replaced`, if that is still
-/// at its version.
+/// Replaces the stored index of a document by the index without vectors, if its record still has the version `replaced`.
 ///
 /// Every process sees it with its next search. The document lacks vectors then, and nothing else records that it waits for
 /// them.

@@ -95,8 +95,8 @@ impl PostgresJobs {
         })
     }
 
-    /// Waits for a connection for an operation on jobs of one company, which is queued round-robin with those of other companies, or of all.
-    /// The latter are those of the process that delivers jobs: few at a time, and all companies wait for them.
+    /// Waits for a connection for an operation on the jobs of one company, or of all companies with `None`. Companies are served
+    /// round-robin. The latter are those of the process that delivers jobs: few at a time, and all companies wait for them.
     async fn session(&self, company: Option<&str>) -> Result<(Option<Permit>, Session), OperationError> {
         let permit = match company {
             Some(company) => Some(self.permits.acquire(company, self.wait_timeout).await?),

@@ -135,8 +135,8 @@ impl PostgresRecords {
         read(self.sessions.get().await?).await
     }
 
-    /// Waits for the permit of a read of records, if their owner is the platform. A token is looked up before its company
-    /// is known, so that in one queue, many lookups of one token would delay those of all others.
+    /// Waits for the permit of a read of records, if their owner is the platform. A token is looked up before its company is
+    /// known. In a single queue, many lookups of one token would delay the lookups of all other tokens.
     async fn wait_lookup(&self, owner: &str, keys: &[Key]) -> Result<Option<Permit>, StoreError> {
         let Some(key) = keys.first().filter(|_| owner.is_empty()) else { return Ok(None) };
         let record = [key.collection().path(), key.id()].join("/");

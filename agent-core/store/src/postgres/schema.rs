@@ -51,7 +51,7 @@ macro_rules! select_versions {
 #[derive(Debug)]
 pub(super) struct Schema {
     pub(super) name: &'static str,
-    /// A table that every version has, and a column of it, which tell the schema from that of another program.
+    /// A table that every version has, and a column of it, which distinguish the schema from another program's.
     table: (&'static str, &'static str),
     /// Migration steps, one per schema version; the first creates version 1. A released step must not be changed.
     steps: &'static [&'static str],

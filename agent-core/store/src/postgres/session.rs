@@ -133,8 +133,8 @@ impl SessionPool {
         Ok(Self { pool, mode, begin: begin.into(), failures: Arc::default(), response_timeout })
     }
 
-    /// Counts failures with those of another pool of the same server, whose [`check_writable`](Self::check_writable) then
-    /// tries the server after a failure of either.
+    /// Counts failures together with another pool of the same server, so that [`check_writable`](Self::check_writable) of that
+    /// pool tries the server after a failure of either.
     pub(super) fn count_failures_with(self, other: &Self) -> Self {
         Self { failures: other.failures.clone(), ..self }
     }

@@ -276,8 +276,8 @@ impl UsageStore for PostgresRecords {
         if batches.len() == 1 {
             return Ok(batches.into_keys().collect());
         }
-        // The transaction had no effect. Each company has one of its own now, as long as that takes no longer than a wait for
-        // one lock.
+        // The transaction had no effect. Each company is now booked in a separate transaction, within the time of a single lock
+        // wait.
         let deadline = Instant::now() + self.lock_timeout;
         let mut locked = HashSet::new();
         for (company_id, batch) in batches {

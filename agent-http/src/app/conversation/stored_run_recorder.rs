@@ -783,7 +783,7 @@ mod tests {
         }
         let live: Vec<_> =
             waiting.iter().map(|recorder| recorder.queued_begin().expect("it waits").run.clone()).collect();
-        // No time passes, so that neither a look at the store nor a signal can have woken it.
+        // No time passes, so neither a poll of the store nor a signal can have woken it.
         let started = tokio::time::Instant::now();
         let is_woken = async |run: &LiveRun| {
             tokio::time::timeout(Duration::from_millis(1), run.wait_for_wake()).await.is_ok()

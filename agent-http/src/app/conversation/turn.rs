@@ -28,9 +28,9 @@ use crate::stream::{RunRecorder, RunSource};
 
 /// `Retry-After` of a request for a run in the background, of which there are too many.
 const BACKGROUND_RETRY_AFTER: Duration = Duration::from_secs(30);
-/// Time between two attempts of a run that interrupts another one and finds as many runs in progress as permitted.
+/// Pause before another attempt to begin a run that interrupts another one, while the limit on concurrent runs is reached.
 const RUN_SLOT_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum number of such attempts.
+/// Maximum number of these attempts.
 const MAX_RUN_SLOT_POLLS: usize = 20;
 /// Maximum number of attempts to begin a run in a thread that concurrent requests change.
 const MAX_BEGIN_ATTEMPTS: usize = 8;

@@ -105,7 +105,8 @@ fn check_kind(bytes: &[u8]) -> Result<(), HttpError> {
     Err(error.with_retry_after(UNKNOWN_KIND_RETRY_AFTER))
 }
 
-/// Gives the request and the delivery the same trace: that of the run that has created the job, else that of the request.
+/// Gives the request and the delivery the same trace: the trace of the run that created the job, otherwise the trace of the
+/// request.
 fn continue_trace(head: &request::Parts, delivery: &mut Delivery) {
     let trace = RequestTrace::of(head);
     match job_trace(&delivery.payload) {
@@ -241,7 +242,7 @@ async fn commit_done(run: &ActiveRun, writes: Vec<Write>) -> Result<(), HttpErro
 
 /// Returns the follow-up job that a tool's result requests, if it is valid.
 fn requested_follow_up(app: &App, delivery: &Delivery, output: &ToolOutput) -> Option<JobRequest> {
-    // The typed request, or else that in the result of a tool of another program, which is ignored if it is invalid.
+    // The typed request, otherwise the request in the result of an external tool, which is ignored if it is invalid.
     let untyped = || serde_json::from_value(output.structured.as_ref()?.get("followUp")?.clone()).ok();
     let FollowUp { delay_ms, execute_at, arguments } = output.follow_up.clone().or_else(untyped)?;
     let mut payload = JobPayload::clone(&delivery.payload);

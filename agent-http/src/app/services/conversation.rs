@@ -37,7 +37,7 @@ pub struct RunSettings {
     pub lease: Duration,
     /// Time for which a run's log is kept after its end; 24 h.
     pub log_retention: Duration,
-    /// Times after the last activity at which threads are deleted, unless an agent's role sets a shorter one.
+    /// Times after the last activity at which threads are deleted, unless an agent's role sets a shorter time.
     pub thread_retention: ThreadRetention,
     /// True if the inputs of runs are kept as long as their logs; false.
     pub keeps_inputs: bool,

@@ -38,9 +38,9 @@ fn drop_pending_calls(run: &mut Run, calls: &[ToolCall]) {
     }
 }
 
-/// Erases a node's content. `others` are the thread's other user messages in the order in which they were stored, from
-/// which a title is made again, and `run` is the node's run. The client is not waited for any more if it has no other calls of
-/// the run to execute. Returns `None` if the node is erased already.
+/// Erases a node's content. `others` are the thread's other user messages, oldest first, from which the title is derived again;
+/// `run` is the node's run. The client is not waited for any more if it has no other calls of the run to execute. Returns `None`
+/// if the node is erased already.
 pub fn erase_node<'m>(
     mut thread: Thread,
     mut node: StoredNode,
@@ -72,7 +72,7 @@ pub fn erase_node<'m>(
     Some(EraseCommit { thread, node, run: run.map(erase_run) })
 }
 
-/// Returns a thread whose nodes or logs are deleted in several commits, after one of them that is not the last.
+/// Returns the thread after a commit of its deletion that is not the last one.
 pub fn delete_part(mut thread: Thread) -> Thread {
     thread.version += 1;
     thread

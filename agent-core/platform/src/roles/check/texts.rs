@@ -7,8 +7,8 @@ use super::finding::RoleFinding;
 use crate::messenger::is_bot_token;
 use crate::records::MAX_KEY_ID_BYTES;
 
-/// Checks the name of the memory's folder, which is in the keys of its entries, the API keys and the credentials of webhooks,
-/// which are sent in headers, and the token of the bot, which is sent in an address. With others, no turn or no call succeeds.
+/// Checks texts that become parts of keys, headers or URLs: the name of the memory folder (record keys), API keys and webhook
+/// credentials (headers), and the bot token (URL). With others, no turn or no call succeeds.
 pub(super) fn check_texts(findings: &mut Vec<RoleFinding>, role: &RoleBlock) {
     check_memory_folder(findings, role.content.memory_folder.as_deref().unwrap_or_default().trim());
     check_bot_token(findings, role.content.messenger_token.as_ref());

@@ -411,8 +411,8 @@ impl Budgets {
         self.state.settle(settlements).await
     }
 
-    /// Settles reservations whose entries are in the ledger, those that the store does not take at once in the background.
-    /// Returns the receivers of the outcomes that are not known yet.
+    /// Settles reservations whose entries are in the ledger. If the store does not accept them at once, it retries in the
+    /// background. Returns the receivers of the outcomes that are not known yet.
     pub(in crate::usage) async fn settle_or_retry(
         &self,
         settlements: Vec<Settlement>,

@@ -12,8 +12,8 @@ use futures_util::future::select;
 use super::queue::QueuedEntry;
 use super::state::{MAX_BATCH_ENTRIES, QueueState, RecorderState};
 
-/// Time for which entries wait for others of their commit, so that runs one after another do not take a commit each. Entries with
-/// a settlement do not wait: what they reserved is not free until it is settled.
+/// Time for which entries wait for further entries to share a commit with, so that consecutive runs do not cost a commit each.
+/// Entries with a settlement do not wait: what they reserved is not free until it is settled.
 const BATCHING_DELAY: Duration = Duration::from_millis(20);
 /// Time until the next attempt after an error of the store, and of those at locked ledgers.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -158,7 +158,8 @@ impl LockedWriter {
         Some(companies)
     }
 
-    /// Writes the first entries of a company, after which its later ones are written with those of others.
+    /// Writes the first entries of a company whose ledger was locked. Its later entries are then written together with those of
+    /// other companies.
     async fn write_company(&self) {
         let locked_batch = self.shared.lock().entries.start_locked_batch(MAX_BATCH_ENTRIES);
         let Some((company_id, batch)) = locked_batch else { return };

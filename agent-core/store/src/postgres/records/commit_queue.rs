@@ -1,5 +1,6 @@
-//! Queue of commits: those of one company that wait share a transaction. The platform's records about a company, such as its
-//! meters, have transactions of their own, which wait neither for those of other companies nor for the company's large ones.
+//! Queue of commits: those of one company that wait share a transaction. Commits to the platform's records about a company, such
+//! as its meters, run in separate transactions, which wait neither for the transactions of other companies nor for the company's
+//! large ones.
 //!
 //! A transaction waits for locks of other transactions for a short time, and then continues without the commits that need
 //! them. These share transactions that wait for their locks beside the company's others.
@@ -27,7 +28,7 @@ mod queues;
 
 use queues::{QueueOwner, QueuedCommit, Queues, TransactionBatch};
 
-/// Maximum time for which a commit waits for transactions before it, and for which those of a failed transaction are tried
+/// Maximum time for which a commit waits for earlier transactions, and for which the commits of a failed transaction are retried
 /// one by one: some may wait for locks until they fail.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(15);
 

@@ -91,7 +91,7 @@ struct TrackerState {
     slots: SlotTable,
     /// Beginning of the last successful poll.
     last_poll: Option<Instant>,
-    /// Until this time, changes of this process are processed like those of others, because the outcome of a commit is
+    /// Until this time, changes of this process are processed like changes of other processes, because the outcome of a commit is
     /// unknown.
     own_uncertain_until: Option<Instant>,
 }

@@ -81,7 +81,7 @@ impl ServerError {
         Self { status: status.filter(|status| !status.is_success()), headers: headers.collect(), body }
     }
 
-    /// Sets the time at which a usage limit ends, as the head of the response reports it, unless the error has its own.
+    /// Sets the time at which a usage limit ends, from the response's headers, unless the error contains it.
     pub(super) fn with_reset_time(mut self, reset_time: Option<&HeaderValue>) -> Self {
         if let Some(time) = reset_time {
             self.headers.entry(RESET_HEADER).or_insert_with(|| time.clone());

@@ -18,7 +18,7 @@ pub(super) const MIN_COMMITS_BESIDE_TRANSACTION: usize = 32;
 pub(super) const MAX_QUEUED_PER_COMPANY: usize = 4096;
 /// Maximum size of a transaction. A commit that exceeds it has one of its own.
 const MAX_TRANSACTION: CommitSize = CommitSize { commits: 256, writes: 256, bytes: 1 << 20 };
-/// Maximum size of what an owner has in a transaction that it shares with others, so that none delays the others.
+/// Maximum size of one owner's commits in a transaction that several owners share, so that no owner delays the others.
 const MAX_OWNER_SHARE: CommitSize = CommitSize { commits: 8, writes: 32, bytes: 16 << 10 };
 /// Maximum size of a transaction that owners share. If its process is suspended, it holds the locks of all of them until the server
 /// ends it.
@@ -268,8 +268,8 @@ impl Queues {
     }
 }
 
-/// Returns the maximum number of concurrent transactions of a queue with `queued` waiting commits, while `queues` commit. It
-/// is one while others commit, so that a company with many commits takes no more of the server's time than the others.
+/// Returns the maximum number of concurrent transactions of a queue with `queued` waiting commits, while `queues` commit. It is
+/// one while other companies commit, so that a company with many commits gets no more of the server's time than they do.
 pub(super) const fn max_transactions(queues: usize, queued: usize) -> usize {
     if queues > 1 || queued < MIN_COMMITS_BESIDE_TRANSACTION { 1 } else { MAX_TRANSACTIONS_ALONE }
 }
@@ -380,7 +380,7 @@ mod tests {
         let mut receivers = vec![add(&mut queues, "a", &["1"]), add(&mut queues, "b", &["1", "2"])];
         let mut batch = queues.next_batch(&own("a"));
         let (owner, mut commits) = batch.others.pop().expect("a share");
-        // What is added meanwhile waits for the end of the shared transaction, also if a connection is free.
+        // Commits that are added in the meantime wait for the end of the shared transaction, even if a connection is free.
         receivers.push(add(&mut queues, "b", &["3"]));
         assert!(queues.next_batch(&own("b")).own.is_empty());
         assert!(!queues.begin_wait(&own("b")));
