@@ -55,7 +55,7 @@ pub struct IngestionLimits {
     pub per_company: usize,
     /// Validity of a claim after its last extension; 6 s. It is extended three times in this time.
     pub lease: Duration,
-    /// Time after which the process looks for tasks that another one has put or lost; 2 s.
+    /// Interval at which the process looks for tasks that another process has added or lost; 2 s.
     pub poll_interval: Duration,
     /// Maximum duration of an extraction; 5 min.
     pub timeout: Duration,

@@ -1,5 +1,5 @@
-//! `POST /api/agents/{id}/preview`: the preview of a role that is not saved. It is validated as a `PUT` validates it, but
-//! for prices, which it shows; its masked secrets are those of the saved role, and nothing is stored or sent.
+//! `POST /api/agents/{id}/preview`: the preview of a role that is not saved. It is validated as by `PUT`, except for prices,
+//! which the preview shows; its masked secrets are those of the saved role, and nothing is stored or sent.
 
 use std::sync::Arc;
 

@@ -181,7 +181,8 @@ fn check_body(body: &str) -> Result<Option<HeaderValue>, HttpError> {
     Ok(key.and_then(|key| printable_value(&key, MAX_SESSION_BYTES)))
 }
 
-/// Returns the content type of a success, which is never that of problem details.
+/// Returns the content type of a successful response. Problem details are the platform's own errors, so that type is replaced by
+/// JSON.
 fn foreign_content_type(upstream: &OutboundResponse) -> Option<HeaderValue> {
     if upstream.media_type() == PROBLEM_JSON {
         return Some(HeaderValue::from_static("application/json"));

@@ -191,7 +191,7 @@ impl StyleSheets {
         }
     }
 
-    /// Returns the key of a rule: its identifier, that of its classes which the fewest rules have so far, or its tag.
+    /// Returns the key of a rule: its identifier, otherwise the class that the fewest rules use so far, otherwise its tag.
     fn key_of(&self, selector: &Selector) -> String {
         if let Some(id) = &selector.id {
             return format!("#{id}");

@@ -29,7 +29,7 @@ pub(super) struct TextProperties {
     /// True for text that a shadow, a glow, a relief or a gradient shows, regardless of its color.
     pub(super) has_effects: Option<bool>,
     pub(super) has_outline: Option<bool>,
-    /// True behind the element of the fill, whose content is not that of the outline.
+    /// True after the element of the fill; what follows describes the outline.
     has_text_fill: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Superscripts of PDF pages: runs in smaller type above the baseline of their line, as the library finds them. Its Markdown
-//! writes them as the text of the line, in which `10⁶` is another number and the mark of a footnote a part of its word.
+//! Superscripts of PDF pages: runs in smaller type above the baseline of their line, as the library finds them. The library's
+//! Markdown writes them as ordinary text, so that `10⁶` becomes `106` and a footnote mark becomes part of its word.
 
 use unpdf::parser::{BlockType, TextBlock, TextLine};
 use unpdf::{Block, InlineContent, Page, Paragraph};

@@ -14,9 +14,9 @@ use crate::records::{Precondition, Records, RecordsExt, StoreError, Write};
 
 /// Maximum number of sign-ins that a user may begin in an hour.
 pub const MAX_SIGN_INS_PER_HOUR: u32 = 10;
-/// Time for which a final sign-in is kept, and for which a started one counts.
+/// Time for which a finished sign-in is kept, and for which a sign-in counts towards the limit.
 const RETENTION: Duration = Duration::from_secs(60 * 60);
-/// Remaining lifetime above which an open sign-in is given again instead of beginning another one.
+/// Minimum remaining lifetime with which an open sign-in is returned again instead of beginning another one.
 const MIN_REUSABLE_LIFETIME: Duration = Duration::from_secs(60);
 /// Longest lifetime of a sign-in.
 const MAX_LIFETIME: Duration = Duration::from_secs(30 * 60);

@@ -167,7 +167,7 @@ impl FailuresByCompany {
         }
     }
 
-    /// Returns the number of failures, of which the surplus of one company counts less than [`MIN_FAILURES`].
+    /// Returns the number of failures; the lead of a single company counts for less than [`MIN_FAILURES`].
     fn balanced_total(&self) -> u32 {
         self.total.saturating_sub(self.surplus.saturating_sub(MIN_FAILURES - 1))
     }

@@ -28,8 +28,8 @@ pub struct JournaledTools {
 }
 
 impl JournaledTools {
-    /// Wraps a registry. `is_repeatable` returns true for the tools that may be called again with the same idempotency
-    /// key, beyond those whose annotations say that a repeated call is harmless.
+    /// Wraps a registry. `is_repeatable` returns true for further tools that may be called again with the same idempotency key,
+    /// besides those whose annotations say that a repeated call is harmless.
     pub fn new(
         tools: Arc<dyn ToolRegistry>,
         journals: Arc<Journals>,

@@ -127,7 +127,7 @@ impl DocumentsLayer {
         Ok(self.report(turn, &plan, result))
     }
 
-    /// Reads the documents of a turn and searches them, once more if one of them changes meanwhile. An explicit search
+    /// Reads the documents of a turn and searches them. Repeats both once if a document changes in between. An explicit search
     /// does not depend on the settings of role and user.
     async fn gather(
         &self,

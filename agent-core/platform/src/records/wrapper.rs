@@ -7,9 +7,9 @@ use super::{Collection, Inventory, Key, ListQuery, Page, Record, Records, StoreE
 /// A store over another one. Each operation is forwarded to the inner store unless the implementation overrides it, and
 /// [`Records`] is implemented for all wrappers.
 ///
-/// [`Records::get`], [`put`](Records::put), [`delete`](Records::delete) and [`append`](Records::append) of a wrapper
-/// call its `get_many` and `commit`, so what overrides these two sees every read of a record and every write. `count`
-/// and `versions` are forwarded like the others: a wrapper that changes what is read overrides them too.
+/// [`Records::get`], [`put`](Records::put), [`delete`](Records::delete) and [`append`](Records::append) of a wrapper call its
+/// `get_many` and `commit`, so a wrapper that overrides these two sees every read of a record and every write. `count` and
+/// `versions` are forwarded like the others: a wrapper that changes what is read overrides them too.
 #[async_trait]
 pub trait RecordsWrapper: Send + Sync + 'static {
     /// Returns the store below.

@@ -29,8 +29,8 @@ const DEFAULT_REPAIRS: u8 = 1;
 
 /// A [`ModelSource`] whose models hold back an answer in JSON until it is complete and valid.
 ///
-/// A valid answer becomes a text and an [`Object`](ModelEvent::Object), an invalid one the request for another one, as often
-/// as the format has repairs, and then an error. Text in front of tool calls is a [`Draft`](ModelEvent::Draft).
+/// A valid answer becomes a text and an [`Object`](ModelEvent::Object). An invalid answer becomes a request for a corrected one,
+/// up to the format's number of repairs, and then an error. Text in front of tool calls is a [`Draft`](ModelEvent::Draft).
 pub struct ValidatedModels<S> {
     source: S,
 }

@@ -1,7 +1,7 @@
 //! Counts of companies' runs in the commits of other modules.
 //!
-//! A run at half of the company's limit or above waits for a commit. If another commit admits the run too, such as that of a
-//! budget, it counts the run, so that the run waits for one commit and not for two.
+//! A run at half of the company's limit or above waits for a commit. If another module's commit, such as a budget's, admits the
+//! run anyway, it counts the run too, so that the run waits for one commit instead of two.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

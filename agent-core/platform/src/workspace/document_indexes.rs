@@ -341,8 +341,8 @@ pub(crate) async fn keep_document_index(
     Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored))
 }
 
-/// Appends a slice of vectors to the stored index of a document, whose record has the version `replaced`, if the document and
-/// that record are still at their versions. The writes are as large as the slice, and one piece at most beside it.
+/// Appends a slice of vectors to the stored index of a document, if the document is still at its version and the index's record
+/// at the version `replaced`. The writes are as large as the slice, and one piece at most beside it.
 pub(crate) async fn append_vector_slice(
     records: &dyn Records,
     company_id: &CompanyId,

@@ -81,8 +81,8 @@ impl DocIndex {
         }
     }
 
-    /// Decodes the vectors of an index, also of one in a former version of the same layout, so that an index that is built
-    /// again takes them over. Returns `None` if there are none.
+    /// Decodes the vectors of an index, including indexes in older versions of the same layout, so that a rebuilt index can reuse
+    /// them. Returns `None` if there are none.
     pub fn decode_vectors(bytes: &[u8]) -> Option<Arc<Vectors>> {
         let (version, rest) = version_and_rest(bytes).ok()?;
         let is_known = (FIRST_VERSION_WITH_VECTORS..=FORMAT_VERSION).contains(&version);

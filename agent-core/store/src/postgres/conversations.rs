@@ -34,7 +34,7 @@ mod runs;
 pub(super) mod tables;
 mod threads;
 
-/// Ends a read, and separates what was rejected from what failed.
+/// Ends a read, and separates rejections from database errors.
 async fn end_read<T>(
     tables: ConversationTables,
     result: Result<T, TableError>,

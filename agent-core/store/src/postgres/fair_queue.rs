@@ -12,8 +12,8 @@ use crate::round_robin::{Cancellable, RoundRobin};
 /// Maximum number of operations of one company that wait for a connection.
 const MAX_WAITING_PER_COMPANY: usize = 1024;
 
-/// Permits for the connections of a pool. Waiting companies are granted permits round-robin, and no company holds more
-/// than its share, so that one with many operations delays those of another by one operation at most.
+/// Permits for the connections of a pool. Waiting companies are granted permits round-robin, and no company holds more than its
+/// share, so that a company with many operations delays another company by at most one operation.
 pub(super) struct FairQueue {
     state: Arc<Mutex<QueueState>>,
 }

@@ -40,7 +40,7 @@ struct QueueState<T> {
 }
 
 impl<T: Cancellable> OperationQueue<T> {
-    /// Creates a queue of whose operations at most `share` of one company are in progress.
+    /// Creates a queue. At most `share` operations of one company are in progress.
     pub(super) fn new(share: usize) -> Self {
         let operations = RoundRobin::new(share, MAX_WAITING_PER_COMPANY);
         let state = QueueState { operations, receivers: 0, sleeping: Vec::new(), is_closed: false };

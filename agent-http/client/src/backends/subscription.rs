@@ -205,7 +205,7 @@ impl SubscriptionCall {
         protocol.decode(response, self.context.clone()).await
     }
 
-    /// Repeats the call with another token than that of `generation`, which the vendor has rejected.
+    /// Repeats the call with a newer token, since the vendor has rejected the token of `generation`.
     async fn send_again(&self, generation: u64) -> Result<ModelStream, AgentError> {
         let ExecutionContext { company_id, user_id, .. } = &self.model.context;
         let token = self.model.access.tokens.refresh_after_rejection(company_id, user_id, generation).await?;

@@ -41,8 +41,8 @@ pub struct ModelLimits {
     pub catalog: Arc<Catalog>,
     /// Limits that servers have reported.
     pub learned: Arc<LearnedLimits>,
-    /// Counter by `o200k_base`, from whose counts those of tokenizers that are not published are estimated; `None` leaves them
-    /// to the platform's counter.
+    /// Counter by `o200k_base`, from which the counts of unpublished tokenizers are estimated; `None` leaves them to the
+    /// platform's counter.
     pub counter: Option<Arc<dyn TokenCounter>>,
 }
 

@@ -10,8 +10,8 @@ use agent_platform::parameters::{ModelParameters, ReasoningLevel};
 
 use super::limits::{ModelLimits, ResolvedLimits, window_key};
 
-/// Vendors whose models require, in later requests, the reasoning with which they have called tools: words in names of models
-/// or in addresses.
+/// Vendors whose models require that later requests repeat the reasoning that preceded tool calls: words in names of models or in
+/// addresses.
 const REASONING_ECHO_VENDORS: [&str; 3] = ["deepseek", "kimi", "moonshot"];
 
 /// Name, reasoning level and token limits of a model on a server.

@@ -149,7 +149,7 @@ impl StoredTurn {
         all.filter(|result| calls.insert(result.tool_call_id.as_deref())).collect()
     }
 
-    /// Returns what the thread has of the calls whose results are sent; `None` if it has no result of the client for any of
+    /// Returns the calls whose results are sent, as the thread has them; `None` if it has no result of the client for any of
     /// them. Results of other calls are ignored, as they are the first time.
     async fn earlier_results(
         &self,

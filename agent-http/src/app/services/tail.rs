@@ -162,7 +162,7 @@ impl Tail {
         self.gap.is_none() && self.open.body().len() >= LAGGING_TAIL_BYTES
     }
 
-    /// Returns the chunk to store: the one whose storing has failed, or all waiting events.
+    /// Returns the chunk to store: the chunk that could not be stored before, otherwise all waiting events.
     pub(in crate::app) fn begin_store(&mut self) -> Option<LogChunk> {
         if !matches!(self.state, TailState::Live) {
             return None;

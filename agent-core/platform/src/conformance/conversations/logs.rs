@@ -209,7 +209,7 @@ pub(super) async fn a_log_is_appended_by_the_run_s_process_alone(store: &dyn Con
     assert_eq!(lost, [run_key("r1")], "a run is named once");
 }
 
-/// Number of runs whose process appends while another one interrupts them.
+/// Number of runs to which their process appends while another process interrupts them.
 const RACE_COUNT: u64 = 20;
 
 /// A process that was suspended beyond its lease appends to its runs while they are interrupted: each chunk is part of the

@@ -260,7 +260,7 @@ async fn the_next_run_s_process_is_told(store: &dyn Conversations) {
 }
 
 async fn a_hundred_are_queued_at_once(store: Arc<dyn Conversations>) {
-    // Each begins, is queued, or is refused, whatever the order in which two processes come.
+    // Each run begins, is queued or is refused, in whatever order two processes act.
     let requests = (0..100).map(|n| {
         let store = store.clone();
         async move {

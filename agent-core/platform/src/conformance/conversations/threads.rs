@@ -211,7 +211,7 @@ pub(super) async fn a_fork_copies_the_path(store: &dyn Conversations) {
     };
     let cut = done("fork", store.fork(other).await);
     assert_eq!((cut.title.as_str(), cut.agent_id.as_str(), cut.message_count), ("Copy", "cook", 1));
-    // Of another root, the copy has neither the message nor the title that was made of it.
+    // The copy has neither the message of another root nor the title derived from it.
     done("append", store.append(&key("t"), vec![user(None, "Elsewhere")], at(3)).await);
     let elsewhere = done("fork", store.fork(fork("elsewhere", None)).await);
     assert_eq!((elsewhere.title.as_str(), elsewhere.message_count), ("Elsewhere", 1));

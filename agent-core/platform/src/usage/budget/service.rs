@@ -201,8 +201,8 @@ impl Budgets {
         defaults.status(company, (&given, shared_runs), self.state.now()).await
     }
 
-    /// Returns true if the budget of a company, of one of its agents or of that agent's runs limits the cost, so that the
-    /// prices of the agent's models must be known.
+    /// Returns true if the budget of a company, of an agent or of the agent's runs limits the cost, so that the prices of the
+    /// agent's models must be known.
     ///
     /// # Errors
     /// Errors of the store.

@@ -38,7 +38,7 @@ impl RecorderState {
 /// next entry starts another one.
 struct Writer {
     shared: Arc<RecorderState>,
-    /// True once the task has found no entries, after which another one may run.
+    /// True once the task has found no entries; another task may then run.
     is_done: bool,
 }
 
@@ -128,7 +128,7 @@ impl Drop for Writer {
 /// dropped before, the next entry starts another one.
 struct LockedWriter {
     shared: Arc<RecorderState>,
-    /// True once the task has found no locked ledger, after which another one may run.
+    /// True once the task has found no locked ledger; another task may then run.
     is_done: bool,
 }
 

@@ -52,8 +52,8 @@ impl RunWriteResults {
 }
 
 impl PostgresRecords {
-    /// Writes each run. One that cannot be written does not hinder the others: those that another transaction has locked are
-    /// waited for after all others, until the lock timeout.
+    /// Writes each run. One that cannot be written does not hinder the others: runs that another transaction has locked are
+    /// written last, within the lock timeout.
     ///
     /// # Errors
     /// The store is unavailable; the rest is not written.

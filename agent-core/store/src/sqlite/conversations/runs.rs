@@ -291,7 +291,7 @@ pub(super) fn erase_node(
             tables.update_node(n, &node)?;
             // Later runs have sent the message, too.
             tables.delete_thread_inputs(n)?;
-            // So has the one in progress, whose end then stores no inputs.
+            // The run in progress may have them too, so its end stores no inputs.
             if let Some(active_run) = &thread.active_run_id
                 && let Some((number, ..)) = tables.run(&key.thread_owner(), active_run)?
             {
