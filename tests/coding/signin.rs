@@ -101,7 +101,7 @@ async fn a_user_signs_in_and_out() {
 }
 
 #[tokio::test]
-async fn ten_at_once_are_one_and_an_hour_has_ten() {
+async fn ten_concurrent_sign_ins_are_one_and_an_hour_has_ten() {
     let bench = open().await;
     let responses = join_all((0..10).map(|_| send(&bench.app, "POST", SIGN_IN))).await;
     let created = responses.iter().filter(|response| response.status() == 201).count();

@@ -21,7 +21,7 @@ fn with_tools(workspace: &mut Value) {
 }
 
 #[tokio::test]
-async fn a_visitor_gives_the_model_no_orders() {
+async fn a_visitor_cannot_instruct_the_model() {
     let bench = open(|_| {}).await;
     let minted = bench.mint_widget(WidgetGrant::default()).await;
     for role in ["system", "developer"] {

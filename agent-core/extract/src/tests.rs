@@ -492,7 +492,7 @@ fn fields_of_forms_are_read_as_they_are_shown() {
 }
 
 #[test]
-fn passwords_are_told_apart_from_damage() {
+fn encrypted_documents_are_distinguished_from_damaged_ones() {
     let mut pdf = PdfBuilder::new();
     pdf.text_page(&[PdfText { x: 72, y: 700, size: 12, text: "secret" }]);
     pdf.encrypt();

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_says_how_many_whole_calls_it_left_out() {
+    fn a_run_reports_the_number_of_omitted_calls() {
         let (reports, calls) = tool_call_channel();
         let held: Vec<_> = (0..MAX_PENDING_REPORTED_CALLS + 2)
             .map(|_| reports.start_call("t", || "{}".to_owned()))

@@ -124,7 +124,7 @@ fn answers_are_ranked_first_and_reach_the_prompt() {
 }
 
 #[test]
-fn nothing_of_a_document_outside_of_the_scope_is_seen() {
+fn documents_outside_the_scope_are_not_visible() {
     let collection = Collection::read();
     let company = collection.company(|_| true);
     for question in &collection.questions {

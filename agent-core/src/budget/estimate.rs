@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_token_and_anything_is_some() {
+    fn empty_text_has_no_tokens_and_any_other_text_has_some() {
         assert_eq!(EstimateCounter.count(""), 0);
         for text in ["a", " ", "\n", "7", "é", "€", "😀", ".", "\u{0}"] {
             assert!(EstimateCounter.count(text) >= 1, "{text:?}");

@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn lends_whole_lines_from_the_chunk() {
+    fn whole_lines_are_borrowed_from_the_chunk() {
         let chunk = Bytes::from_static(b"one\ntwo\n");
         let mut splitter = LineSplitter::default();
         splitter.push(chunk.clone());

@@ -24,7 +24,7 @@ pub(super) type SharedRecords = Arc<dyn Records>;
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub async fn records(make: impl AsyncFn() -> SharedRecords) {
-    what_was_put_is_got(&*make().await).await;
+    a_stored_record_is_returned(&*make().await).await;
     the_text_stays_as_it_was(&*make().await).await;
     preconditions_hold(&*make().await).await;
     versions_never_come_back(&*make().await).await;
@@ -47,10 +47,10 @@ pub async fn records(make: impl AsyncFn() -> SharedRecords) {
     writes::increments_do_not_conflict(&*make().await).await;
     many_are_read_at_once(&*make().await).await;
     versions_of_many_are_never_stale(&*make().await).await;
-    nobody_sees_half_a_commit(&*make().await).await;
+    reads_never_see_half_a_commit(&*make().await).await;
 }
 
-async fn what_was_put_is_got(store: &dyn Records) {
+async fn a_stored_record_is_returned(store: &dyn Records) {
     assert!(get(store, &key("a")).await.is_none(), "what was never put is absent");
     let version = put(store, &key("a"), r#"{"n":1}"#).await;
     let record = get(store, &key("a")).await.expect("what was put is there");
@@ -402,7 +402,7 @@ async fn versions_of_many_are_never_stale(store: &dyn Records) {
 }
 
 /// Two records are changed together repeatedly while they are read together.
-async fn nobody_sees_half_a_commit(store: &dyn Records) {
+async fn reads_never_see_half_a_commit(store: &dyn Records) {
     let pair = |n: u32| {
         vec![
             put_of("left", &n.to_string(), Precondition::Any),

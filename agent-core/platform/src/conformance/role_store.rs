@@ -18,9 +18,9 @@ type SharedRoleStore = Arc<dyn RoleStore>;
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub async fn role_store(make: impl AsyncFn() -> SharedRoleStore) {
-    what_was_put_is_got(&*make().await).await;
+    a_stored_record_is_returned(&*make().await).await;
     a_role_is_replaced_whole(&*make().await).await;
-    secrets_stay_replace_and_go(&*make().await).await;
+    secrets_are_kept_replaced_and_cleared(&*make().await).await;
     secrets_are_for_those_who_send_them(&*make().await).await;
     preconditions_hold(&*make().await).await;
     tenants_are_apart(&*make().await).await;
@@ -111,7 +111,7 @@ fn done<T>(what: &str, result: Result<T, StoreError>) -> T {
     result.unwrap_or_else(|error| panic!("{what} failed: {error:?}"))
 }
 
-async fn what_was_put_is_got(store: &dyn RoleStore) {
+async fn a_stored_record_is_returned(store: &dyn RoleStore) {
     assert!(get(store, "company").await.is_none(), "what was never put is absent");
     assert!(masked(store, "company").await.is_none(), "what was never put is absent when masked");
     let version = put(store, role("company")).await;
@@ -144,7 +144,7 @@ async fn a_role_is_replaced_whole(store: &dyn RoleStore) {
     assert_eq!(record.version, second, "a masked role has the version of the latest write");
 }
 
-async fn secrets_stay_replace_and_go(store: &dyn RoleStore) {
+async fn secrets_are_kept_replaced_and_cleared(store: &dyn RoleStore) {
     let secrets = async || secrets_of(&*there(store).await);
     let edited = |path: &str, value: Value| {
         let mut edited = shown(&role("company"));

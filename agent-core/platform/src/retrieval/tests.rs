@@ -212,7 +212,7 @@ async fn a_company_takes_its_share_of_the_memory_and_no_more() {
 }
 
 #[tokio::test]
-async fn what_was_evicted_is_found_again() {
+async fn evicted_indexes_are_loaded_again() {
     let records = Arc::new(MemoryRecords::default());
     save(&records, "d", "The printer is broken.").await;
     // Less than one entry needs.

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn encryption_is_wanted_where_the_address_says_so() {
+    fn the_url_decides_about_encryption() {
         for (query, expected) in [
             ("", SslMode::Disable),
             ("?sslmode=disable", SslMode::Disable),

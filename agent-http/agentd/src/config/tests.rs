@@ -53,7 +53,7 @@ fn from_file(text: &str, env: &[(&str, &str)]) -> Result<AppConfig, ConfigError>
 }
 
 #[test]
-fn nothing_set_is_a_configuration() {
+fn the_defaults_are_a_valid_configuration() {
     let config = app(&[]).unwrap();
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:3000");
     assert_eq!(config.server.body.bytes, 1024 * 1024);
@@ -210,7 +210,7 @@ fn every_setting_is_read() {
 }
 
 #[test]
-fn the_scheduler_may_keep_jobs_in_postgres_and_the_address_is_shown_to_nobody() {
+fn the_schedulers_postgres_url_is_never_shown() {
     for url in ["postgres://ada:canary@h:1/db?sslmode=require", " postgresql://ada:canary@h/db "] {
         let env = BTreeMap::from([
             ("PULSE_SECRET", "0123456789abcdef"),

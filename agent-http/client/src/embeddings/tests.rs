@@ -358,7 +358,7 @@ async fn a_server_that_never_answers_is_unavailable_in_time() {
 }
 
 #[tokio::test]
-async fn a_model_keeps_the_dimensions_of_its_first_answer_until_answers_agree_on_others() {
+async fn dimensions_change_only_after_several_agreeing_answers() {
     for api in APIS {
         let server = answering(move |request| {
             let texts = texts_of(request);

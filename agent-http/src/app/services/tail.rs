@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_have_neither_gaps_nor_doubles_whatever_is_stored_meanwhile() {
+    fn concurrent_readers_have_neither_gaps_nor_duplicates() {
         // Each reader begins at another event, and reads at other times. The tail is stored in four phases: a commit whose answer
         // is lost, one that is acknowledged, one that fails, and none.
         for pattern in 0..256_u32 {

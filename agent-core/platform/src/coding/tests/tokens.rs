@@ -122,7 +122,7 @@ async fn a_token_whose_answer_was_lost_is_cut_off() {
 }
 
 #[tokio::test]
-async fn what_was_not_sent_is_not_cut_off() {
+async fn an_unsent_refresh_does_not_end_the_sign_in_as_cut_off() {
     let bench = Bench::signed_in().await;
     bench.clock.advance(HOUR);
     let unreachable = Arc::new(AgentError::new(AgentErrorKind::Unreachable, "the runtime is away"));
@@ -151,7 +151,7 @@ async fn a_token_that_is_still_good_is_used_if_it_cannot_be_refreshed() {
 }
 
 #[tokio::test]
-async fn other_refusals_are_told_at_once_and_change_nothing() {
+async fn other_refusals_are_reported_at_once_and_change_nothing() {
     let refused = || Arc::new(AgentError::new(AgentErrorKind::Failed, "refused"));
     for (error, kind, retry_after) in [
         (CodingAuthorityError::RateLimited(Some(MINUTE)), AgentErrorKind::RateLimited, Some(MINUTE)),
@@ -191,7 +191,7 @@ async fn a_rejected_token_is_replaced_once() {
 }
 
 #[tokio::test]
-async fn a_refresh_that_began_before_a_rejection_is_no_answer_to_it() {
+async fn a_refresh_begun_before_a_rejection_does_not_answer_it() {
     let bench = Bench::signed_in().await;
     bench.clock.advance(HOUR);
     let (company, user) = (&bench.company, &bench.user);
@@ -391,7 +391,7 @@ async fn a_sign_out_forgets_first_and_does_not_need_the_issuer() {
 }
 
 #[test]
-fn errors_are_told_without_secrets() {
+fn errors_contain_no_secrets() {
     let store = CodingTokenError::from(StoreError::unavailable("db at 10.0.0.7"));
     let unset = CodingTokenError::from(StoreError::NotConfigured("DATA_SECRET"));
     for (error, kind) in [

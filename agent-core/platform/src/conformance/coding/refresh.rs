@@ -48,7 +48,7 @@ enum CrashPoint {
     Answered,
 }
 
-pub(super) async fn a_crash_is_no_end(bench: &impl AsyncFn() -> Bench) {
+pub(super) async fn a_crash_does_not_end_the_sign_in(bench: &impl AsyncFn() -> Bench) {
     for point in [
         CrashPoint::Commit(0, CommitPoint::Before),
         CrashPoint::Commit(0, CommitPoint::After),
@@ -259,10 +259,10 @@ impl Clock for ShiftedClock {
     }
 }
 
-/// Number of runs of a process in [`a_crowd_refreshes_once`].
+/// Number of runs of a process in [`concurrent_callers_refresh_once`].
 const RUNS: usize = 64;
 
-pub(super) async fn a_crowd_refreshes_once(
+pub(super) async fn concurrent_callers_refresh_once(
     records: Arc<dyn Inventory>,
     spawner: Arc<dyn Spawner>,
     rounds: usize,

@@ -21,8 +21,8 @@ pub(super) async fn runs_are_queued(make: &impl AsyncFn() -> Arc<dyn Conversatio
     a_queued_run_ends_without_an_answer(&*make().await).await;
     queued_runs_of_a_lost_process_leave_the_queue(&*make().await).await;
     queued_runs_are_deleted_with_their_thread(&*make().await).await;
-    a_decided_run_goes_on_before_the_queue(&*make().await).await;
-    the_next_run_s_process_is_told(&*make().await).await;
+    a_decided_run_continues_before_queued_runs(&*make().await).await;
+    the_process_of_the_next_run_is_signalled(&*make().await).await;
     a_hundred_are_queued_at_once(make().await).await;
 }
 
@@ -225,7 +225,7 @@ async fn queued_runs_are_deleted_with_their_thread(store: &dyn Conversations) {
     assert_eq!(done("queue", store.queue_run(queued("q1", 4)).await).expect("queued").created_at, at(4));
 }
 
-async fn a_decided_run_goes_on_before_the_queue(store: &dyn Conversations) {
+async fn a_decided_run_continues_before_queued_runs(store: &dyn Conversations) {
     let waiting = waiting_run(store, "r1").await;
     assert_eq!(done("queue", store.queue_run(queued("q1", 6)).await), None, "a thread that waits has no run");
     let decisions = waiting.approvals.iter().map(|approval| Decision {
@@ -246,7 +246,7 @@ async fn a_decided_run_goes_on_before_the_queue(store: &dyn Conversations) {
     assert_eq!(begun.thread.queued_run_ids, ["q1", "q2"].map(run_id), "the queue stays");
 }
 
-async fn the_next_run_s_process_is_told(store: &dyn Conversations) {
+async fn the_process_of_the_next_run_is_signalled(store: &dyn Conversations) {
     done("begin", store.begin_run(begin(key("t"), "r1", None, "one", 0)).await);
     enqueue(store, "q1", 1).await;
     let q1 = RunKey { owner: ada(), id: run_id("q1") };

@@ -195,7 +195,7 @@ async fn nodes(store: &MemoryConversations, key: &ThreadKey) -> Vec<NodeLink> {
 }
 
 #[tokio::test]
-async fn the_second_turn_and_those_after_it_read_the_row_and_the_new_contents_alone() {
+async fn later_turns_read_only_the_row_and_new_contents() {
     let store = MemoryConversations::default();
     create(&store, &key(), &["a", "b"]).await;
     let process = Process::new(&store);

@@ -418,7 +418,7 @@ async fn hints_that_are_missing_are_those_of_the_protocol() {
 }
 
 #[test]
-fn names_of_own_tools_are_told_apart() {
+fn names_of_own_tools_are_unique() {
     let server = |id: &str, tools: &[&str]| json!({"id": id, "url": "https://h.example/mcp", "tools": tools});
     let found = |content: Value| -> Vec<String> {
         let content: RoleContent = serde_json::from_value(content).expect("a content");

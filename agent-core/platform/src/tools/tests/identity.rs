@@ -373,7 +373,7 @@ impl Cell<'_> {
 }
 
 #[test]
-fn nobody_sees_or_changes_what_is_not_theirs() {
+fn tools_read_and_change_own_data_only() {
     let lists = ["ada-list", "bob-list", "eve-list", "other-list"];
     let ids = |name: &str| -> Vec<String> {
         match name {

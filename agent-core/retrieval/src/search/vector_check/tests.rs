@@ -121,7 +121,7 @@ fn check_of(texts: &[String], vectors: &[Vec<f32>]) -> VectorCheck {
 }
 
 #[test]
-fn vectors_with_a_meaning_are_told_from_those_without() {
+fn meaningful_vectors_are_distinguished_from_meaningless_ones() {
     let texts = texts(240);
     let meanings = meanings(&texts, 0.0);
     let found = check_of(&texts, &meanings);
@@ -139,7 +139,7 @@ fn vectors_with_a_meaning_are_told_from_those_without() {
 }
 
 #[test]
-fn vectors_that_point_in_about_the_same_direction_are_judged_by_their_differences() {
+fn nearly_parallel_vectors_are_judged_by_their_differences() {
     let texts = texts(240);
     let common = scaled(&Random(7).vector(), 3.0);
     let shifted = |vectors: Vec<Vec<f32>>| -> Vec<Vec<f32>> {

@@ -284,7 +284,7 @@ fn a_turn_whose_calls_were_made_without_thinking_goes_on_without() {
 }
 
 #[test]
-fn a_prompt_that_was_counted_for_another_model_is_estimated_anew() {
+fn a_prompt_counted_for_another_model_is_estimated_again() {
     let tokens = |limits: ModelLimits| {
         let spec = ModelSpec::new("claude-opus-5").with_limits(limits);
         let answered = vec![Message::assistant("One moment."), Message::user("Thanks.")];
@@ -297,7 +297,7 @@ fn a_prompt_that_was_counted_for_another_model_is_estimated_anew() {
 }
 
 #[test]
-fn the_estimate_does_not_depend_on_the_model_for_which_the_prompt_was_counted() {
+fn the_estimate_is_independent_of_the_prompts_counter() {
     let counted_by = |counter: Arc<dyn TokenCounter>| {
         let prompt = assemble(AssemblyInput {
             fragments: Vec::new(),

@@ -172,7 +172,7 @@ fn the_context_of_a_turn_is_a_text_in_front_of_the_others() {
 }
 
 #[test]
-fn a_prompt_that_was_counted_for_a_model_of_anthropic_is_not_taken_for_a_longer_one() {
+fn a_count_by_anthropics_tokenizer_is_converted_for_other_models() {
     /// Counter with the name and the counts of a tokenizer.
     struct Counter(ClaudeTokenizer);
     impl TokenCounter for Counter {
