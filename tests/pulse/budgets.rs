@@ -42,7 +42,7 @@ fn question() -> Value {
 }
 
 #[tokio::test]
-async fn jobs_whose_budget_is_spent_do_not_come_together_when_it_begins_anew() {
+async fn postponed_jobs_are_spread_when_the_budget_resets() {
     let vendor = Vendor::start().await;
     let bench = open(&vendor.base_url(), &[]).await;
     set_budget(&bench.stores, 0).await;

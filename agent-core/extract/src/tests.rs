@@ -383,7 +383,7 @@ fn text_that_a_later_shape_does_not_certainly_cover_is_kept() {
 
 /// Returns a document with further entries of its catalogue.
 #[test]
-fn superscripts_of_pdf_pages_are_no_digits_of_numbers() {
+fn superscripts_of_pdf_pages_are_not_read_as_digits_of_numbers() {
     // A mark of a footnote, an exponent, a mark that is no number, a subscript, and a number in smaller type on the baseline.
     let runs = [
         (72, 700, 12, "The lease ends in May"),

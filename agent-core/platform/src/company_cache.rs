@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_stays() {
+    fn recently_used_entries_are_kept() {
         let (cache, company) = (CompanyCache::<&str, u8>::new(2), CompanyId::from("a"));
         cache.insert(&company, "first", 1, 1);
         cache.insert(&company, "second", 2, 1);

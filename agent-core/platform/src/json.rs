@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_described_where_it_is_no_value() {
+    fn zero_is_described_where_it_is_not_a_value() {
         let described = |error: serde_json::Error| redact_serde_message(&error.to_string());
         let days = serde_json::from_str::<std::num::NonZeroU16>("0").expect_err("no day");
         assert_eq!(described(days), "must be a whole number from 1 to 65535");

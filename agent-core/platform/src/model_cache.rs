@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_asked_again() {
+    fn refused_models_are_not_cached() {
         let source = CountingModelSource::default();
         let models = ModelCache::new(source.clone());
         for asked in 1..=2 {

@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_has_no_use_for_is_named_and_left_out() {
+    fn ignored_parameters_are_named_and_left_out() {
         let parameters = read(all()).expect("they are right");
         for (api, model, expected) in [
             (ModelApi::ChatCompletions, "gpt-4o", &["topK", "reasoning"][..]),

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_without_a_summary_tells_how_much_is_left_out() {
+    fn a_block_without_a_summary_counts_the_omitted_messages() {
         let text = block(&refs(&conversation()), None, 0, &EstimateCounter);
         assert!(text.contains("The 5 messages are left out here, without a summary.\n</summary>"), "{text}");
     }

@@ -24,7 +24,7 @@ mod threads;
 /// If the contract is violated, with a message that describes the violation.
 pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     threads::a_thread_is_created_with_imported_messages(&*make().await).await;
-    threads::owners_and_companies_are_apart(&*make().await).await;
+    threads::owners_and_companies_are_isolated(&*make().await).await;
     threads::a_patch_changes_what_it_names(&*make().await).await;
     threads::messages_are_appended_without_a_run(&*make().await).await;
     threads::any_text_is_kept_as_it_is(&*make().await).await;

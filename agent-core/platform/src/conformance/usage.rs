@@ -21,7 +21,7 @@ pub async fn usage(make: impl AsyncFn() -> Arc<dyn UsageStore>) {
     an_entry_is_booked_once(&*make().await).await;
     companies_are_apart(&*make().await).await;
     runs_are_counted_once(&*make().await).await;
-    runs_of_owners_are_apart(&*make().await).await;
+    runs_of_owners_are_isolated(&*make().await).await;
     sums_are_those_of_the_reference(&*make().await).await;
     pages_follow_one_another(&*make().await).await;
     old_entries_are_deleted_and_days_stay(&*make().await).await;
@@ -161,7 +161,7 @@ async fn companies_are_apart(store: &dyn UsageStore) {
 }
 
 /// The entries of an owner's run are read, however many entries another owner has booked under the same run id.
-async fn runs_of_owners_are_apart(store: &dyn UsageStore) {
+async fn runs_of_owners_are_isolated(store: &dyn UsageStore) {
     let of = |id: String, user: &str, visitor: Option<&str>, agent: &str| {
         let plain = entry(&id, "run");
         let visitor = visitor.map(str::to_owned);

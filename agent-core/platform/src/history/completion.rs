@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_missing_in_the_answer_is_refused() {
+    fn options_with_unsupported_results_are_refused() {
         for (sent, path) in [
             (json!({"n": 2}), "n"),
             (json!({"n": "1"}), "n"),

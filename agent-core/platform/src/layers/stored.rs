@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_small_texts_leave_is_for_large_ones() {
+    fn unused_shares_go_to_larger_texts() {
         for (sizes, total, expected) in [
             (&[10, 20][..], 100, &[10, 20][..]),
             (&[1_000, 100, 5_000], 1_500, &[700, 100, 700]),

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_figure_is_refused() {
+    fn invalid_metrics_are_refused() {
         let records = MemoryRecords::default();
         let good = NewMetric { name: "n".into(), value: 1.0, unit: None, at: Timestamp::UNIX_EPOCH };
         let long = "x".repeat(MAX_METRIC_NAME_BYTES + 1);

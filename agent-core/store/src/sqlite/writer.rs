@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_undoes_its_transaction_and_the_writer_goes_on() {
+    fn a_panic_rolls_back_its_transaction_and_the_writer_continues() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut writer = writer(&folder);
         let (panicking, mut answer) = PendingWrite::new(PanickingWrite);
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_that_cannot_be_committed_is_nobodys() {
+    fn a_failed_transaction_is_not_attributed_to_a_company() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut writer = writer(&folder);
         writer.connection.commit_hook(Some(|| true)).expect("a hook that turns commits into rollbacks");

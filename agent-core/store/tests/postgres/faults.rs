@@ -48,7 +48,7 @@ async fn acknowledged_writes_survive_a_server_crash() {
         recovered(&store).await;
         check(&store, &stored).await;
     }
-    the_store_hears_again(&store, &url).await;
+    the_listener_reconnects(&store, &url).await;
     a_killed_server_backend_affects_no_other_operation(&cluster, &store).await;
 }
 
@@ -128,7 +128,7 @@ async fn check(store: &PostgresJobs, acknowledged: &HashMap<JobId, JobState>) {
     }
 }
 
-async fn the_store_hears_again(store: &PostgresJobs, url: &str) {
+async fn the_listener_reconnects(store: &PostgresJobs, url: &str) {
     let mut wakes = store.notifications();
     let elsewhere = super::store(url).await;
     // If the listener is not connected yet, it gives the signal when it is.

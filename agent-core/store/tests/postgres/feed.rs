@@ -58,7 +58,7 @@ pub(crate) async fn wait_for(store: &PostgresRecords, key: &Key, expected: &str)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn caches_hear_of_changes() {
+async fn caches_are_invalidated_by_changes() {
     let mut cluster = Cluster::start();
     let url = database(&cluster, "feed").await;
     let (one, two) = (open(&url).await, open(&url).await);

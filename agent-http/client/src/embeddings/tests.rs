@@ -272,7 +272,7 @@ async fn wrong_vectors_are_invalid_answers() {
 }
 
 #[tokio::test]
-async fn answers_that_are_no_vectors_are_invalid() {
+async fn answers_without_valid_vectors_are_invalid() {
     for api in APIS {
         let at = async |body: &str| invalid(embed_at(api, ok(body)).await);
         let not_a_number = api.answer(&[vec![7.5], vec![7.5]]).to_string().replace("7.5", "NaN");

@@ -330,7 +330,7 @@ mod tests {
     use crate::shutdown::shutting_down;
 
     #[test]
-    fn a_process_that_stops_hands_its_occurrences_back() {
+    fn a_stopping_process_releases_its_occurrences() {
         let error = HttpError::from(shutting_down());
         let status = error.code().status().as_u16();
         let outcome = AttemptOutcome::from_status(status, error.to_string(), error.retry_after());

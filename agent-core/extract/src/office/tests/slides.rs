@@ -205,7 +205,7 @@ fn charts_are_tables_in_the_order_of_their_shapes() {
 }
 
 #[test]
-fn superscripts_are_no_digits_of_numbers() {
+fn superscripts_are_not_read_as_digits_of_numbers() {
     let mut parts = pptx_parts();
     let run = |properties: &str, text: &str| format!("<a:r><a:rPr{properties}/><a:t>{text}</a:t></a:r>");
     let runs = [

@@ -177,7 +177,7 @@ async fn a_message_that_is_erased_during_a_run_is_in_no_summary_after_it() {
 }
 
 #[tokio::test]
-async fn a_turn_that_goes_on_after_a_tool_has_the_form_of_its_beginning() {
+async fn a_continued_turn_has_the_form_of_its_beginning() {
     let process = Process::new(Arc::new(MemoryRecords::default()), FactModel::default());
     let mut messages = conversation(100);
     process.run(&messages).await;

@@ -47,7 +47,7 @@ pub(super) async fn a_thread_is_created_with_imported_messages(store: &dyn Conve
     assert_eq!(thread(store, &key("full")).await, created);
 }
 
-pub(super) async fn owners_and_companies_are_apart(store: &dyn Conversations) {
+pub(super) async fn owners_and_companies_are_isolated(store: &dyn Conversations) {
     let keys = [key("t"), ThreadKey::new("acme", "bob", "t"), ThreadKey::new("other", "ada", "t")];
     for (at, key) in keys.iter().enumerate() {
         let text = format!("text {at}");

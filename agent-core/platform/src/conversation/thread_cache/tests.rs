@@ -469,7 +469,7 @@ async fn nodes_of_another_version_than_the_row_are_not_kept() {
 }
 
 #[tokio::test]
-async fn forks_owners_and_companies_are_apart() {
+async fn forks_owners_and_companies_are_isolated() {
     let store = MemoryConversations::default();
     create(&store, &key(), &["a", "b"]).await;
     let process = Process::new(&store);

@@ -62,7 +62,7 @@ fn each_writer_of_a_record_meets_one_conflict_at_most() {
 }
 
 #[test]
-fn an_error_that_is_no_conflict_is_not_retried() {
+fn an_error_other_than_a_conflict_is_not_retried() {
     let (records, key) = (MemoryRecords::default(), key("one"));
     let mut attempts = UpdateAttempts::new(&records, &key);
     let conflict = || StoreError::Conflict { expected: None, found: Some(1) };

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_document_is_due_after_its_pause_and_starts_anew_at_another_version() {
+    fn a_failed_document_is_due_after_its_pause_and_restarts_at_another_version() {
         let (mut failures, now, company) =
             (EmbeddingFailures::default(), Instant::now(), CompanyId::from("a"));
         failures.record(&company, ("1", 7), UNAVAILABLE, now);

@@ -188,7 +188,7 @@ impl RecordsWrapper for ContendedRecords {
 }
 
 #[test]
-fn an_import_among_other_writers_begins_anew_and_gives_up_in_the_end() {
+fn an_import_retries_after_conflicts_and_finally_gives_up() {
     let crowded = |others| {
         let records =
             Arc::new(ContendedRecords { inner: MemoryRecords::default(), others: AtomicUsize::new(0) });

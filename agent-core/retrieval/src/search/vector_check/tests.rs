@@ -203,7 +203,7 @@ fn equal_texts_do_not_prove_a_meaning() {
 }
 
 #[test]
-fn without_enough_related_texts_there_is_no_verdict() {
+fn too_few_related_texts_give_no_result() {
     let undecided = |texts: &[String]| {
         let found = check_of(texts, &unrelated(texts, 1));
         assert_eq!((found.quality, found.standard_score), (VectorQuality::Undecided, 0.0), "{found:?}");

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_shared_transaction_leaves_out_has_a_transaction_of_its_own() {
+    async fn commits_left_out_of_a_shared_transaction_get_their_own() {
         let mut queues = Queues::default();
         let mut receivers = vec![add(&mut queues, "a", &["1"]), add(&mut queues, "b", &["1", "2"])];
         let mut batch = queues.next_batch(&own("a"));

@@ -257,7 +257,7 @@ fn thinking_is_asked_for_in_the_form_that_the_model_takes() {
 }
 
 #[test]
-fn a_turn_whose_calls_were_made_without_thinking_goes_on_without() {
+fn a_turn_that_called_tools_without_thinking_continues_without() {
     let calls = |items| Message {
         provider_items: items,
         ..Message::with_tool_calls("", vec![ToolCall::new("1", "x", "{}")])
