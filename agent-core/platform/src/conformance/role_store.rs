@@ -149,7 +149,7 @@ async fn secrets_are_kept_replaced_and_cleared(store: &dyn RoleStore) {
     let edited = |path: &str, value: Value| {
         let mut edited = shown(&role("company"));
         *edited.pointer_mut(path).expect("the suite's paths are right") = value;
-        of(edited)
+        parse_role(edited)
     };
     put(store, edited("/content/messengerToken", json!("***"))).await;
     assert_eq!(secrets().await, [""; 5], "a mask in a new role hides nothing");
@@ -168,7 +168,7 @@ async fn secrets_are_kept_replaced_and_cleared(store: &dyn RoleStore) {
         let pointer = absent.pointer_mut(pointer).and_then(Value::as_object_mut);
         pointer.expect("the suite's paths are right").remove(field);
     }
-    put(store, of(absent)).await;
+    put(store, parse_role(absent)).await;
     assert_eq!(secrets().await, SECRETS, "absent secrets stay as they are");
 
     let between = put(store, edited("/content/messengerToken", json!("secret-5"))).await;
@@ -243,7 +243,7 @@ async fn a_role_is_deleted_whole(store: &dyn RoleStore) {
     assert!(delete(store, "company").await, "there was a role to delete");
     assert!(get(store, "company").await.is_none(), "a role that was deleted is absent");
     assert!(masked(store, "company").await.is_none(), "a role that was deleted is absent when masked");
-    put(store, of(shown(&role("company")))).await;
+    put(store, parse_role(shown(&role("company")))).await;
     assert_eq!(
         secrets_of(&*stored_role(store).await),
         [""; 5],

@@ -61,7 +61,7 @@ async fn queue_of(store: &dyn Conversations) -> Vec<String> {
     thread(store, &key("t")).await.queued_run_ids.iter().map(ToString::to_string).collect()
 }
 
-fn busy_with(refused: &Result<BegunRun, ConversationError>) -> &str {
+fn busy_run_id(refused: &Result<BegunRun, ConversationError>) -> &str {
     match refused {
         Err(ConversationError::ThreadBusy { active_run }) => active_run,
         other => panic!("the thread is busy, but {other:?}"),
@@ -86,14 +86,14 @@ async fn queued_runs_begin_in_order(store: &dyn Conversations) {
         from_queue("q1", 7),
         BeginRun { order: BeginOrder::BeforeQueue, ..begin(key("t"), "r2", None, "x", 7) },
     ] {
-        assert_eq!(busy_with(&store.begin_run(early).await), "r1", "a thread has one run at a time");
+        assert_eq!(busy_run_id(&store.begin_run(early).await), "r1", "a thread has one run at a time");
     }
 
     let ended = done("end", store.end_run(end(ada(), "r1", Vec::new(), 8)).await);
     assert_eq!((ended.thread.active_run_id, ended.thread.status), (None, ThreadStatus::Running));
     assert_eq!(ended.thread.queued_run_ids, ["q1", "q2"].map(run_id), "its end names the next one");
-    assert_eq!(busy_with(&store.begin_run(begin(key("t"), "r2", None, "x", 9)).await), "q1");
-    assert_eq!(busy_with(&store.begin_run(from_queue("q2", 9)).await), "q1");
+    assert_eq!(busy_run_id(&store.begin_run(begin(key("t"), "r2", None, "x", 9)).await), "q1");
+    assert_eq!(busy_run_id(&store.begin_run(from_queue("q2", 9)).await), "q1");
     assert_eq!(enqueue(store, "q3", 9).await.state, RunState::Queued, "behind those that wait");
 
     let trigger = RunTriggerKind::Regenerate.into();
