@@ -165,7 +165,7 @@ async fn results_that_are_sent_again_are_answered_as_the_first_time() {
 }
 
 #[tokio::test]
-async fn results_are_answered_again_in_their_own_thread_alone() {
+async fn results_are_answered_again_only_in_their_own_thread() {
     let test = ConversationApp::start().await;
     test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), answer(&["It is red."])]);
     let first = test.chat(input("r1", json!([user("m1", "Paint")]))).await;

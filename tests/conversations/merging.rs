@@ -105,7 +105,7 @@ async fn the_ai_sdk_resends_edits_and_regenerates_without_duplicates() {
 }
 
 #[tokio::test]
-async fn the_ai_sdk_may_send_the_last_message_alone() {
+async fn the_ai_sdk_may_send_only_the_last_message() {
     let test = start().await;
     let send = async |id: &str, text: &str| {
         test.chat(json!({"id": "t", "trigger": "submit-message", "message": ui(id, "user", text)})).await

@@ -174,7 +174,7 @@ async fn a_visitor_s_thread_continues_in_sqlite() {
 }
 
 #[tokio::test]
-async fn threads_are_a_visitor_s_alone() {
+async fn only_the_visitor_reads_a_visitors_threads() {
     let test = ConversationApp::start().await;
     let visitor = test.visitor("a1").await;
     let other_token = test.visitor("a1").await;
@@ -305,7 +305,7 @@ async fn with_tools() -> ConversationApp {
 }
 
 #[tokio::test]
-async fn a_visitor_sees_the_conversation_alone() {
+async fn a_visitor_sees_only_the_conversation() {
     let test = with_tools().await;
     let visitor = test.visitor("a1").await;
     let mut thinking = vec![stream_head(), delta(json!({"reasoning_content": "secret canary"}))];

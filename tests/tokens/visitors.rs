@@ -130,7 +130,7 @@ async fn a_model_that_reasons_for_longer_than_the_idle_limit_answers_a_visitor()
 }
 
 #[tokio::test]
-async fn a_visitor_sees_the_answer_alone_in_every_framing() {
+async fn a_visitor_sees_only_the_answer_in_every_framing() {
     let bench = open(with_tools).await;
     let minted = bench.mint_widget(WidgetGrant::default()).await;
     for format in ["ndjson", "sse", "ui-message", "n8n", "json"] {

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_good_for_its_own_record_and_key_alone() {
+    fn a_text_is_valid_only_for_its_own_record_and_key() {
         let (old, new) = ("the secret of last year", "the secret of this year");
         let text = sealed(&sealer(old, None), "sk-1");
         let both = sealer(new, Some(old));

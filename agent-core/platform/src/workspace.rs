@@ -235,7 +235,7 @@ mod tests {
     use crate::records::{Key, ListQuery, Precondition, RecordsExt};
 
     #[test]
-    fn a_user_is_found_in_the_own_company_alone() {
+    fn a_user_is_found_only_in_the_own_company() {
         let records = MemoryRecords::default();
         let ada = User {
             id: "ada".into(),

@@ -100,7 +100,7 @@ async fn an_agent_is_there_for_its_own_company_alone() {
 }
 
 #[tokio::test]
-async fn a_credential_that_is_bound_to_an_agent_is_good_for_that_one_alone() {
+async fn a_credential_that_is_bound_to_an_agent_is_valid_only_for_that_agent() {
     let bench = bench(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
     let bound = |agent: &str| Principal { agent_id: Some(agent.into()), ..ada() };
     for (principal, agent) in [(bound("b"), "a"), (bound("a"), "no such")] {

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_company_has_no_more_than_its_share_in_progress() {
+    fn a_company_has_at_most_its_share_in_progress() {
         let mut queue = RoundRobin::new(2, usize::MAX);
         push(&mut queue, "large", 0..5);
         let taken = [take(&mut queue), take(&mut queue), take(&mut queue)];

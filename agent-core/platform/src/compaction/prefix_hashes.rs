@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn later_hashes_are_computed_from_the_new_messages_alone() {
+    fn later_hashes_are_computed_from_only_the_new_messages() {
         let hashes = PrefixHashes::default();
         let mut messages: Vec<_> = (0..100).map(|n| message(&n.to_string())).collect();
         assert_eq!(hashed(&hashes, &messages[..80]), 80);

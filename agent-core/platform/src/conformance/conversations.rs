@@ -46,7 +46,7 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     logs::the_inputs_of_a_run_are_kept_with_its_log(&*make().await).await;
     logs::the_log_of_a_live_run_outlives_an_erased_message(&*make().await).await;
     logs::a_log_is_read_from_any_event_on(&*make().await).await;
-    logs::a_log_is_appended_by_the_run_s_process_alone(&*make().await).await;
+    logs::a_log_is_appended_only_by_the_run_s_process(&*make().await).await;
     logs::a_run_of_a_lost_process_keeps_what_it_has_said(&*make().await).await;
     logs::a_late_append_and_an_interruption_exclude_each_other(make().await).await;
     logs::threads_are_deleted_while_their_runs_are_logged(make().await).await;

@@ -223,7 +223,7 @@ fn the_number_of_repairs_is_that_of_the_format() {
 }
 
 #[test]
-fn tools_run_as_always_and_text_in_front_of_a_call_is_for_the_model_alone() {
+fn tools_run_as_always_and_text_in_front_of_a_call_is_only_for_the_model() {
     let answers = vec![
         ScriptedAnswer::new().text("I look.").call("1", "look", ["{}"]).finish(FinishReason::ToolCalls),
         ScriptedAnswer::from_text(r#"{"item": "pear", "count": 3}"#),

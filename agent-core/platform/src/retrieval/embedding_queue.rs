@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_document_is_announced_in_vain_until_it_changes() {
+    fn a_failed_document_is_not_embedded_again_until_it_changes() {
         let (queue, now) = (EmbeddingQueue::default(), Instant::now());
         queue.record_failure(&"a".into(), ("1", 1), FailureCause::Permanent, now);
         queue.push(&"a".into(), "1", 1);

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_company_fills_its_share_alone() {
+    async fn a_company_fills_only_its_share() {
         let queue = DocumentQueue::default();
         for n in 0..MAX_DOCUMENTS_PER_COMPANY + 10 {
             queue.push(&"a".into(), &n.to_string());

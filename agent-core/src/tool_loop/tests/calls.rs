@@ -215,7 +215,7 @@ async fn a_call_that_times_out_is_dropped_with_an_error_result() {
 }
 
 #[test]
-fn every_call_has_an_id_of_its_own() {
+fn every_call_has_its_own_id() {
     let first = ScriptedAnswer::new().call("", "x", ["{}"]).call("0", "x", ["{}"]).call("0", "x", ["{}"]);
     let second =
         ScriptedAnswer::new().call("0", "x", ["{}"]).call("old", "x", ["{}"]).call("new", "x", ["{}"]);

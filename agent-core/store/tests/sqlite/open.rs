@@ -151,7 +151,7 @@ fn a_full_disk_is_reported_when_the_tables_are_created() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn the_files_are_their_owners_alone() {
+async fn only_their_owner_reads_the_files() {
     use std::os::unix::fs::PermissionsExt;
 
     let temp_store = TempStore::new();

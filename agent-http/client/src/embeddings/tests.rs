@@ -199,7 +199,7 @@ async fn models_with_prefixes_get_them_by_role() {
 }
 
 #[tokio::test]
-async fn the_key_goes_to_its_own_url_alone() {
+async fn the_key_is_sent_only_to_its_own_url() {
     let server = answering(|request| ok(&Api::OpenAi.right_answer(request).to_string())).await;
     let elsewhere = Url::parse("https://api.example.com/v1").unwrap();
     for (bound_to, sent) in [(&server.url, true), (&elsewhere, false)] {

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn models_that_read_text_alone_are_known() {
+    fn models_that_read_only_text_are_known() {
         let limits = ModelLimits::default();
         let cases =
             [("gpt-5-mini", true), ("o3-mini", false), ("gpt-4-0613", false), ("our-own-model", true)];

@@ -187,7 +187,7 @@ async fn pages_are_bounded(store: &dyn Conversations) {
     assert_eq!((next, pages), (7, 2), "a page ends when it has a mebibyte");
 }
 
-pub(super) async fn a_log_is_appended_by_the_run_s_process_alone(store: &dyn Conversations) {
+pub(super) async fn a_log_is_appended_only_by_the_run_s_process(store: &dyn Conversations) {
     begin_with(store, "r1", &[started("r1")]).await;
     begin_with(store, "r2", &[started("r2")]).await;
     let next = || chunk(1, &[text_start("m")]);

@@ -257,7 +257,7 @@ async fn a_prompt_with_another_context_leaves_those_before_it_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_later_turn_of_a_long_thread_looks_at_the_new_nodes_alone() {
+async fn a_later_turn_of_a_long_thread_reads_only_the_new_nodes() {
     let store = MemoryConversations::default();
     let texts: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
     create(&store, &key(), &texts.iter().map(String::as_str).collect::<Vec<_>>()).await;

@@ -207,7 +207,7 @@ fn an_unreadable_secret_names_its_field_and_can_be_replaced() {
 }
 
 #[test]
-fn a_sealed_text_is_good_for_its_own_agent_alone() {
+fn a_sealed_text_is_valid_only_for_its_own_agent() {
     let records = Arc::new(MemoryRecords::default());
     let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     for id in ["a", "b"] {

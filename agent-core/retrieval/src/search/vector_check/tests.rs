@@ -244,7 +244,7 @@ fn only_vectors_of_the_embedder_count() {
 }
 
 #[test]
-fn the_result_depends_on_the_documents_of_the_scope_alone() {
+fn the_result_depends_only_on_the_documents_of_the_scope() {
     let texts = texts(300);
     for (vectors, quality) in [
         (meanings(&texts, 1.0), VectorQuality::Informative),

@@ -146,7 +146,7 @@ async fn steps_during_a_delivery_report_it() {
 }
 
 #[tokio::test]
-async fn one_company_takes_its_slots_and_no_more() {
+async fn one_company_takes_only_its_slots() {
     let limits = WorkerLimits { max_deliveries: 4, max_deliveries_per_company: 2, ..WorkerLimits::default() };
     let mut bench =
         WorkerHarness::over(Arc::new(MemoryJobStore::default()), limits, Receiver::start(false).await).await;

@@ -31,7 +31,7 @@ fn two_turns() -> StoredTree {
 }
 
 #[test]
-fn a_message_alone_goes_below_the_head() {
+fn a_single_message_goes_below_the_head() {
     let mut tree = two_turns();
     assert_eq!(tree.chat(single("u3"), "a3"), texts(&["u1", "a1", "u2", "a2", "u3"]));
     // The same text again is said again.
@@ -39,7 +39,7 @@ fn a_message_alone_goes_below_the_head() {
 }
 
 #[test]
-fn a_message_alone_with_a_new_id_needs_no_walk() {
+fn a_single_message_with_a_new_id_needs_no_walk() {
     let mut tree = two_turns();
     let message = |id: &str, text: &str, envelope: &Envelope| MergeInput {
         messages: shared([with_id(id, Message::user(text))]),
@@ -163,7 +163,7 @@ fn a_truncated_history_is_completed_from_the_store() {
 }
 
 #[test]
-fn an_unknown_conversation_becomes_a_root_of_its_own() {
+fn an_unknown_conversation_becomes_a_new_root() {
     let tree = two_turns();
     for input in [
         ag_ui(&["u9"]),
@@ -315,7 +315,7 @@ fn queued_prompt(tree: &StoredTree, queued: &Merged) -> Option<Vec<(NodeRole, St
 }
 
 #[test]
-fn queued_messages_go_below_what_was_said_meanwhile() {
+fn queued_messages_go_below_messages_added_meanwhile() {
     let mut tree = two_turns();
     let third = tree.merge(ag_ui(&["u1", "a1", "u2", "a2", "u3"]));
     // The client has not seen an answer to u3, and has sent it without an id.

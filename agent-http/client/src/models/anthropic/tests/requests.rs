@@ -401,7 +401,7 @@ fn a_conversation_with_calls_defines_their_tools_though_none_is_offered() {
 }
 
 #[test]
-fn content_without_a_form_is_refused_in_the_latest_user_message_alone() {
+fn content_without_a_form_is_refused_only_in_the_latest_user_message() {
     let data = |mime_type: &str| MediaSource::Data { value: "QUJD".into(), mime_type: mime_type.into() };
     for (role, part, is_accepted) in [
         (Role::User, ContentPart::Image { source: data("image/webp") }, true),

@@ -225,7 +225,7 @@ fn the_tool_choice_is_made_by_what_is_offered() {
 }
 
 #[test]
-fn media_without_a_form_are_refused_in_the_latest_user_message_alone() {
+fn media_without_a_form_are_refused_only_in_the_latest_user_message() {
     let data = |mime_type: &str| MediaSource::Data { value: "QUJD".into(), mime_type: mime_type.into() };
     let url = MediaSource::Url { value: "https://example.com/a.png".into(), mime_type: None };
     let cases = [
