@@ -42,7 +42,7 @@ const SECRET_BYTES: usize = 32;
 pub const DEFAULT_CODE_TTL: Duration = Duration::from_secs(10 * 60);
 /// Maximum lifetime of a code.
 pub const MAX_CODE_TTL: Duration = Duration::from_secs(60 * 60);
-/// Time without a request after which a session ends, unless another one is asked for.
+/// Time without a request after which a session ends, by default.
 pub const DEFAULT_SESSION_IDLE: Duration = Duration::from_secs(12 * 60 * 60);
 /// Maximum lifetime of a session, with requests or without.
 pub const MAX_SESSION_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);

@@ -17,8 +17,8 @@ const MAX_SPANNED_COLUMNS: usize = 1_000;
 const MAX_FILLED_COLUMNS: usize = 16;
 /// Size in bytes up to which the value of a merged cell is repeated in each of its rows.
 const MAX_REPEATED_BYTES: usize = 200;
-/// Size in bytes of the cells that are repeated or left empty beside and below merged ones, beyond as many bytes as the table has of
-/// its own.
+/// Maximum size in bytes of the cells that are repeated or left empty beside and below merged ones, in addition to the size of
+/// the table itself.
 const MAX_REPEATED_BYTES_OF_TABLE: usize = 64 * 1024;
 /// Size in bytes of an empty cell in Markdown.
 const EMPTY_CELL_BYTES: usize = "  |".len();

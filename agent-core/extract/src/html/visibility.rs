@@ -385,8 +385,8 @@ impl BoxSizes {
     }
 }
 
-/// Returns true for an indent by which the text of a line begins beside the page, or beyond the right side of its box, which clips
-/// it. Without `nowrap`, only the first word of a text begins there.
+/// Returns true for an indent that moves the text of a line out of the page, or beyond the right side of a box that clips it.
+/// Without `nowrap`, only the first word of a text begins there.
 fn is_indented_away(indent: &str, cascade: &Cascade, font_pixels: f32) -> bool {
     let is_clipped = matches!(cascade.certain("white-space"), "nowrap" | "pre")
         && matches!(cascade.certain("overflow"), "hidden" | "clip");

@@ -1,5 +1,5 @@
-//! Text of PDF pages without what is not seen on them: what is drawn invisibly, in the rendering mode 3, or in 7 without anything
-//! that is painted in the shape of the text (ISO 32000-1, section 9.3.6), and what is drawn unseen.
+//! Visible text of PDF pages. Left out is text in the rendering mode 3, which draws nothing, text in the mode 7 if nothing is
+//! painted in its shape (ISO 32000-1, section 9.3.6), and [text that is drawn but not seen](super::unseen_text).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;

@@ -37,8 +37,8 @@ fn raise_in_paragraph(paragraph: &mut Paragraph) {
     }
 }
 
-/// Writes the superscripts of a block of lines as characters, but for those in the marker of a list item, whose length the
-/// block has.
+/// Writes the superscripts of a block of lines as characters. Those in the marker of a list item stay, since the block has the
+/// length of the marker.
 pub(super) fn raise_in_block(block: &mut TextBlock) {
     let mut may_be_marker = block.block_type == BlockType::ListItem;
     for line in &mut block.lines {

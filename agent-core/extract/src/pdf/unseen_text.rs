@@ -2,9 +2,10 @@
 //! less, in a layer that is switched off, or under an opaque rectangle that is painted later.
 //!
 //! The operations of a page and of its forms are followed as a viewer does. Where it is not certain that text is not seen, it
-//! counts as seen: in colors of unknown spaces, with blend modes, in fonts with their own drawings, and wherever something that is
-//! not known to be white was painted before, even if it was painted over. A rectangle covers text only if it is the page's own,
-//! in a known color, and neither clipped nor in a layer, and if no picture or drawing is painted over it that may have the text.
+//! counts as seen: in colors of unknown spaces, with blend modes, in fonts with their own drawings, and wherever something that
+//! is not known to be white was painted before, even if it was painted over. A rectangle covers text only if the page itself
+//! draws it, in a known color, without a clip and outside of layers, and if no picture or drawing that may contain the text is
+//! painted over it.
 
 mod page_text;
 

@@ -123,7 +123,8 @@ async fn tokens_stay_within_their_quota(processes: &[Arc<dyn Records>]) {
     let widget = || NewToken::new("company", "agent", Grant::Widget(WidgetGrant::default()));
     let minted = stores[0].mint(widget()).await.expect("minted").token;
     stores[0].revoke(&minted.id, None).await.expect("revoked");
-    // Entries of tokens that do not exist count, too. With that of the revoked token, which makes room, as many are left as fit.
+    // Entries of tokens that do not exist count, too. The entry of the revoked token makes room, so exactly `QUOTA` further
+    // tokens fit.
     let index = Collection::new(company(), "agentTokens").and_then(|tokens| tokens.within("agent"));
     let index = index.expect("a collection");
     let planted = (0..MAX_TOKENS_PER_AGENT as u64 - QUOTA).map(|n| {

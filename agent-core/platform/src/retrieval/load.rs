@@ -208,8 +208,8 @@ impl DocumentRetriever {
         Ok(())
     }
 
-    /// Removes documents that do not exist, or whose version in the index the store has lost, and makes room for wanted ones
-    /// that were too large beside others.
+    /// Removes documents that do not exist, or of which the store has lost the indexed version. Makes room for wanted documents
+    /// that did not fit beside others.
     async fn remove(
         &self,
         entry: &Arc<CompanyEntry>,

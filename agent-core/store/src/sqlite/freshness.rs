@@ -1,10 +1,9 @@
 //! Cache invalidation: writes of this process are tracked as they happen, those of other processes by polling
 //! a counter in the file. See [`slots`](crate::slots) for the stamps.
 //!
-//! Every transaction that changes records increments the counter in the file. Each read and each write of
-//! this process reads the counter in its own snapshot; a value that is neither that of its last commit nor
-//! that of the commit in progress was written by another process and invalidates all stamps. Cached results
-//! may be served for [`MAX_STALENESS`] after such a check.
+//! Every transaction that changes records increments the counter in the file. Each read and each write of this process reads the
+//! counter in its own snapshot. A value that this process has not written, in its last commit or in the commit in progress, was
+//! written by another process and invalidates all stamps. Cached results may be served for [`MAX_STALENESS`] after such a check.
 
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,13 +1,13 @@
 //! Queue of commits: those of one company that wait share a transaction. Commits to the platform's records about a company, such
-//! as its meters, run in separate transactions, which wait neither for the transactions of other companies nor for the company's
-//! large ones.
+//! as its meters, run in separate transactions. These do not wait for the transactions of other companies, and not for the
+//! company's large ones.
 //!
 //! A transaction waits for locks of other transactions for a short time, and then continues without the commits that need
 //! them. These share transactions that wait for their locks beside the company's others.
 //!
-//! While all connections are taken, a small transaction that gets one takes along the few commits of companies that still
-//! wait. Such a transaction waits for no lock: a commit that needs one that is held, and all commits after an error, run in
-//! transactions of their own companies, so that none delays those of another company or fails them.
+//! While all connections are taken, a small transaction that gets one also runs the commits of other companies that wait, if they
+//! are few. Such a shared transaction waits for no lock: a commit that needs a held lock, and all commits after an error, run in
+//! transactions of their own companies. So no company's commit delays another company's, or makes it fail.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
