@@ -57,7 +57,7 @@ pub async fn pulse(make: impl AsyncFn(Scenario) -> Option<PulseSubject>) {
     }
     for scenario in [Scenario::Truncates, Scenario::Rejects] {
         if let Some(subject) = make(scenario).await {
-            an_outage_does_not_end_the_sign_in(&*subject.pulse, scenario).await;
+            an_outage_is_reported_by_every_call(&*subject.pulse, scenario).await;
         }
     }
 }
@@ -459,7 +459,7 @@ async fn filters_hold(pulse: &dyn Pulse) {
     }
 }
 
-async fn an_outage_does_not_end_the_sign_in(pulse: &dyn Pulse, scenario: Scenario) {
+async fn an_outage_is_reported_by_every_call(pulse: &dyn Pulse, scenario: Scenario) {
     let request = request(&new_id(), "ada");
     let (scope, id) = (request.scope(), JobId::from(new_id()));
     let results = [

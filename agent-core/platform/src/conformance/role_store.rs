@@ -115,16 +115,16 @@ async fn a_stored_record_is_returned(store: &dyn RoleStore) {
     assert!(get(store, "company").await.is_none(), "what was never put is absent");
     assert!(masked(store, "company").await.is_none(), "what was never put is absent when masked");
     let version = put(store, role("company")).await;
-    let stored_role = stored_role(store).await;
-    assert_eq!(secrets_of(&stored_role), SECRETS, "secrets are given back as they were put");
-    assert_eq!(shown(&stored_role), shown(&role("company")), "a role is given back as it was put");
+    let found = stored_role(store).await;
+    assert_eq!(secrets_of(&found), SECRETS, "secrets are given back as they were put");
+    assert_eq!(shown(&found), shown(&role("company")), "a role is given back as it was put");
     let record = masked(store, "company").await.expect("what was put is there when masked");
     assert_eq!((record.id.as_str(), record.version), ("agent", version), "a masked role has its version");
 
     put(store, role("company")).await;
-    let stored_role = stored_role(store).await;
-    assert_eq!(secrets_of(&stored_role), SECRETS, "putting a role again changes no secret");
-    assert_eq!(shown(&stored_role), shown(&role("company")), "putting a role again changes nothing");
+    let found = stored_role(store).await;
+    assert_eq!(secrets_of(&found), SECRETS, "putting a role again changes no secret");
+    assert_eq!(shown(&found), shown(&role("company")), "putting a role again changes nothing");
 }
 
 async fn a_role_is_replaced_whole(store: &dyn RoleStore) {
@@ -132,11 +132,11 @@ async fn a_role_is_replaced_whole(store: &dyn RoleStore) {
     stored_role(store).await;
     let second = put(store, RoleBlock { name: "Bea".into(), ..minimal_role("company") }).await;
     assert!(second > first, "a role's version grows when it changes");
-    let stored_role = stored_role(store).await;
+    let found = stored_role(store).await;
     let expected = json!({"id": "agent", "name": "Bea", "ownerId": "", "companyId": "company",
         "content": {"messengerToken": "***"}});
     assert_eq!(
-        shown(&stored_role),
+        shown(&found),
         expected,
         "of a role that is replaced nothing but secrets without an address stays"
     );
