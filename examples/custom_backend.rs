@@ -5,10 +5,10 @@
 use agent_core::prelude::*;
 
 /// Answers from a fixed text.
-struct Oracle;
+struct FixedAnswerBackend;
 
 #[async_trait]
-impl Backend for Oracle {
+impl Backend for FixedAnswerBackend {
     type Settings = CustomContainer;
 
     fn capabilities(&self, _: &CustomContainer) -> Result<BackendCapabilities, AgentError> {
@@ -42,13 +42,13 @@ impl Backend for Oracle {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     futures_executor::block_on(async {
-        let role = r#"{"id": "oracle", "companyId": "acme",
-            "children": [{"name": "Oracle", "content": {"answer": "Forty-two."}}]}"#;
+        let role = r#"{"id": "fixed", "companyId": "acme",
+            "children": [{"name": "FixedAnswer", "content": {"answer": "Forty-two."}}]}"#;
         let roles = StaticRoles::new().with_role(serde_json::from_str(role)?);
-        let platform = Platform::new(Arc::new(roles)).with_custom_backend("Oracle", Oracle);
+        let platform = Platform::new(Arc::new(roles)).with_custom_backend("FixedAnswer", FixedAnswerBackend);
 
         let you = Principal::new("ada", "acme", Caller::Session);
-        let request = TurnRequest::new("oracle", vec![Message::user("What is the answer?")]);
+        let request = TurnRequest::new("fixed", vec![Message::user("What is the answer?")]);
         examples::print(run_turn(&platform, &you, request).await?).await;
         Ok(())
     })

@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         )?;
         let roles = Arc::new(StaticRoles::new().with_role(role));
 
-        let backend = EmbeddedBackend::new(Arc::new(examples::Parrot));
+        let backend = EmbeddedBackend::new(Arc::new(examples::EchoModel));
         let platform = Platform::new(roles)
             .with_layer(RoleLayer::new(Arc::default()))
             .with_layer(Plan)

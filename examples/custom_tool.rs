@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let roles = Arc::new(StaticRoles::new().with_role(role));
 
         let tools = Arc::new(LocalToolRegistry::new().with_tool(Weather));
-        let backend = EmbeddedBackend::new(Arc::new(examples::Parrot)).with_tools(tools.clone());
+        let backend = EmbeddedBackend::new(Arc::new(examples::EchoModel)).with_tools(tools.clone());
         let platform = Platform::new(roles).with_tools(tools).with_backend(backend);
 
         let you = Principal::new("ada", "acme", Caller::Session);

@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let roles = StaticRoles::new().with_role(serde_json::from_str(role)?);
         let platform = Platform::new(Arc::new(roles))
             .with_layer(RoleLayer::new(Arc::default()))
-            .with_backend(EmbeddedBackend::new(Arc::new(examples::Parrot)));
+            .with_backend(EmbeddedBackend::new(Arc::new(examples::EchoModel)));
 
         let you = Principal::new("ada", "acme", Caller::Session);
         let request = TurnRequest::new("echo", vec![Message::user("Hello!")]);

@@ -12,10 +12,10 @@ use futures_util::lock::Mutex;
 
 /// Finds documents that contain the words of a query. A real one calls a service.
 #[derive(Default)]
-pub(crate) struct Words(Mutex<Vec<(String, DocumentId, u64, String)>>);
+pub(crate) struct WordIndex(Mutex<Vec<(String, DocumentId, u64, String)>>);
 
 #[async_trait]
-impl Index for Words {
+impl Index for WordIndex {
     async fn put(&self, company: &str, id: &DocumentId, at: u64, new: &Extracted) -> Result<(), IndexError> {
         self.remove(company, id).await?;
         self.0.lock().await.push((company.to_owned(), id.clone(), at, new.text.to_lowercase()));
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let rules = r#"{"id": "rules", "companyId": "acme", "text": "Bicycles are lent for a week."}"#;
         let rules = serde_json::from_str::<workspace::Document>(rules)?;
         workspace::save_document(&*records, &rules, Precondition::Any, &"ada".into()).await?;
-        let retriever = IndexRetriever::new(Arc::<Words>::default(), records, Arc::new(SystemClock));
+        let retriever = IndexRetriever::new(Arc::<WordIndex>::default(), records, Arc::new(SystemClock));
         retriever.index(company, "rules").await?;
         let hits = retriever.search(DocumentSearch::new(company, &ids, "lent bicycles")).await?.ranking.hits;
         hits.iter().for_each(|hit| println!("{} has {} of the words.", hit.document, hit.score));

@@ -292,7 +292,7 @@ async fn an_allowed_address_is_allowed_in_other_spellings_but_not_by_name() {
 }
 
 #[tokio::test]
-async fn an_address_of_the_operators_is_open_for_its_own_use_alone() {
+async fn an_address_of_the_operators_is_open_only_for_its_own_use() {
     // The first setting provides the service addresses that the second one uses in every other place.
     let first = AddressTestServices::start(Vec::new(), "").await;
     let (runtime, vendor) = (first.runtime.url(""), first.vendor.base_url());

@@ -145,7 +145,7 @@ async fn the_preview_shows_the_request() {
 }
 
 #[tokio::test]
-async fn parameters_that_a_thinking_model_refuses_are_told_and_not_sent() {
+async fn parameters_that_a_thinking_model_refuses_are_reported_and_not_sent() {
     let vendor = Vendor::start().await;
     vendor.on(MODEL, [message([text_block(0, "Hi.")], "end_turn")]);
     let parameters = json!({"temperature": 0.5, "topK": 9, "stopSequences": ["END"]});
@@ -172,7 +172,7 @@ async fn parameters_that_a_thinking_model_refuses_are_told_and_not_sent() {
 }
 
 #[tokio::test]
-async fn reasoning_for_which_the_answer_has_no_room_is_told_and_not_sent() {
+async fn reasoning_beyond_the_answers_limit_is_reported_and_not_sent() {
     let vendor = Vendor::start().await;
     vendor.on(MODEL, [message([text_block(0, "Hi.")], "end_turn")]);
     let parameters = json!({"temperature": 0.5, "reasoning": "high"});

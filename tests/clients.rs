@@ -81,7 +81,7 @@ impl ClientApp {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_clients_that_people_use_work() {
+async fn the_supported_clients_work() {
     let clients = ClientApp::start().await;
     let mut tests = Command::new(node_path());
     tests

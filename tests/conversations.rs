@@ -218,7 +218,7 @@ fn dialogue(texts: &[&str]) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_thread_continues_by_its_id_alone() {
+async fn the_id_of_a_thread_suffices_to_continue_it() {
     let test = ConversationApp::start().await;
     test.vendor.on("m", [answer(&["I am ", "well."]), answer(&["You asked how I am."])]);
     let first = test.say("t 1", "How are you?\nTell me.").await;

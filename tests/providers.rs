@@ -132,7 +132,7 @@ impl ProviderApp {
 }
 
 #[tokio::test]
-async fn an_agent_names_a_provider_without_an_address_or_key_of_its_own() {
+async fn an_agent_that_names_a_provider_may_not_have_an_address_or_key() {
     let test = ProviderApp::start(&[]).await;
     let fallback = |fallback: Value| json!({"provider": "openai", "fallbacks": [fallback]});
     let at = |field: &str| format!("children[0].content.{field}");

@@ -490,7 +490,7 @@ fn is_whole_millisecond(time: &Value) -> bool {
 }
 
 #[tokio::test]
-async fn the_own_limits_are_shown() {
+async fn the_callers_limits_are_shown() {
     // Of two runs, the first one is counted for half a minute.
     let settings = [("RUNS_PER_MINUTE", "2"), ("CHANGES_PER_MINUTE", "10")];
     let test = UsageApp::start_with(&settings, |_, _| {}).await;

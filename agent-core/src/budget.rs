@@ -116,7 +116,7 @@ pub(crate) struct HistoryCut {
 /// whole history, which may be less than `excess`. The message after the history must not be a tool result.
 ///
 /// Some models require a user message at the start, so the cut extends to the next one if it is within half a step.
-pub(crate) fn trim_point(history: &[HistoryEntry], excess: usize, step: usize) -> HistoryCut {
+pub(crate) fn find_trim(history: &[HistoryEntry], excess: usize, step: usize) -> HistoryCut {
     let target_tokens = excess.next_multiple_of(step.max(1));
     let end = HistoryCut { first_kept: history.len(), removed_messages: 0, removed_tokens: 0 };
     let mut first_cut = None;

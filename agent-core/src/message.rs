@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_adds_up_and_what_nobody_has_counted_stays_unknown() {
+    fn usage_adds_up_and_missing_counts_stay_unknown() {
         let usage = |model: Option<&str>, input, cached| Usage {
             model: model.map(str::to_owned),
             input_tokens: input,

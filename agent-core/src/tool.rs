@@ -167,7 +167,7 @@ pub enum ToolChoice {
 
 impl ToolChoice {
     /// Describes why the choice cannot be made among a turn's tools; `None` if it can.
-    pub(crate) fn problem_with(&self, tools: &[Arc<ToolSpec>]) -> Option<&'static str> {
+    pub(crate) fn describe_conflict(&self, tools: &[Arc<ToolSpec>]) -> Option<&'static str> {
         match self {
             Self::Tool(name) if !tools.iter().any(|tool| tool.name == *name) => {
                 Some("names a tool that this agent may not use in this context")

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_withheld_is_read_by_no_other_origin() {
+    async fn denied_responses_are_readable_by_no_other_origin() {
         let refuse = service_fn(|_| async { Err(HttpError::forbidden("not you").deny_cross_origin()) });
         let service =
             layer(parse_origins("https://a.example").expect("origins"), is_chat, &[HEADERS]).layer(refuse);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_an_answer_depends_on_is_one_line() {
+    async fn vary_is_one_header_line() {
         for (own_names, expected) in [
             (&[][..], "origin, access-control-request-method, access-control-request-headers"),
             (&["Accept"], "Accept, origin, access-control-request-method, access-control-request-headers"),

@@ -155,7 +155,7 @@ impl<S: ServiceState> Endpoint<S> {
                     None => None,
                 };
                 if C::AWAITS_WORK {
-                    let (of_body, of_response) = permit.map(ExchangePermit::around_work).unzip();
+                    let (of_body, of_response) = permit.map(ExchangePermit::split_around_work).unzip();
                     context.body.hold(of_body.flatten());
                     permit = of_response;
                 }

@@ -47,7 +47,7 @@ pub(crate) enum ExchangePermit {
 impl ExchangePermit {
     /// Divides the permit of a request that waits for a run or an extraction into one for its body and one for its response.
     /// None is held meanwhile: the work may last for minutes, and other limits bound how many requests wait.
-    pub(crate) fn around_work(self) -> (Option<CompanyPermit>, Self) {
+    pub(crate) fn split_around_work(self) -> (Option<CompanyPermit>, Self) {
         match self {
             Self::Held(permit) => {
                 let (permits, company_id) = permit.origin();
@@ -156,7 +156,7 @@ mod tests {
         let (permits, company_id) = (CompanyPermits::new(usize::MAX, 1), CompanyId::from("c"));
         let admit = || permits.try_acquire(&company_id).map(ExchangePermit::Held);
         let large = || full(vec![7; MIN_HELD_BYTES as usize]);
-        let (of_body, of_response) = admit().expect("a permit").around_work();
+        let (of_body, of_response) = admit().expect("a permit").split_around_work();
         assert!(of_body.is_some() && admit().is_none(), "its body is read");
         drop(of_body);
         let other = admit().expect("it waits for its work");

@@ -7,8 +7,8 @@ use agent_core::tool::Caller;
 use agent_platform::trace::{TRACEPARENT, TRACESTATE, begin_trace, format_trace_id, parse_trace};
 use http::{HeaderMap, request};
 
-/// Trace that a request belongs to: that of its caller, once the caller is known to be trusted, else a new one. Clones are of
-/// the same request. Once the trace is read, it does not change.
+/// Trace that a request belongs to: the caller's trace, once the caller is known to be trusted, otherwise a new one. Clones are
+/// of the same request. Once the trace is read, it does not change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestTrace(Arc<OnceLock<TraceContext>>);
 

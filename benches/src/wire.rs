@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_answers_are_found_out() {
+    fn wrong_answers_are_detected() {
         let wrong = [
             vec![STARTED, HELLO],
             vec![STARTED, HELLO, HELLO, FINISHED],

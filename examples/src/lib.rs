@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 /// A model that repeats the user's message. If it is offered a tool, it calls it once, with the message as `city`. A
 /// real model calls a vendor.
-pub struct Parrot;
+pub struct EchoModel;
 
 #[async_trait]
-impl Model for Parrot {
+impl Model for EchoModel {
     fn info(&self) -> ModelInfo {
         ModelInfo {
             provider: "example".into(),
-            model: "parrot".into(),
+            model: "echo".into(),
             context_window: 8_000,
             max_output_tokens: 1_000,
             supports_media: false,

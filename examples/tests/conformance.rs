@@ -46,6 +46,6 @@ fn the_layer_conforms() {
 #[test]
 fn the_index_conforms() {
     futures_executor::block_on(agent_retrieval::conformance::index(async || {
-        Arc::<external_index::Words>::default() as _
+        Arc::<external_index::WordIndex>::default() as _
     }));
 }

@@ -196,7 +196,7 @@ async fn a_prompt_that_stays_too_long_is_named() {
 }
 
 #[tokio::test]
-async fn a_message_beyond_the_first_models_window_is_for_the_fallback_with_a_larger_one() {
+async fn a_message_beyond_the_first_window_goes_to_the_larger_fallback() {
     let vendor = Vendor::start().await;
     vendor.on("m", [overflow(), answer(&["By the first."])]);
     vendor.on("large", [answer(&["By the large one."])]);

@@ -282,7 +282,7 @@ async fn pictures_and_files_go_to_the_model() {
 }
 
 #[tokio::test]
-async fn page_and_block_contexts_are_in_the_latest_turn_alone() {
+async fn page_and_block_contexts_are_only_in_the_latest_turn() {
     let app_test = ChatTestApp::start().await;
     let body = json!({"agentId": "a1", "tabId": "tab-canary",
         "pageContext": {"title": "page-canary"}, "blocksContext": [{"text": "block-canary"}],

@@ -312,7 +312,7 @@ async fn a_body_that_stops_or_trickles_times_out() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_cut_off_is_no_request() {
+async fn a_truncated_body_is_not_a_request() {
     let (vendor, app) = open(&[]).await;
     let mut stream = TcpStream::connect(app.address).await.expect("the server listens");
     let head = format!(

@@ -82,7 +82,7 @@ async fn only_a_user_with_a_session_is_answered() {
 }
 
 #[tokio::test]
-async fn unattended_runs_use_the_tokens_of_their_user_where_the_operator_allows_it() {
+async fn unattended_runs_use_their_users_tokens_if_allowed() {
     let all = open(&[&SCHEDULER[..], &[("CODING_UNATTENDED", "on")]].concat()).await;
     // Only the owner of the agent is signed in.
     all.sign_in("u2").await;

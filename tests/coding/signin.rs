@@ -101,7 +101,7 @@ async fn a_user_signs_in_and_out() {
 }
 
 #[tokio::test]
-async fn ten_at_once_are_one_and_an_hour_has_ten() {
+async fn ten_concurrent_sign_ins_are_one_and_an_hour_has_ten() {
     let bench = open().await;
     let responses = join_all((0..10).map(|_| send(&bench.app, "POST", SIGN_IN))).await;
     let created = responses.iter().filter(|response| response.status() == 201).count();
@@ -197,7 +197,7 @@ async fn missing_settings_are_named_before_a_sign_in_starts() {
 
 /// Sends every request with every credential, at ids of several users; none but the owner learns anything.
 #[tokio::test]
-async fn a_sign_in_is_its_users_alone() {
+async fn only_its_user_uses_a_sign_in() {
     let bench = open().await;
     let tokens = Tokens::new(bench.stores.records.clone(), Arc::new(SystemClock));
     let mint = async |grant| tokens.mint(NewToken::new("c1", "a1", grant)).await.expect("minted").text;

@@ -176,7 +176,7 @@ async fn denials_edits_and_withdrawals_reach_the_model() {
 }
 
 #[tokio::test]
-async fn a_history_without_ids_beside_a_decision_says_nothing_again() {
+async fn a_history_without_ids_adds_no_duplicates_beside_a_decision() {
     let text = |role: &str, text: &str| json!({"role": role, "content": text});
     let history = [text("user", "Hi"), text("assistant", "Hello."), text("user", "Buy milk")];
     for more in [&[][..], &[text("user", "And bread")]] {

@@ -8,7 +8,7 @@ use crate::support::server::session_token;
 const PATH: &str = "/api/agents/a1/capabilities";
 
 #[tokio::test]
-async fn an_agent_tells_what_it_can() {
+async fn an_agent_reports_its_capabilities() {
     let test = ConversationApp::start().await;
     let capabilities = test.get(PATH).await;
     assert_eq!(capabilities["identity"]["name"], "Agent");

@@ -165,7 +165,7 @@ async fn results_that_are_sent_again_are_answered_as_the_first_time() {
 }
 
 #[tokio::test]
-async fn results_are_answered_again_in_their_own_thread_alone() {
+async fn results_are_answered_again_only_in_their_own_thread() {
     let test = ConversationApp::start().await;
     test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), answer(&["It is red."])]);
     let first = test.chat(input("r1", json!([user("m1", "Paint")]))).await;
@@ -219,7 +219,7 @@ async fn results_that_are_sent_again_join_their_run() {
 }
 
 #[tokio::test]
-async fn results_that_are_answered_anew_are_then_answered_by_that_run() {
+async fn repeated_results_attach_to_the_run_that_answers_them() {
     let test = ConversationApp::start().await;
     let (steps, gate) = gated();
     test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), vec![Step::Stall], steps]);
@@ -269,7 +269,7 @@ async fn results_after_a_history_without_their_calls_are_placed_like_others() {
 }
 
 #[tokio::test]
-async fn results_whose_answer_was_not_completed_are_answered_anew() {
+async fn results_without_a_completed_answer_are_answered_again() {
     for reason in ["disconnected", "requested"] {
         let test = ConversationApp::start().await;
         let partly = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
@@ -334,7 +334,7 @@ async fn a_generated_id_names_the_events_of_a_run_that_was_not_completed() {
 }
 
 #[tokio::test]
-async fn results_that_are_sent_again_many_times_at_once_are_answered_anew_once() {
+async fn results_repeated_concurrently_are_answered_once() {
     let test = ConversationApp::start().await;
     let partly = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
     let (steps, gate) = gated();
@@ -358,7 +358,7 @@ async fn results_that_are_sent_again_many_times_at_once_are_answered_anew_once()
 }
 
 #[tokio::test]
-async fn results_that_are_sent_alone_are_answered_anew_as_well() {
+async fn results_that_are_sent_without_history_are_answered_again() {
     let test = ConversationApp::start().await;
     test.vendor
         .on("m", [tool_calls(&[("call-1", "paint", "{}")]), vec![Step::Stall], answer(&["It is red."])]);
@@ -378,7 +378,7 @@ async fn results_that_are_sent_alone_are_answered_anew_as_well() {
 }
 
 #[tokio::test]
-async fn results_after_which_the_thread_has_gone_on_are_not_answered_anew() {
+async fn results_of_a_continued_thread_are_not_answered_again() {
     let test = ConversationApp::start().await;
     let partly = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
     test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), partly, answer(&["You are welcome."])]);

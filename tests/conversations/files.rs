@@ -151,7 +151,7 @@ fn docx_bomb(bytes: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_compressed_bomb_is_a_file_of_its_compressed_size() {
+async fn a_compressed_body_counts_with_its_compressed_size() {
     let settings = [("FILE_LIMIT_BYTES", "200000"), ("MAX_UPLOADED_BYTES", "300000")];
     let test = ConversationApp::start_with(&settings).await;
     let bearer = session_token("u1", "c1");

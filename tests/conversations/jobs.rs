@@ -114,7 +114,7 @@ async fn notifications_are_deleted_with_what_they_quote() {
 }
 
 #[tokio::test]
-async fn notifications_that_are_sent_with_a_runs_token_are_deleted_with_the_thread_of_the_run() {
+async fn notifications_sent_with_a_run_token_are_deleted_with_the_thread() {
     let test = start(|_| {}).await;
     test.vendor.on("m", [answer(&["One."]), answer(&["Two."])]);
     for job in ["j1", "j2"] {
@@ -261,7 +261,7 @@ async fn a_full_queue_delays_an_occurrence() {
 }
 
 #[tokio::test]
-async fn a_job_that_waits_for_approval_is_done_and_tells_its_user() {
+async fn a_job_that_waits_for_approval_completes_and_notifies_its_user() {
     let approvals = json!([{"tools": ["createTodo"], "unattended": "wait", "message": "Add it?"}]);
     let test = start(|content| content["approvals"] = approvals).await;
     let call = tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#)]);

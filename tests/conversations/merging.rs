@@ -39,7 +39,7 @@ async fn message_count(test: &ConversationApp) -> u64 {
 }
 
 #[tokio::test]
-async fn an_ag_ui_client_edits_and_regenerates_without_doubles() {
+async fn an_ag_ui_client_edits_and_regenerates_without_duplicates() {
     let test = start().await;
     let first = test.chat(ag_ui("r1", &[message("u1", "user", "A")])).await;
     let answered = message(&first.message_id(), "assistant", "One.");
@@ -70,7 +70,7 @@ async fn an_ag_ui_client_edits_and_regenerates_without_doubles() {
 }
 
 #[tokio::test]
-async fn an_ag_ui_client_with_new_ids_leaves_no_doubles() {
+async fn an_ag_ui_client_with_new_ids_leaves_no_duplicates() {
     let test = start().await;
     test.chat(ag_ui("r1", &[message("x1", "user", "A")])).await;
     let history =
@@ -84,7 +84,7 @@ async fn an_ag_ui_client_with_new_ids_leaves_no_doubles() {
 }
 
 #[tokio::test]
-async fn the_ai_sdk_resends_edits_and_regenerates_without_doubles() {
+async fn the_ai_sdk_resends_edits_and_regenerates_without_duplicates() {
     let test = start().await;
     let first = test.chat(ai_sdk("submit-message", None, &[ui("u1", "user", "A")])).await;
     // Its message has the turn's id.
@@ -105,7 +105,7 @@ async fn the_ai_sdk_resends_edits_and_regenerates_without_doubles() {
 }
 
 #[tokio::test]
-async fn the_ai_sdk_may_send_the_last_message_alone() {
+async fn the_ai_sdk_may_send_only_the_last_message() {
     let test = start().await;
     let send = async |id: &str, text: &str| {
         test.chat(json!({"id": "t", "trigger": "submit-message", "message": ui(id, "user", text)})).await

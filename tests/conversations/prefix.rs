@@ -272,7 +272,7 @@ async fn contexts_are_neither_shown_nor_left_behind() {
 }
 
 #[tokio::test]
-async fn a_run_tells_how_much_of_its_prompt_was_sent_before() {
+async fn a_run_reports_the_reused_part_of_its_prompt() {
     let test = ConversationApp::start().await;
     test.vendor.on("m", ["A", "B", "C", "D"].map(|text| answer(&[text])));
     let cache = async |page: usize, body: Value| {

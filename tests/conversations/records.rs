@@ -23,7 +23,7 @@ async fn statuses(test: &ConversationApp, user: &str, company: &str, run: &str) 
 }
 
 #[tokio::test]
-async fn a_run_tells_its_times_its_backend_and_its_prompt() {
+async fn a_run_reports_its_times_backend_and_prompt() {
     let test = ConversationApp::start().await;
     test.vendor
         .on("m", [tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#)]), answer(&["It is ", "noted."])]);
@@ -168,7 +168,7 @@ async fn previewed_hashes(test: &ConversationApp, message: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_run_tells_each_attempt_with_the_hash_of_its_request() {
+async fn each_attempt_is_reported_with_the_hash_of_its_request() {
     let (test, other) = start_with_fallback().await;
     test.vendor.on("m", [json_response("503 Service Unavailable", "", "{}")]);
     let mut count = 0;
@@ -220,7 +220,7 @@ async fn a_run_tells_each_attempt_with_the_hash_of_its_request() {
 }
 
 #[tokio::test]
-async fn the_models_of_a_run_are_called_anew() {
+async fn the_models_of_a_replayed_run_are_called_live() {
     let test = ConversationApp::start_with(&[("RUN_PROMPTS", "keep")]).await;
     let milk = || tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#)]);
     let bread = tool_calls(&[("c9", "createTodo", r#"{"title":"Bread"}"#)]);

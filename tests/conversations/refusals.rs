@@ -44,7 +44,7 @@ async fn unsupported_values_are_refused_by_field_name() {
 }
 
 #[tokio::test]
-async fn an_unsupported_value_is_named_where_it_would_have_made_a_message_needless() {
+async fn an_unsupported_value_is_named_before_a_missing_message() {
     let test = ConversationApp::start().await;
     for (field, value) in [
         ("resume", json!([{"interruptId": "i", "status": "resolved", "payload": {"ok": true}}])),

@@ -62,7 +62,7 @@ async fn threads_are_deleted_after_the_shorter_of_two_times() {
 }
 
 #[tokio::test]
-async fn a_thread_tells_when_it_is_deleted_and_activity_postpones_it() {
+async fn a_thread_shows_its_expiry_which_activity_postpones() {
     let test = start(json!({"retentionDays": 5}), &[]).await;
     test.vendor.on("m", [answer(&["Hi."])]);
     test.say("t", "Hello").await;

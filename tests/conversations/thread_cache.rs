@@ -123,7 +123,7 @@ async fn a_thread_that_is_deleted_and_begun_again_has_nothing_of_the_first() {
 }
 
 #[tokio::test]
-async fn a_fork_has_the_path_to_its_node_alone() {
+async fn a_fork_has_only_the_path_to_its_node() {
     let both = TwoProcesses::start().await;
     let body = json!({"id": "fork", "at": both.node(1).await});
     assert_eq!(call(&both.other, "POST", "/api/threads/t/fork", Some(body)).await.0, 201);

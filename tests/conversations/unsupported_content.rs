@@ -33,7 +33,7 @@ impl ConversationApp {
 }
 
 #[tokio::test]
-async fn a_thread_goes_on_after_content_that_the_model_does_not_support() {
+async fn a_thread_continues_after_unsupported_content() {
     let test = ConversationApp::start().await;
     test.vendor.on("m", [answer(&["A plant."]), answer(&["Basil."])]);
     let refused = with_part("t", "What is this?", &part("video", "video/mp4"));
@@ -54,7 +54,7 @@ async fn a_thread_goes_on_after_content_that_the_model_does_not_support() {
 }
 
 #[tokio::test]
-async fn a_thread_with_images_goes_on_with_a_model_that_reads_text_alone() {
+async fn a_thread_with_images_continues_with_a_text_only_model() {
     let test = ConversationApp::start().await;
     test.vendor.on("m", [answer(&["A plant."])]);
     test.vendor.on(TEXT_MODEL, [answer(&["Basil."])]);

@@ -140,7 +140,7 @@ async fn a_visitors_call_that_needs_approval_does_not_wait() {
     }
 }
 
-async fn goes_on_after_a_restart(test: ConversationApp) {
+async fn a_store_continues_after_a_restart(test: ConversationApp) {
     let visitor = test.visitor("a1").await;
     let first = test.chat_of(&visitor, json!({"threadId": "t", "message": "How are you?"})).await;
     assert!(first.iter().all(|event| event["type"] != "CUSTOM"), "{first:?}");
@@ -164,17 +164,17 @@ async fn goes_on_after_a_restart(test: ConversationApp) {
 
 #[tokio::test]
 async fn a_visitor_s_thread_continues() {
-    goes_on_after_a_restart(ConversationApp::start().await).await;
+    a_store_continues_after_a_restart(ConversationApp::start().await).await;
 }
 
 #[tokio::test]
 async fn a_visitor_s_thread_continues_in_sqlite() {
     let folder = TempDir::new().expect("a folder");
-    goes_on_after_a_restart(start_in_sqlite(&folder).await).await;
+    a_store_continues_after_a_restart(start_in_sqlite(&folder).await).await;
 }
 
 #[tokio::test]
-async fn threads_are_a_visitor_s_alone() {
+async fn only_the_visitor_reads_a_visitors_threads() {
     let test = ConversationApp::start().await;
     let visitor = test.visitor("a1").await;
     let other_token = test.visitor("a1").await;
@@ -305,7 +305,7 @@ async fn with_tools() -> ConversationApp {
 }
 
 #[tokio::test]
-async fn a_visitor_sees_the_conversation_alone() {
+async fn a_visitor_sees_only_the_conversation() {
     let test = with_tools().await;
     let visitor = test.visitor("a1").await;
     let mut thinking = vec![stream_head(), delta(json!({"reasoning_content": "secret canary"}))];
@@ -401,7 +401,7 @@ async fn a_visitor_attaches_to_a_run_and_stops_it() {
 }
 
 #[tokio::test]
-async fn a_visitor_s_list_brings_no_words_of_others() {
+async fn a_visitors_message_list_cannot_add_messages_of_others() {
     let test = ConversationApp::start().await;
     let visitor = test.visitor("a1").await;
     // Nothing of the list is known: it is the visitor's own words that are kept, whatever it says of the assistant.

@@ -165,7 +165,7 @@ async fn a_call_whose_name_is_followed_by_a_reset_is_not_made() {
 
 /// The second round fails after its text and a call. The tool of the first is not called again, and that of the lost call never.
 #[tokio::test]
-async fn a_round_that_fails_after_content_begins_anew_where_its_answer_is_delivered_whole() {
+async fn a_whole_delivery_repeats_a_round_that_fails_after_content() {
     let vendor = Vendor::start().await;
     let models = [("bad", vendor.base_url())];
     let mut workspace = agents(&models, &json!({}));

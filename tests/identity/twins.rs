@@ -176,7 +176,7 @@ async fn chats_previews_and_run_ids_are_the_companys_own() {
 }
 
 #[tokio::test]
-async fn what_one_company_manages_is_hidden_from_the_other() {
+async fn a_companys_resources_are_hidden_from_another() {
     let twins = Twins::open().await;
     for company in COMPANIES {
         let mark = format!("mark-{company}");

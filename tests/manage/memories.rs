@@ -86,7 +86,7 @@ async fn the_memories_of_a_user_belong_to_that_user() {
 }
 
 #[tokio::test]
-async fn shared_entries_are_the_owners_to_change_and_shown_if_the_role_shares_them() {
+async fn shared_entries_are_changed_by_the_owner_and_shown_if_shared() {
     let bench = open().await;
     let entry = format!("{SHARED}/m");
     expect_problem(bench.put(COLLEAGUE, &entry, &text("x")).await, 403, "FORBIDDEN").await;

@@ -89,7 +89,7 @@ fn uris(listed: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_token_is_good_while_it_is_and_only_as_it_is() {
+async fn only_the_exact_text_of_a_valid_token_is_accepted() {
     let bench = start(&[]).await;
     let good = bench.mint(mcp_token("ada", "c1", "a1")).await;
     let other = bench.mint(mcp_token("bob", "c1", "a1")).await;
@@ -401,7 +401,7 @@ impl std::io::Write for LogBuffer {
 }
 
 #[tokio::test]
-async fn neither_tokens_nor_arguments_are_in_the_log() {
+async fn tokens_and_arguments_are_not_logged() {
     let log = LogBuffer::default();
     let writer = log.clone();
     let filter: tracing_subscriber::filter::Targets =

@@ -320,7 +320,7 @@ async fn kills_lose_no_acknowledged_write_and_double_no_effect() {
 /// A process that is suspended beyond its timeouts delays the others by these at most, and nothing that it was doing
 /// takes effect twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_suspended_process_delays_no_other_and_doubles_no_effect() {
+async fn a_suspended_process_delays_no_other_and_repeats_no_effect() {
     let replicas = ReplicaFixture::start().await;
     for process in &replicas.processes {
         replicas.wait_for(ACTIONS_PER_ROUND).await;

@@ -7,7 +7,7 @@ use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head};
 use crate::support::{expect_problem, parse_run, poll_until, text_of, workspace};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outage_is_a_typed_error_and_streams_under_way_go_on() {
+async fn an_outage_is_a_typed_error_and_open_streams_continue() {
     let vendor = Vendor::start().await;
     let mut fixture = PostgresFixture::start(&workspace(&vendor.base_url(), "m")).await;
     let app = server::app_with_config(fixture.config(), fixture.open().await).await;

@@ -46,7 +46,7 @@ fn admitted_later(began: Instant) -> usize {
 }
 
 #[tokio::test]
-async fn a_burst_at_all_processes_exceeds_a_users_limit_by_half_of_it_for_each_other_process() {
+async fn a_burst_at_n_processes_exceeds_the_limit_by_half_per_further_process() {
     over_both(a_burst_is_bounded_over).await;
 }
 

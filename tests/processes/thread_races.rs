@@ -69,11 +69,11 @@ async fn a_refused_run_neither_counts_nor_reaches_the_vendor_over(database: Shar
 
 /// A run that replaces another one takes its place, also if the company has no further one.
 #[tokio::test]
-async fn an_interrupting_run_takes_the_place_of_the_one_before() {
-    over_both(an_interrupting_run_takes_the_place_of_the_one_before_over).await;
+async fn an_interrupting_run_reuses_the_slot_of_the_one_before() {
+    over_both(an_interrupting_run_reuses_the_slot_of_the_one_before_over).await;
 }
 
-async fn an_interrupting_run_takes_the_place_of_the_one_before_over(database: SharedDatabase) {
+async fn an_interrupting_run_reuses_the_slot_of_the_one_before_over(database: SharedDatabase) {
     let gate = watch::Sender::new(false);
     let mut steps = vec![stream_head(), delta(json!({"content": "Hi."})), Step::Until(gate.subscribe())];
     steps.extend(finish("stop"));

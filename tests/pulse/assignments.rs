@@ -261,7 +261,7 @@ async fn a_scheduler_that_fails_is_asked_once_for_all_assignments() {
 
 /// The loss of the tool has not cancelled the job, as after an import or while the scheduler was away.
 #[tokio::test]
-async fn a_periodic_job_of_a_tool_that_the_agent_may_not_use_ends_at_its_next_callback() {
+async fn a_periodic_job_of_a_forbidden_tool_ends_at_its_next_callback() {
     let bench = open(NOWHERE, &[]).await;
     let mut payload = create_todo("x");
     payload["toolId"] = "deleteTodo".into();

@@ -42,7 +42,7 @@ fn question() -> Value {
 }
 
 #[tokio::test]
-async fn jobs_whose_budget_is_spent_do_not_come_together_when_it_begins_anew() {
+async fn postponed_jobs_are_spread_when_the_budget_resets() {
     let vendor = Vendor::start().await;
     let bench = open(&vendor.base_url(), &[]).await;
     set_budget(&bench.stores, 0).await;
@@ -166,7 +166,7 @@ async fn the_call_of_a_tool_waits_for_its_budget_like_a_run() {
 
 /// The events of a run do not say when the budget begins anew.
 #[tokio::test]
-async fn a_run_whose_budget_ends_between_two_answers_waits_for_it_and_goes_on() {
+async fn a_run_out_of_budget_between_answers_waits_and_continues() {
     let vendor = Vendor::start().await;
     let arguments = json!({"title": "Sow"}).to_string();
     let call = json!({"index": 0, "id": "c1", "type": "function",

@@ -426,7 +426,7 @@ async fn a_paused_local_job_is_due_only_once_it_is_paused_at_the_scheduler() {
 }
 
 #[tokio::test]
-async fn a_paused_local_job_whose_schedule_is_rejected_leaves_no_job_at_the_scheduler() {
+async fn a_rejected_paused_local_job_leaves_no_job_at_the_scheduler() {
     let vendor = Vendor::start().await;
     let reschedule = "/jobs/j/reschedule?companyId=c1&userId=u1";
     vendor.on(reschedule, [json_response("422 Unprocessable Content", "", "{}")]);

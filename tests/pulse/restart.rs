@@ -24,7 +24,7 @@ fn parse_time(time: &Value) -> Timestamp {
 
 /// Checks what is stored in place of when tries begin, as a process of a busy machine may begin them late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_of_a_killed_application_is_due_again_within_seconds_of_its_restart() {
+async fn a_killed_applications_turn_is_due_within_seconds_of_its_restart() {
     let vendor = Vendor::start().await;
     vendor.on("m", [vec![Step::Stall], answer(&["All is well."])]);
     let folder = tempfile::tempdir().expect("a folder");

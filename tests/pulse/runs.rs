@@ -255,7 +255,7 @@ impl Tool for GatedTool {
 }
 
 #[tokio::test]
-async fn the_callbacks_of_one_company_leave_places_to_others_and_use_up_no_attempt() {
+async fn the_callbacks_of_one_company_leave_slots_to_others() {
     const PLACES_OF_COMPANY: usize = 128;
     let mut workspace = workspace("http://127.0.0.1:9/v1");
     let content = workspace["agents"][0]["content"].clone();

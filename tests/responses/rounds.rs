@@ -78,7 +78,7 @@ async fn the_fake_vendor_detects_changed_items() {
 }
 
 #[tokio::test]
-async fn odd_identifiers_and_items_are_sent_back_in_a_form_that_the_vendor_accepts() {
+async fn unusual_identifiers_and_items_are_normalized_for_the_vendor() {
     let vendor = ResponsesVendor::start().await;
     let call = |id: &str| OutputItem::call(id, "readTodos", "{}");
     let search =

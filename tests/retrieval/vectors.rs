@@ -192,7 +192,7 @@ async fn vectors_without_meaning_change_no_ranking() {
 
 /// A server whose vectors meant nothing is repaired, and goes on under the same name.
 #[tokio::test]
-async fn the_documents_of_a_repaired_embedding_server_are_embedded_anew() {
+async fn documents_are_embedded_again_after_a_repair_of_the_server() {
     let server = EmbeddingServer::start().await;
     server.behave(Behaviour::Meaningless);
     let (mut workspace, ids) = topical_workspace("http://127.0.0.1:9/v1");

@@ -333,7 +333,7 @@ async fn a_server_that_returns_to_an_older_revision_gets_the_rejected_call_in_a_
 }
 
 #[tokio::test]
-async fn a_rejection_by_a_server_of_the_cached_revision_is_the_result_and_the_call_is_not_repeated() {
+async fn a_rejection_by_a_server_of_the_cached_revision_is_not_repeated() {
     let tools = FakeMcpServer::start(McpRevision::Stateless).await;
     tools.on("server/discover", [cacheable_discovery()]);
     tools.on("bad", [json_response("400 Bad Request", "", "")]);

@@ -261,7 +261,7 @@ async fn a_discarded_job_can_be_redriven() {
 }
 
 #[tokio::test]
-async fn a_periodic_job_goes_on_and_keeps_its_dead_letters() {
+async fn a_periodic_job_continues_and_keeps_its_dead_letters() {
     let bench = open().await;
     bench.receiver.on("tick", [json_response("400 Bad", "", "why"), json_response("200 OK", "", "")]);
     let id = bench.create_job(json!({"everyMs": 1000}), payload("tick")).await;

@@ -102,7 +102,7 @@ async fn a_token_that_is_revoked_is_refused_from_then_on() {
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_its_own_agent_alone() {
+async fn a_token_is_valid_only_for_its_own_agent() {
     let bench = open(|_| {}).await;
     let minted = bench.mint_widget(WidgetGrant::default()).await;
     for (query, more) in [

@@ -21,7 +21,7 @@ fn with_tools(workspace: &mut Value) {
 }
 
 #[tokio::test]
-async fn a_visitor_gives_the_model_no_orders() {
+async fn a_visitor_cannot_instruct_the_model() {
     let bench = open(|_| {}).await;
     let minted = bench.mint_widget(WidgetGrant::default()).await;
     for role in ["system", "developer"] {
@@ -130,7 +130,7 @@ async fn a_model_that_reasons_for_longer_than_the_idle_limit_answers_a_visitor()
 }
 
 #[tokio::test]
-async fn a_visitor_sees_the_answer_alone_in_every_framing() {
+async fn a_visitor_sees_only_the_answer_in_every_framing() {
     let bench = open(with_tools).await;
     let minted = bench.mint_widget(WidgetGrant::default()).await;
     for format in ["ndjson", "sse", "ui-message", "n8n", "json"] {

@@ -129,7 +129,7 @@ fn offered(vendor: &Vendor, index: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_model_calls_pinned_tools_alone() {
+async fn a_model_calls_only_pinned_tools() {
     for revision in MCP_REVISIONS {
         let (vendor, server) = (Vendor::start().await, start_server(revision).await);
         server.on("search", [text_result(&format!("found; your header was Bearer {SECRET}"))]);

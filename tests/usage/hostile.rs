@@ -95,7 +95,7 @@ fn answer_with_usage(input: u64, output: u64) -> Vec<Step> {
 }
 
 #[tokio::test]
-async fn a_flood_of_visitors_spends_the_budgets_of_the_token_and_the_company_alone() {
+async fn many_visitors_use_only_the_budgets_of_token_and_company() {
     let test = UsageApp::start().await;
     test.vendor.on_all(answer_with_usage(400, 100));
     let caps = Caps { runs_per_minute: NonZeroU32::new(10_000).expect("a cap"), runs_per_day: None };

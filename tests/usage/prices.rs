@@ -17,7 +17,7 @@ fn set_model(agent: &mut Value, members: Value) {
 
 /// Without the prices, the model is refused, since nothing knows what it costs.
 #[tokio::test]
-async fn a_model_with_a_key_of_its_own_has_the_price_of_its_role() {
+async fn a_model_with_its_own_key_has_the_price_of_its_role() {
     let prices = json!({"input": "3", "output": "0.5"});
     let test = UsageApp::start_with(&[], |agent, _| {
         set_model(agent, json!({"model": "unheard-of", "prices": prices}));

@@ -105,7 +105,7 @@ impl LocalEmbedder {
         if texts.is_empty() {
             return Ok(Vec::new());
         }
-        let texts = texts.iter().map(|text| encoder::text_to_read(text, &self.spec).to_owned()).collect();
+        let texts = texts.iter().map(|text| encoder::readable_prefix(text, &self.spec).to_owned()).collect();
         self.worker.call(texts, priority).await
     }
 }

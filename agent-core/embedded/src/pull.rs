@@ -24,7 +24,7 @@ pub use source::{BoxError, FetchError, FetchedBytes, WeightSource};
 pub(crate) const DEFAULT_HUB: &str = "https://huggingface.co";
 
 /// Downloader of weights.
-pub struct Pull {
+pub struct WeightsDownloader {
     source: Box<dyn WeightSource>,
     hub: String,
     pip: Vec<String>,
@@ -32,7 +32,7 @@ pub struct Pull {
     bar: ProgressBar,
 }
 
-impl Pull {
+impl WeightsDownloader {
     /// Creates a downloader that reads the hub's files through `source`.
     pub fn new(source: impl WeightSource + 'static) -> Self {
         Self {

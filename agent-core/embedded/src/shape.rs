@@ -37,7 +37,7 @@ const MAX_SENTENCE_CHARS: usize = 300;
 /// Smallest share of a question's words, by weight, that a sentence must contain to answer it.
 const MIN_COVERAGE: f32 = 0.3;
 /// Scores of at least this share of the best one count as equal.
-const TIE: f32 = 0.8;
+const TIE_RATIO: f32 = 0.8;
 /// Share of a word's weight that counts if the word is only in the title of the sentence's document.
 const TITLE_WEIGHT: f32 = 0.5;
 /// Bonus, as a share, of a sentence with a figure for a question that asks for one.
@@ -219,7 +219,7 @@ fn select_quotes(sentences: &[Sentence<'_>]) -> Vec<Quote> {
         return Vec::new();
     }
     let mut quotes: Vec<(usize, Quote)> = Vec::new();
-    for sentence in sentences.iter().filter(|sentence| sentence.score >= best * TIE) {
+    for sentence in sentences.iter().filter(|sentence| sentence.score >= best * TIE_RATIO) {
         match quotes.iter_mut().find(|(text, _)| *text == sentence.text) {
             Some((_, quote)) if quote.text.len() + sentence.words.len() < MAX_SENTENCE_CHARS => {
                 quote.text = format!("{} {}", quote.text, sentence.words);

@@ -193,7 +193,7 @@ async fn one_call_at_a_time_a_bounded_queue_and_a_drop_that_stops() {
 }
 
 #[tokio::test]
-async fn what_is_known_beforehand_is_refused_in_prepare() {
+async fn invalid_requests_are_refused_in_prepare() {
     let model = open(|config| config.context = 256);
     let prepared = |change: &dyn Fn(&mut ModelRequest)| {
         let mut request = request(vec![Message::user("Add 2 kg of flour to the tasks")]);

@@ -275,8 +275,8 @@ fn has_hidden_text(page: &Page) -> bool {
     }
 }
 
-/// Returns true for a page without other text whose invisible text may be that of letters that are drawn in strokes, as plans
-/// have them.
+/// Returns true for a page with invisible text only, which may be the text of letters that are drawn as strokes, as in technical
+/// plans.
 fn is_stroked(page: &Page, stroke_count: usize) -> bool {
     page.painted_text_chars <= page.margin_text_chars
         && stroke_count / MIN_STROKES >= page.invisible_text_chars as usize

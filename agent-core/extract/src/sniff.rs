@@ -18,8 +18,8 @@ const MAX_CONTROLS_OF_SHORT_TEXT: usize = 3;
 
 /// Returns the media type of a document by its content, or `None` if it is none that can be extracted.
 ///
-/// The declared media type decides only among the kinds of text, which look alike, and among those of damaged Office documents. It need
-/// not be a supported one.
+/// The declared media type decides only between the kinds of text, which look alike, and between the kinds of damaged Office
+/// documents. It need not be a supported type.
 pub fn sniff(bytes: &[u8], declared: &str) -> Option<MediaType> {
     let declared = MediaType::parse(declared);
     if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
@@ -59,7 +59,7 @@ fn is_text(bytes: &[u8]) -> bool {
     !sample.contains(&0) && controls <= (sample.len() / MIN_BYTES_PER_CONTROL).max(MAX_CONTROLS_OF_SHORT_TEXT)
 }
 
-/// Returns the kind of a text: what it is for certain, else what was declared, else plain text.
+/// Returns the kind of a text: the kind that the content proves, else the declared one, else plain text.
 fn text_type(bytes: &[u8], declared: Option<MediaType>) -> MediaType {
     let text = decode(&bytes[..bytes.len().min(SAMPLE_BYTES)]);
     if is_html_document(&text) {

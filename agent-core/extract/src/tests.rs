@@ -383,7 +383,7 @@ fn text_that_a_later_shape_does_not_certainly_cover_is_kept() {
 
 /// Returns a document with further entries of its catalogue.
 #[test]
-fn superscripts_of_pdf_pages_are_no_digits_of_numbers() {
+fn superscripts_of_pdf_pages_are_not_read_as_digits_of_numbers() {
     // A mark of a footnote, an exponent, a mark that is no number, a subscript, and a number in smaller type on the baseline.
     let runs = [
         (72, 700, 12, "The lease ends in May"),
@@ -541,7 +541,7 @@ fn fields_of_forms_are_read_as_they_are_shown() {
 }
 
 #[test]
-fn passwords_are_told_apart_from_damage() {
+fn encrypted_documents_are_distinguished_from_damaged_ones() {
     let mut pdf = PdfBuilder::new();
     pdf.text_page(&[PdfText { x: 72, y: 700, size: 12, text: "secret" }]);
     pdf.encrypt();

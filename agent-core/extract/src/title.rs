@@ -14,7 +14,7 @@ pub(crate) fn normalize(title: &str) -> String {
     line.chars().take(MAX_TITLE_CHARACTERS).collect::<String>().trim_end().to_owned()
 }
 
-/// Returns true for a title that is not empty and not what programs write in place of one.
+/// Returns true for a title that is neither empty nor a program's default, such as "Untitled".
 pub(crate) fn is_meaningful(title: &str) -> bool {
     !title.is_empty() && !NO_TITLES.iter().any(|none| title.eq_ignore_ascii_case(none))
 }

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_where_nobody_is() {
+    fn unattended_runs_ask_for_no_approval() {
         use UnattendedCalls::{Allow, Deny, Wait};
         let by_owner = |unattended| ApprovalRule { unattended, by: ApprovalBy::Owner, ..rule(&["send"]) };
         let kept = context();

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_is_bounded_and_counted_by_whole_calls() {
+    fn unread_reports_are_bounded_and_omitted_calls_counted() {
         let (reports, mut calls) = tool_call_channel();
         let begun: Vec<_> = (0..MAX_PENDING_REPORTED_CALLS + 3)
             .map(|_| reports.start_call("t", || "{}".to_owned()))
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_reported_to_a_run_that_is_over() {
+    fn calls_of_an_ended_run_are_not_reported() {
         let (reports, calls) = tool_call_channel();
         let call = reports.start_call("t", || "{}".to_owned());
         drop(calls);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_says_how_many_whole_calls_it_left_out() {
+    fn a_run_reports_the_number_of_omitted_calls() {
         let (reports, calls) = tool_call_channel();
         let held: Vec<_> = (0..MAX_PENDING_REPORTED_CALLS + 2)
             .map(|_| reports.start_call("t", || "{}".to_owned()))

@@ -25,7 +25,8 @@ pub const LOCAL_PROVIDER: &str = "local";
 const SHIPPED: &str = include_str!("catalog/models.json");
 /// Name that stands for all models of a provider without a price of their own.
 const ANY_MODEL: &str = "*";
-/// Providers whose windows are settings or properties of weights, and whose names of models are their own.
+/// Providers whose context windows are settings or properties of weights files, and whose model names mean nothing at other
+/// providers.
 const SELF_DESCRIBED_PROVIDERS: [&str; 2] = [LOCAL_PROVIDER, "ollama"];
 /// Providers that serve the models of another one, by another API.
 const PROVIDER_ALIASES: [(&str, &str); 1] = [("openai-responses", "openai")];
@@ -90,7 +91,7 @@ impl Catalog {
         self.models.iter().filter(|model| model.model != ANY_MODEL)
     }
 
-    /// Returns the entry with the context window of a model: the provider's own, or that of another provider, whose models
+    /// Returns the entry with the context window of a model: the provider's own, otherwise that of another provider whose models
     /// may be reached through the same API. A name may have a date at its end, or that of a vendor before it, as in
     /// `openai/gpt-5`, and capitals in place of small letters.
     pub fn model_with_window(&self, provider: &str, model: &str) -> Option<&CatalogModel> {
@@ -171,7 +172,7 @@ impl CatalogModel {
 
 impl ModelPrice {
     /// Text in place of a date, for the prices that a role sets.
-    pub const OF_ROLE: &'static str = "role";
+    pub const ROLE_PRICE_DATE: &'static str = "role";
 
     /// Reads the prices of a role's container; `None` if it has none.
     ///
@@ -181,7 +182,7 @@ impl ModelPrice {
         if members.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Self { prices: file::read_prices(members)?, as_of: Self::OF_ROLE.to_owned() }))
+        Ok(Some(Self { prices: file::read_prices(members)?, as_of: Self::ROLE_PRICE_DATE.to_owned() }))
     }
 }
 

@@ -65,9 +65,9 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(4);
 /// Validity of a lease: the time after which another process may take over from one that was killed.
 const LEASE: Duration = Duration::from_secs(30);
 /// Pause between two reads of a record that another process is about to change.
-const HELD_RECHECK: Duration = Duration::from_millis(200);
+const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum time of waiting for another process.
-const HELD_TIMEOUT: Duration = Duration::from_secs(35);
+const LEASE_WAIT_TIMEOUT: Duration = Duration::from_secs(35);
 /// Attempts to store tokens while the store is unavailable, a second apart. They are below [`LEASE`] in total.
 const STORE_ATTEMPTS: usize = 10;
 /// Pause between two of these attempts.

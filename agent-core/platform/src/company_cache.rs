@@ -11,7 +11,7 @@ use crate::company_table::{CompanyTable, CompanyTableLimits};
 /// A bounded cache whose keys are unique within a company.
 ///
 /// One company may fill it, as long as no other needs the room. An insertion into a full cache evicts the least recently used
-/// entries of the company that has the most, so that a company which has less than others loses nothing to them.
+/// entries of the company with the most entries, so that a company with fewer entries loses none to larger companies.
 pub(crate) struct CompanyCache<K, V>(Mutex<CompanyTable<K, V>>);
 
 impl<K: Clone + Eq + Hash, V: Clone> CompanyCache<K, V> {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_stays() {
+    fn recently_used_entries_are_kept() {
         let (cache, company) = (CompanyCache::<&str, u8>::new(2), CompanyId::from("a"));
         cache.insert(&company, "first", 1, 1);
         cache.insert(&company, "second", 2, 1);

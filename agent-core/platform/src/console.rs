@@ -42,7 +42,7 @@ const SECRET_BYTES: usize = 32;
 pub const DEFAULT_CODE_TTL: Duration = Duration::from_secs(10 * 60);
 /// Maximum lifetime of a code.
 pub const MAX_CODE_TTL: Duration = Duration::from_secs(60 * 60);
-/// Time without a request after which a session ends, unless another one is asked for.
+/// Time without a request after which a session ends, by default.
 pub const DEFAULT_SESSION_IDLE: Duration = Duration::from_secs(12 * 60 * 60);
 /// Maximum lifetime of a session, with requests or without.
 pub const MAX_SESSION_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -52,7 +52,7 @@ pub const MAX_SESSIONS_PER_USER: usize = 20;
 /// Part of the idle time after which a request extends the session, so that most requests write nothing.
 const REFRESH_DIVISOR: u32 = 24;
 /// Number of codes that are examined for expired ones when a code is created.
-const SWEPT_CODES: usize = 100;
+const EXPIRED_CODE_SCAN_LIMIT: usize = 100;
 /// Number of attempts if other processes change a user's sessions.
 const ATTEMPTS: usize = 32;
 
@@ -354,7 +354,7 @@ impl ConsoleSessions {
     /// Returns the deletions of some of the codes that have expired, as work of a company that creates another one.
     async fn expired_codes(&self, company_id: &CompanyId, now: Timestamp) -> Result<Vec<Write>, StoreError> {
         let codes = Collection::of_platform(CODES)?.counted_for(company_id);
-        let list = ListQuery { limit: Some(SWEPT_CODES), ..ListQuery::default() };
+        let list = ListQuery { limit: Some(EXPIRED_CODE_SCAN_LIMIT), ..ListQuery::default() };
         let mut expired = Vec::new();
         for record in self.records.list(&codes, &list).await?.records {
             let record = record.parse::<StoredCode>(&codes)?;

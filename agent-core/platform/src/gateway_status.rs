@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_of_gateways_tell_no_outcome() {
+    fn gateway_statuses_leave_the_outcome_unknown() {
         for (status, has_retry_after, expected) in [
             (400, false, false),
             (408, false, false),

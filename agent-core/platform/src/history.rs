@@ -229,7 +229,8 @@ fn read_chat(
         Ok(tools) => (tools, None),
         Err(fault) => (Vec::new(), Some(fault)),
     };
-    // An invalid field, which may be the one that needs no message, is reported first if the run will be stored.
+    // If the run will be stored, an invalid field of the thread is reported first: it may be a field that allows a request
+    // without a message.
     let needs_no_message = thread_fault.is_some() || thread_fields.allows_no_message();
     let (conversation, message_fault) = match read_conversation(&sources, to_answer) {
         Ok(conversation) => (conversation, None),

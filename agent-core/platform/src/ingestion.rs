@@ -1,12 +1,11 @@
 //! Ingestion: extracts the texts of uploaded documents in the background.
 //!
-//! An upload puts a task into the store, in the commit that lets the document name its original. Any process of the
-//! platform claims the task under a lease, which it extends while it works; the version of the task's record is the
-//! fencing token. A process that was killed lets the lease expire, and another one takes the task over. The commit that
-//! stores the text checks the token and the upload's generation, so that the result of an extraction whose document was
-//! deleted or replaced meanwhile is dropped.
+//! An upload puts a task into the store, in the commit that lets the document name its original. Any process of the platform
+//! claims the task under a lease, which it extends while it works; the version of the task's record is the fencing token. A
+//! process that was killed lets the lease expire, and another one takes the task over. The commit that stores the text checks the
+//! token and the upload's generation. If the document was deleted or replaced during the extraction, the result is dropped.
 //!
-//! A process works on a few tasks at once, of each company on fewer, and takes the companies in turn.
+//! A process works on a few tasks at once, of each company on fewer, and takes the tasks round-robin by company.
 
 mod attempt;
 mod claim;
@@ -56,7 +55,7 @@ pub struct IngestionLimits {
     pub per_company: usize,
     /// Validity of a claim after its last extension; 6 s. It is extended three times in this time.
     pub lease: Duration,
-    /// Time after which the process looks for tasks that another one has put or lost; 2 s.
+    /// Interval at which the process looks for tasks that another process has added or lost; 2 s.
     pub poll_interval: Duration,
     /// Maximum duration of an extraction; 5 min.
     pub timeout: Duration,

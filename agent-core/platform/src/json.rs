@@ -164,14 +164,14 @@ struct KeySet<'de> {
 }
 
 impl<'de> KeySet<'de> {
-    const MAX_FEW: usize = 16;
+    const MAX_LINEAR_KEYS: usize = 16;
 
     /// Adds a key; returns false if it is present.
     fn insert(&mut self, key: Cow<'de, str>) -> bool {
         if self.few.contains(&key) {
             return false;
         }
-        if self.few.len() < Self::MAX_FEW {
+        if self.few.len() < Self::MAX_LINEAR_KEYS {
             self.few.push(key);
             return true;
         }
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_described_where_it_is_no_value() {
+    fn zero_is_described_where_it_is_not_a_value() {
         let described = |error: serde_json::Error| redact_serde_message(&error.to_string());
         let days = serde_json::from_str::<std::num::NonZeroU16>("0").expect_err("no day");
         assert_eq!(described(days), "must be a whole number from 1 to 65535");

@@ -9,7 +9,7 @@ use agent_core::ids::CompanyId;
 use crate::records::Key;
 
 /// Maximum number of credentials; a further one replaces any other.
-const MAX_KNOWN: usize = 10_000;
+const MAX_CREDENTIALS: usize = 10_000;
 
 /// Companies of credentials by the credentials' ids. A credential is looked up before its company is known; from the second
 /// time on the store counts this for the company, so that a company with many requests delays no other's.
@@ -37,7 +37,7 @@ impl<K: Clone + Eq + Hash> KnownCompanies<K> {
         if known.get(&id) == Some(company_id) {
             return;
         }
-        if known.len() >= MAX_KNOWN
+        if known.len() >= MAX_CREDENTIALS
             && let Some(other) = known.keys().next().cloned()
         {
             known.remove(&other);
@@ -62,10 +62,10 @@ mod tests {
             let key = Key::new("c", "tokens", "1").expect("a key");
             known.counted(&id, key).collection().counted_company().is_some()
         };
-        for id in 0..=MAX_KNOWN {
+        for id in 0..=MAX_CREDENTIALS {
             known.record(id, &"acme".into());
             assert!(is_known(id));
         }
-        assert_eq!((0..=MAX_KNOWN).filter(|id| is_known(*id)).count(), MAX_KNOWN);
+        assert_eq!((0..=MAX_CREDENTIALS).filter(|id| is_known(*id)).count(), MAX_CREDENTIALS);
     }
 }

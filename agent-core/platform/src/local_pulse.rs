@@ -42,7 +42,7 @@ impl LocalPulse {
 
     /// Creates a scheduler whose jobs have the ids that a scheduler service gives them.
     #[cfg(feature = "conformance")]
-    pub(crate) fn like_a_service(jobs: Arc<dyn JobStore>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn with_service_ids(jobs: Arc<dyn JobStore>, clock: Arc<dyn Clock>) -> Self {
         Self { jobs, clock, id_prefix: "" }
     }
 

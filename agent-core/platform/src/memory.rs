@@ -10,7 +10,7 @@ use async_trait::async_trait;
 
 use crate::records::{
     Collection, Inventory, Key, ListQuery, MAX_PAGE_RECORDS, MAX_VALUE_BYTES, Order, Page, Precondition,
-    Record, RecordCounter, Records, StoreError, Write, WriterQueues, WriterTurn, check_writes, to_millis,
+    Record, RecordCounter, Records, StoreError, Write, WriterPermit, WriterQueues, check_writes, to_millis,
 };
 use agent_core::clock::{Clock, SystemClock};
 
@@ -177,8 +177,8 @@ impl Records for MemoryRecords {
         Ok(applied.into_iter().map(|change| change.version).collect())
     }
 
-    async fn wait_turn(&self, key: &Key) -> WriterTurn {
-        self.queues.wait_turn(key).await
+    async fn acquire_writer_permit(&self, key: &Key) -> WriterPermit {
+        self.queues.acquire(key).await
     }
 
     async fn count(&self, collection: &Collection) -> Result<u64, StoreError> {

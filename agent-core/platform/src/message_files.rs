@@ -174,8 +174,8 @@ fn label(file: &UserFile, shows_id: bool) -> String {
     }
 }
 
-/// Returns a file as parts of a prompt: a text as text, which every model reads, and anything else by its media type, behind its
-/// label if that has the id.
+/// Returns a file as parts of a prompt: text files as text, which every model reads; other files by their media type, after the
+/// label with the id if there is one.
 fn prompt_parts(file: &UserFile, bytes: &Bytes, shows_id: bool) -> Vec<ContentPart> {
     let media_type = file.media_type.as_str();
     let is_text = media_type.starts_with("text/") || media_type == "application/json";

@@ -3,9 +3,9 @@
 /// Minimum budget of thinking that the API accepts, in tokens.
 pub const MIN_THINKING_BUDGET: usize = 1024;
 /// Families of models whose thinking can be switched off, unless a later version says otherwise. Others always think.
-const SWITCHED_FAMILIES: [&str; 3] = ["haiku", "opus", "sonnet"];
+const THINKING_SWITCH_FAMILIES: [&str; 3] = ["haiku", "opus", "sonnet"];
 /// Version of a name without one: that of a current model.
-const CURRENT: (u32, u32) = (u32::MAX, 0);
+const CURRENT_VERSION: (u32, u32) = (u32::MAX, 0);
 
 /// Properties of a model that is called through the Messages API, by its name.
 ///
@@ -99,7 +99,7 @@ impl MessagesModel {
             return Self { thinking, sampling, tokenizer: None };
         };
         let (name, version) = (&name[start..], version(&name[start..]));
-        let is_switched = SWITCHED_FAMILIES.iter().any(|family| name.contains(family));
+        let is_switched = THINKING_SWITCH_FAMILIES.iter().any(|family| name.contains(family));
         let thinking = if version < (3, 7) {
             ThinkingForm::None
         } else if version < (4, 6) {
@@ -158,7 +158,7 @@ fn version(name: &str) -> (u32, u32) {
     // A date follows the version, or its major part alone.
     match (numbers.next(), numbers.next().filter(|minor| *minor < 100)) {
         (Some(major), minor) => (major, minor.unwrap_or(0)),
-        (None, _) => CURRENT,
+        (None, _) => CURRENT_VERSION,
     }
 }
 

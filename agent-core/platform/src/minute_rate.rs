@@ -144,7 +144,7 @@ impl MinuteUse {
         (requests, Duration::from_micros(self.used_micros))
     }
 
-    /// Checks that there is room for a request beside `reserved` others, which are not in the state.
+    /// Checks that there is room for a request besides `reserved` other requests that are not in the state.
     ///
     /// # Errors
     /// The limit is reached.

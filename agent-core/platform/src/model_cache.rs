@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_made_once_for_its_settings_and_anew_for_others() {
+    fn a_model_is_made_once_for_each_set_of_settings() {
         let source = CountingModelSource::default();
         let models = ModelCache::new(source.clone());
         let get = |settings: &EmbeddedAi| models.model(settings).expect("a model");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_asked_again() {
+    fn refused_models_are_not_cached() {
         let source = CountingModelSource::default();
         let models = ModelCache::new(source.clone());
         for asked in 1..=2 {

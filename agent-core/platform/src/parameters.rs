@@ -19,8 +19,8 @@ const MAX_STOP_SEQUENCES: usize = 4;
 const MAX_STOP_BYTES: usize = 256;
 /// Limit on the extra members of a request, in bytes of JSON.
 const MAX_EXTRA_BYTES: usize = 4 << 10;
-/// Members of requests that adapters write, and those that bring in models, tools or context which neither the preview's
-/// budget nor the approvals would see. Extra members must not have their names.
+/// Names that extra members must not have: request members that adapters write, and members that add models, tools or context
+/// without the knowledge of previews, budgets and approvals.
 const RESERVED_MEMBERS: [&str; 49] = [
     "audio",
     "background",
@@ -137,7 +137,7 @@ impl ReasoningLevel {
     }
 
     /// Returns `low`, `medium` or `high`, for APIs that have these levels alone; `None` without reasoning.
-    pub fn as_one_of_three(self) -> Option<&'static str> {
+    pub fn as_low_medium_high(self) -> Option<&'static str> {
         match self {
             Self::None => None,
             Self::Minimal | Self::Low => Some("low"),
@@ -261,10 +261,9 @@ impl ModelParameters {
         Self::NAMES.into_iter().zip(is_set).filter_map(|(name, is_set)| is_set.then_some(name))
     }
 
-    /// Returns the names of the parameters that are set and that a model called through an API is not sent: those that the
-    /// API does not have, those that the model refuses, and reasoning for which its answer has no room. `thinking` is the
-    /// [switch](thinking_switch) of its settings, and `max_output_tokens` the limit on its answer, if it is known to be another
-    /// than that of the parameters.
+    /// Returns the names of the set parameters that are not sent to a model over an API: parameters that the API does not have or
+    /// the model refuses, and reasoning that does not fit into the answer's limit. `thinking` is the [switch](thinking_switch) of
+    /// its settings, and `max_output_tokens` the limit on its answer, if it is known to be another than that of the parameters.
     pub fn ignored(
         &self,
         api: ModelApi,
@@ -465,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_has_no_use_for_is_named_and_left_out() {
+    fn ignored_parameters_are_named_and_left_out() {
         let parameters = read(all()).expect("they are right");
         for (api, model, expected) in [
             (ModelApi::ChatCompletions, "gpt-4o", &["topK", "reasoning"][..]),

@@ -2,9 +2,9 @@
 //! the key holds for all of them.
 //!
 //! A provider is a record in its company's collection `providers`, with the key sealed. [`ProviderRoles`] completes the roles
-//! that turns run with: a container that names a provider gets the provider's type, address and key, and its entry for the
-//! model. A container keeps nothing of its own beside them, so that the key reaches no other address. [`ProviderModels`] reads
-//! the provider again before each call.
+//! that turns run with: a container that names a provider gets the provider's type, address and key, and its entry for the model.
+//! A container with a provider keeps no address or key of its own, so that the provider's key is not sent to another address.
+//! [`ProviderModels`] reads the provider again before each call.
 
 mod models;
 mod provider;

@@ -32,16 +32,16 @@ mod key;
 mod list;
 mod quota;
 mod record;
-mod turns;
 mod walk;
 mod wrapper;
+mod writer_queues;
 
 pub use key::{Collection, Key, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES};
 pub use list::{DEFAULT_PAGE_RECORDS, ListQuery, MAX_PAGE_RECORDS, Order, Page};
 pub use record::Record;
-pub use turns::{WriterQueues, WriterTurn};
 pub use walk::PlatformWalk;
 pub use wrapper::{InventoryWrapper, RecordsWrapper};
+pub use writer_queues::{WriterPermit, WriterQueues};
 
 #[cfg(feature = "conformance")]
 pub(crate) use quota::QUOTAS;
@@ -230,11 +230,11 @@ pub trait Records: Send + Sync + 'static {
         Ok(self.get_many(keys).await?.into_iter().map(|found| found.map(|record| record.version)).collect())
     }
 
-    /// Waits for the turn of a writer that repeats its change of a record after a conflict, so that the writers of a
-    /// process do not conflict again and again. A store does this by [`WriterQueues`]; the default implementation
-    /// does not wait. The next writer continues when the turn is dropped, so the future that holds it must be polled to the end.
-    async fn wait_turn(&self, _key: &Key) -> WriterTurn {
-        WriterTurn::default()
+    /// Waits until a writer may repeat its change of a record after a conflict, so that the writers of a process do not
+    /// conflict again and again. A store does this by [`WriterQueues`]; the default implementation does not wait. The next
+    /// writer continues when the permit is dropped, so the future that holds it must be polled to the end.
+    async fn acquire_writer_permit(&self, _key: &Key) -> WriterPermit {
+        WriterPermit::default()
     }
 
     /// Checks that the store can be written, for a service's readiness. A store that has no failed write behind it
@@ -374,16 +374,16 @@ pub(crate) struct UpdateAttempts<'r, R: ?Sized> {
     key: &'r Key,
     /// Number of attempts that met a conflict.
     conflicts: usize,
-    turn: Option<WriterTurn>,
+    permit: Option<WriterPermit>,
 }
 
 impl<'r, R: Records + ?Sized> UpdateAttempts<'r, R> {
     /// Begins the first attempt at a change of the record under `key`.
     pub(crate) fn new(records: &'r R, key: &'r Key) -> Self {
-        Self { records, key, conflicts: 0, turn: None }
+        Self { records, key, conflicts: 0, permit: None }
     }
 
-    /// Begins another attempt after one that ended with `error`: waits for the writer's turn, which it keeps until this
+    /// Begins another attempt after one that ended with `error`: waits for the writer's permit, which is held until this
     /// value is dropped.
     ///
     /// # Errors
@@ -393,8 +393,8 @@ impl<'r, R: Records + ?Sized> UpdateAttempts<'r, R> {
         if !matches!(error, StoreError::Conflict { .. }) || self.conflicts >= UPDATE_ATTEMPTS {
             return Err(error);
         }
-        if self.turn.is_none() {
-            self.turn = Some(self.records.wait_turn(self.key).await);
+        if self.permit.is_none() {
+            self.permit = Some(self.records.acquire_writer_permit(self.key).await);
         }
         Ok(())
     }

@@ -96,8 +96,8 @@ impl Replay {
         self.tools.clone()
     }
 
-    /// Returns the limits of the replay's tool loop: those of the settings, but for the size of a result, which the record
-    /// has as it was truncated.
+    /// Returns the limits of the replay's tool loop: those of the settings, but without a limit on the size of a result, since
+    /// the record has the truncated results.
     pub fn limits(limits: LoopLimits) -> LoopLimits {
         LoopLimits { max_result_bytes: usize::MAX, ..limits }
     }

@@ -86,7 +86,7 @@ impl NewRunId {
         Ok([absent(before), absent(after), Write::Put { key, value, precondition: Precondition::Absent }])
     }
 
-    /// Returns the claim after a commit in `records` whose last writes were those of the claim.
+    /// Returns the claim after a commit in `records` whose last writes were [`writes`](Self::writes).
     pub(crate) fn claimed(self, records: Arc<dyn Records>, versions: &[Option<u64>]) -> RunIdClaim {
         RunIdClaim { records, key: self.key, version: versions.last().copied().flatten() }
     }

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_allowed_is_not_there() {
+    fn disallowed_tools_are_unknown() {
         let inner = Arc::new(FakeTools::new().answers("a", "yes").answers("b", "no"));
         let tools = AllowedTools::new(inner.clone(), BTreeSet::from(["a".to_owned(), "z".to_owned()]));
         let context = ExecutionContext::default();

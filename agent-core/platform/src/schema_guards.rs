@@ -1,11 +1,11 @@
 //! Guards in front of the alternatives of a schema.
 //!
-//! A validator checks a value by each alternative of `anyOf` and `oneOf` until it knows which ones accept it. Where
-//! alternatives lead back to the schema that has them, as the operators of an expression do, its work can double with each
-//! level of a value. The guard of an alternative has those of its keywords that apply no further schema, and what an
-//! alternative has behind its guard is applied to a value that conforms to the guard alone: `{"if": guard, "then":
-//! alternative, "else": false}`. The values that a schema accepts stay the same, also with `unevaluatedProperties` and
-//! `unevaluatedItems`: each property that a guard evaluates is one that its alternative evaluates in place.
+//! A validator checks a value by each alternative of `anyOf` and `oneOf` until it knows which ones accept it. Where alternatives
+//! lead back to the schema that has them, as the operators of an expression do, its work can double with each level of a value.
+//! The guard of an alternative has those of its keywords that apply no further schema. The alternative is applied only to values
+//! that conform to its guard: `{"if": guard, "then": alternative, "else": false}`. The values that a schema accepts stay the
+//! same, also with `unevaluatedProperties` and `unevaluatedItems`: each property that a guard evaluates is one that its
+//! alternative evaluates in place.
 
 use jsonschema::{PatternOptions, Validator};
 use serde_json::{Map, Value, json};

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_is_opened_and_never_looks_the_same() {
+    fn sealing_round_trips_and_is_randomized() {
         let sealer = sealer("a secret of the operator", None);
         for text in ["", "sk-1", "ü\0\u{1F600}", &"x".repeat(100_000)] {
             let (one, two) = (sealed(&sealer, text), sealed(&sealer, text));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_good_for_its_own_record_and_key_alone() {
+    fn a_text_is_valid_only_for_its_own_record_and_key() {
         let (old, new) = ("the secret of last year", "the secret of this year");
         let text = sealed(&sealer(old, None), "sk-1");
         let both = sealer(new, Some(old));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_key_is_shown() {
+    fn debug_output_hides_the_keys() {
         let shown = format!("{:?}", sealer("the secret of this year", Some("the secret of last year")));
         assert!(!shown.contains("the secret"), "{shown}");
     }

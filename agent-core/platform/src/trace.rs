@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_header_is_no_trace() {
+    fn an_invalid_header_begins_a_new_trace() {
         let zeros = |from: usize, to: usize| {
             format!("{}{}{}", &EXAMPLE[..from], "0".repeat(to - from), &EXAMPLE[to..])
         };

@@ -251,7 +251,7 @@ impl UserRates {
         self.admit(meter, per_minute, DecisionScope::Process, |_| ()).map(drop)
     }
 
-    /// Admits a request by this process, or else returns the result of `ask`, which asks for the store's decision.
+    /// Admits a request in this process if possible; otherwise returns the result of `ask`, which requests the store's decision.
     ///
     /// # Errors
     /// The limit is reached.

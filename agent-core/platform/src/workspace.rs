@@ -1,10 +1,9 @@
 //! The workspace: people, documents, memory and todo lists as typed functions over
 //! [`Records`](crate::records::Records), written once for every store.
 //!
-//! Each thing is a record whose value is the thing as JSON, its id and company included, in a
-//! collection of its own. The company comes from the caller's credential; another company's thing is
-//! absent. What belongs to one person (todo lists) is asked for with the whole [`ExecutionContext`],
-//! and another person's is absent as well.
+//! Each item is a record in the collection of its kind. The record's value is the item as JSON, including its id and company. The
+//! company comes from the caller's credential; another company's thing is absent. What belongs to one person (todo lists) is
+//! asked for with the whole [`ExecutionContext`], and another person's is absent as well.
 //!
 //! [`ExecutionContext`]: agent_core::tool::ExecutionContext
 
@@ -27,7 +26,7 @@ mod memories;
 mod metrics;
 mod notifications;
 mod plans;
-mod tally;
+mod record_counters;
 mod text;
 mod time;
 mod todos;
@@ -142,7 +141,7 @@ pub mod collection {
     /// Summaries of conversations, in one collection per user below this one.
     pub(crate) const SUMMARIES: &str = "summaries";
     /// Counts of the records that agents have added to a collection.
-    pub(crate) const TALLIES: &str = "tallies";
+    pub(crate) const COUNTERS: &str = "tallies";
 }
 
 /// Error of a workspace operation.
@@ -236,7 +235,7 @@ mod tests {
     use crate::records::{Key, ListQuery, Precondition, RecordsExt};
 
     #[test]
-    fn a_user_is_found_in_the_own_company_alone() {
+    fn a_user_is_found_only_in_the_own_company() {
         let records = MemoryRecords::default();
         let ada = User {
             id: "ada".into(),

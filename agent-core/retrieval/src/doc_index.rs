@@ -88,7 +88,7 @@ impl DocIndex {
         self.vectors.as_deref()
     }
 
-    /// Returns the bytes of heap memory, with those of the vectors, which may be shared.
+    /// Returns the bytes of heap memory, including the vectors, which may be shared.
     pub fn memory_bytes(&self) -> usize {
         let headings: usize = self.labels.headings.iter().map(|heading| heading.len()).sum();
         let locations = self.locations.capacity() * size_of::<ChunkLocation>();

@@ -10,9 +10,9 @@ use crate::search::Query;
 
 /// An index over documents of companies. The platform's own is derived from the stored documents; this trait is for others.
 ///
-/// The platform keeps the documents and their rights. It puts documents into the index when they were written or are
-/// missing, names the documents that a search may see, and drops what was found in others or in older versions.
-/// The contract is the suite `conformance::index`.
+/// The platform keeps the documents and their rights. It adds documents that were written or are missing, passes the ids of the
+/// documents that a search may see, and drops hits in other documents or in older versions. The contract is the suite
+/// `conformance::index`.
 #[async_trait]
 pub trait Index: Send + Sync + 'static {
     /// Puts a document at a version into the index, in place of an earlier version.

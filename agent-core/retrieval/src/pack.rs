@@ -1,6 +1,6 @@
 //! Packing: the choice of fragments that fit a budget of tokens, from a ranking.
 //!
-//! Hits are taken in their order. Adjacent chunks become one fragment. Each hit gets a [`Verdict`], so that an
+//! Hits are taken in their order. Adjacent chunks become one fragment. Each hit gets a [`PackOutcome`], so that an
 //! explanation shows every hit and why it was left out.
 
 use std::ops::Range;
@@ -22,11 +22,11 @@ const MAX_CUT_CHARACTERS: usize = 40;
 
 /// The outcome of packing for a hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PackOutcome {
     /// The hit is in a fragment.
     Kept,
     /// The hit has less than the minimum of relevance.
-    Gate,
+    Irrelevant,
     /// The hit's document has as many fragments as one document may have.
     PerDocument,
     /// The text of the hit is in a fragment already.
@@ -67,7 +67,7 @@ pub struct Packed {
     /// The fragments, the best first.
     pub fragments: Vec<Fragment>,
     /// The outcome for each hit of the ranking.
-    pub verdicts: Vec<Verdict>,
+    pub outcomes: Vec<PackOutcome>,
     /// Tokens of all fragments, with their titles and headings.
     pub tokens: usize,
 }
@@ -86,12 +86,12 @@ pub fn pack(
     let mut packer =
         Packer { max_tokens, max_of_document, text_of, count_tokens, fragments: Vec::new(), tokens: 0 };
     let hits = ranking.hits.iter().enumerate();
-    let mut verdicts: Vec<Verdict> = hits.map(|(number, hit)| packer.add(number, hit)).collect();
-    let best = verdicts.iter().position(|verdict| *verdict == Verdict::Budget);
+    let mut outcomes: Vec<PackOutcome> = hits.map(|(number, hit)| packer.add(number, hit)).collect();
+    let best = outcomes.iter().position(|outcome| *outcome == PackOutcome::Budget);
     if let Some(number) = best.filter(|_| packer.fragments.is_empty()) {
-        verdicts[number] = packer.add_beginning(number, &ranking.hits[number]);
+        outcomes[number] = packer.add_beginning(number, &ranking.hits[number]);
     }
-    Packed { fragments: packer.fragments, verdicts, tokens: packer.tokens }
+    Packed { fragments: packer.fragments, outcomes, tokens: packer.tokens }
 }
 
 struct Packer<T, C> {
@@ -104,9 +104,9 @@ struct Packer<T, C> {
 }
 
 impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> Packer<T, C> {
-    fn add(&mut self, number: usize, hit: &Hit) -> Verdict {
+    fn add(&mut self, number: usize, hit: &Hit) -> PackOutcome {
         if !hit.is_relevant {
-            return Verdict::Gate;
+            return PackOutcome::Irrelevant;
         }
         let is_covered = |fragment: &Fragment| {
             fragment.document == hit.document
@@ -114,25 +114,27 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
                 && hit.range.end <= fragment.range.end
         };
         if self.fragments.iter().any(is_covered) {
-            return Verdict::Duplicate;
+            return PackOutcome::Duplicate;
         }
         let (neighbours, others): (Vec<usize>, Vec<usize>) =
             (0..self.fragments.len()).partition(|&position| self.fragments[position].is_next_to(hit));
         if neighbours.is_empty() {
             let of_document = others.iter().filter(|&&other| self.fragments[other].document == hit.document);
             if of_document.count() >= self.max_of_document {
-                return Verdict::PerDocument;
+                return PackOutcome::PerDocument;
             }
         }
-        let Some(mut fragment) = self.unite(number, hit, &neighbours) else { return Verdict::Unavailable };
+        let Some(mut fragment) = self.unite(number, hit, &neighbours) else {
+            return PackOutcome::Unavailable;
+        };
         if neighbours.is_empty() && self.is_repeated(&fragment.text) {
-            return Verdict::Duplicate;
+            return PackOutcome::Duplicate;
         }
         fragment.tokens = self.label_tokens(&fragment) + (self.count_tokens)(&fragment.text);
         let replaced: usize = neighbours.iter().map(|&position| self.fragments[position].tokens).sum();
         let tokens = self.tokens - replaced + fragment.tokens;
         if tokens > self.max_tokens {
-            return Verdict::Budget;
+            return PackOutcome::Budget;
         }
         self.tokens = tokens;
         match neighbours.split_first() {
@@ -145,17 +147,17 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
             }
             None => self.fragments.push(fragment),
         }
-        Verdict::Kept
+        PackOutcome::Kept
     }
 
     /// Adds as much of the beginning of a hit as fits the budget: a prompt without fragments would say that no document answers.
-    fn add_beginning(&mut self, number: usize, hit: &Hit) -> Verdict {
-        let Some(mut fragment) = self.unite(number, hit, &[]) else { return Verdict::Unavailable };
+    fn add_beginning(&mut self, number: usize, hit: &Hit) -> PackOutcome {
+        let Some(mut fragment) = self.unite(number, hit, &[]) else { return PackOutcome::Unavailable };
         let labels = self.label_tokens(&fragment);
         let fits = |end: &usize| labels + (self.count_tokens)(&fragment.text[..*end]) <= self.max_tokens;
         let ends: Vec<usize> = fragment.text.char_indices().map(|(offset, _)| offset).collect();
         let Some(end) = ends.partition_point(fits).checked_sub(1).map(|last| ends[last]) else {
-            return Verdict::Budget;
+            return PackOutcome::Budget;
         };
         let cut = &fragment.text[..end];
         let words = cut.char_indices().rev().take(MAX_CUT_CHARACTERS);
@@ -163,14 +165,14 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
             words.into_iter().find(|(_, character)| character.is_whitespace()).map_or(end, |(end, _)| end);
         let length = cut[..end].trim_end().len();
         if length == 0 {
-            return Verdict::Budget;
+            return PackOutcome::Budget;
         }
         fragment.text.truncate(length);
         fragment.range.end = fragment.range.start + length;
         fragment.tokens = labels + (self.count_tokens)(&fragment.text);
         self.tokens = fragment.tokens;
         self.fragments.push(fragment);
-        Verdict::Kept
+        PackOutcome::Kept
     }
 
     /// Returns the tokens of the title and the headings of a fragment.

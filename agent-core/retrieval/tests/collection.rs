@@ -10,7 +10,7 @@ use agent_retrieval::chunk::StructuralChunker;
 use agent_retrieval::company::{Change, CompanyIndex, Scope};
 use agent_retrieval::doc_index::DocIndex;
 use agent_retrieval::document::{DocumentId, Extracted, TextFormat};
-use agent_retrieval::pack::{Verdict, pack};
+use agent_retrieval::pack::{PackOutcome, pack};
 use agent_retrieval::search::{Query, Ranking, SearchOptions, search_documents};
 
 /// Mean nDCG@10 of the chunks with the answer, which the rankings must reach.
@@ -124,7 +124,7 @@ fn answers_are_ranked_first_and_reach_the_prompt() {
 }
 
 #[test]
-fn nothing_of_a_document_outside_of_the_scope_is_seen() {
+fn documents_outside_the_scope_are_not_visible() {
     let collection = Collection::read();
     let company = collection.company(|_| true);
     for question in &collection.questions {
@@ -175,6 +175,6 @@ fn questions_of_another_world_are_answered_by_nothing() {
         let ranking = company.search(Scope::All, &Query { text, previous: None }, &SearchOptions::default());
         let packed = pack(&ranking, MAX_TOKENS, |_, _| Some(String::new()), |_| 1);
         assert!(packed.fragments.is_empty(), "{text} is answered: {:?}", ranking.hits.first());
-        assert!(packed.verdicts.iter().all(|&verdict| verdict == Verdict::Gate));
+        assert!(packed.outcomes.iter().all(|&outcome| outcome == PackOutcome::Irrelevant));
     }
 }

@@ -115,8 +115,8 @@ fn letters_cost(run: &[u8]) -> usize {
 
 /// Returns the cost of a word in Latin script: about one token while it is short, growing with its length after that.
 fn latin_word_cost(len: usize) -> usize {
-    const SHORT: [usize; 12] = [0, 16, 16, 16, 16, 17, 17, 18, 19, 21, 23, 24];
-    if len < SHORT.len() { SHORT[len] } else { 3 * len - 12 }
+    const SHORT_WORD_COSTS: [usize; 12] = [0, 16, 16, 16, 16, 17, 17, 18, 19, 21, 23, 24];
+    if len < SHORT_WORD_COSTS.len() { SHORT_WORD_COSTS[len] } else { 3 * len - 12 }
 }
 
 /// Returns the cost of a run with non-ASCII characters, classified by their first UTF-8 bytes.
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_token_and_anything_is_some() {
+    fn empty_text_has_no_tokens_and_any_other_text_has_some() {
         assert_eq!(EstimateCounter.count(""), 0);
         for text in ["a", " ", "\n", "7", "é", "€", "😀", ".", "\u{0}"] {
             assert!(EstimateCounter.count(text) >= 1, "{text:?}");

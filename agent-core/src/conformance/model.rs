@@ -30,7 +30,7 @@ pub struct ModelSubject {
 /// If the contract is violated, with a message that describes the violation.
 pub async fn model(make: impl AsyncFn(Scenario) -> Option<ModelSubject>) {
     let subject = make(Scenario::Completes).await.expect("a model that answers can be staged");
-    it_says_what_it_is(&*subject.model);
+    info_is_complete(&*subject.model);
     prepare_is_a_function_of_the_request(&*subject.model);
     answers_are_whole(&*subject.model).await;
     if let Some(open) = &subject.open {
@@ -90,7 +90,7 @@ async fn started(model: &dyn Model) -> ModelStream {
     stream.unwrap_or_else(|failure| panic!("starting a plain request failed: {failure:?}"))
 }
 
-fn it_says_what_it_is(model: &dyn Model) {
+fn info_is_complete(model: &dyn Model) {
     let info = model.info();
     assert!(
         !info.provider.is_empty() && !info.model.is_empty(),

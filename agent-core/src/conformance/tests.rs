@@ -102,7 +102,7 @@ async fn complaint_about(answers: impl Fn() -> ScriptedAnswer, scenario: Scenari
 }
 
 #[tokio::test]
-async fn a_defective_model_is_found_out() {
+async fn a_defective_model_is_detected() {
     let capricious = async |_| {
         let model: Arc<dyn Model> = Arc::new(NondeterministicModel(scripted(Scenario::Completes)));
         Some(ModelSubject { model, open: None })
@@ -129,7 +129,7 @@ async fn a_defective_model_is_found_out() {
 }
 
 #[tokio::test]
-async fn a_backend_that_takes_an_early_end_for_a_whole_answer_is_found_out() {
+async fn a_backend_that_accepts_a_truncated_answer_is_detected() {
     let message = panic_message(backend(async |scenario| {
         let model = match scenario {
             Scenario::Truncates => scripted(Scenario::Completes),

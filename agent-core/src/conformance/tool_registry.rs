@@ -142,7 +142,7 @@ pub async fn tool_registry(make: impl AsyncFn(Scenario) -> Option<ToolRegistrySu
     }
     for scenario in [Scenario::Truncates, Scenario::Rejects] {
         if let Some(subject) = make(scenario).await {
-            a_failed_call_is_no_result(&subject, scenario).await;
+            a_failed_call_has_no_result(&subject, scenario).await;
         }
     }
 }
@@ -361,7 +361,7 @@ async fn dropping_a_call_cancels_it(subject: &ToolRegistrySubject) {
     }
 }
 
-async fn a_failed_call_is_no_result(subject: &ToolRegistrySubject, scenario: Scenario) {
+async fn a_failed_call_has_no_result(subject: &ToolRegistrySubject, scenario: Scenario) {
     for sample in &subject.calls {
         let result = subject.call(sample).await;
         assert!(

@@ -162,7 +162,7 @@ fn trim_history(
         |message: &Arc<PromptMessage>| HistoryEntry { role: message.role(), tokens: message.tokens(counter) };
     let entries: Vec<HistoryEntry> = history[..latest].iter().map(entry).collect();
     let excess = tokens.total() - budget.max_prompt_tokens;
-    let cut = budget::trim_point(&entries, excess, step);
+    let cut = budget::find_trim(&entries, excess, step);
     tokens.messages -= cut.removed_tokens;
     if cut.removed_tokens < excess {
         return Err(AssembleError::OverBudget {

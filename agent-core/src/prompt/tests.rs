@@ -75,7 +75,7 @@ fn shown(prompt: &Prompt) -> String {
 }
 
 #[test]
-fn what_is_stable_begins_the_system_prompt_and_the_turn_joins_the_latest_message() {
+fn stable_fragments_come_first_and_turn_fragments_last() {
     let cache = cache();
     let history = || vec![Message::user("old"), Message::assistant("yes"), Message::user("new")];
     let prompt = assemble(input(fragments(), history(), 1_000, &cache)).expect("fits");
@@ -467,7 +467,7 @@ fn every_dialect_spells_tools() {
 }
 
 #[test]
-fn the_cache_tells_messages_apart_by_all_that_they_hold() {
+fn the_cache_distinguishes_messages_by_all_their_fields() {
     let cache = PartCache::new(4 << 20);
     let calls = |id: &str| Message::with_tool_calls("", vec![ToolCall::new(id, "look", "{}")]);
     let with_id = Message { id: Some("m".into()), ..Message::user("a") };

@@ -123,7 +123,7 @@ fn containers_are_read_in_any_order_and_unknown_ones_are_kept() {
 }
 
 #[test]
-fn webhooks_know_us_in_four_ways() {
+fn webhooks_support_four_authentication_methods() {
     for (auth, expected) in [
         (json!({"type": "none"}), "None"),
         (

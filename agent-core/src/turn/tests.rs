@@ -100,7 +100,7 @@ async fn an_agent_is_there_for_its_own_company_alone() {
 }
 
 #[tokio::test]
-async fn a_credential_that_is_bound_to_an_agent_is_good_for_that_one_alone() {
+async fn a_credential_that_is_bound_to_an_agent_is_valid_only_for_that_agent() {
     let bench = bench(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
     let bound = |agent: &str| Principal { agent_id: Some(agent.into()), ..ada() };
     for (principal, agent) in [(bound("b"), "a"), (bound("a"), "no such")] {
@@ -111,7 +111,7 @@ async fn a_credential_that_is_bound_to_an_agent_is_good_for_that_one_alone() {
 }
 
 #[tokio::test]
-async fn a_role_without_a_backend_is_told_how_each_rule_came_out() {
+async fn a_role_without_a_backend_reports_the_outcome_of_each_rule() {
     let bench =
         bench(vec![agent_with(json!([{"name": "AgentServer", "content": {"agentServerUrl": " "}}]))], [])
             .await;
@@ -284,7 +284,7 @@ async fn the_hash_in_the_run_is_of_what_was_sent_and_what_a_preview_shows() {
 }
 
 #[tokio::test]
-async fn a_visitor_sees_the_answer_and_neither_thoughts_nor_results_nor_extensions() {
+async fn visitors_see_the_answer_without_reasoning_results_and_extensions() {
     let script = || {
         let first = ScriptedAnswer::new().reasoning("Hm").call("1", "readTodos", ["{}"]);
         [first.finish(crate::message::FinishReason::ToolCalls), ScriptedAnswer::from_text("Hi.")]

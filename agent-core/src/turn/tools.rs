@@ -41,7 +41,7 @@ pub(super) fn turn_tools(
 ) -> Result<Arc<[Arc<ToolSpec>]>, TurnError> {
     let tools = with_client_tools(tools, input, capabilities)?;
     let choice = &input.request.tool_choice;
-    match choice.problem_with(&tools) {
+    match choice.describe_conflict(&tools) {
         Some(problem) => Err(TurnError::InvalidField { field: "toolChoice", problem: problem.to_owned() }),
         None => Ok(offered_tools(choice, capabilities, tools)),
     }

@@ -12,8 +12,6 @@
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod activity;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod company_turns;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod conversation_row;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
 pub mod copy;
@@ -27,6 +25,8 @@ mod owner;
 pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod read_cache;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod round_robin;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod slots;
 #[cfg(feature = "sqlite")]

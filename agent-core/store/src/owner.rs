@@ -1,4 +1,4 @@
-//! Companies that operations on records are counted for, where companies take turns.
+//! Companies that operations on records are counted for, by which they are queued round-robin.
 
 use agent_platform::records::{Collection, Key};
 

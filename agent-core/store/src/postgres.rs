@@ -11,10 +11,10 @@
 //! | `record_store`, `records` | records: reads, commits, change feed |
 //! | `conversations` | threads, nodes, runs and their logs |
 //! | `usage` | the calls of models and tools, and their sums |
-//! | `fair_queue`, `owner` | turns of companies, and the company of an operation |
+//! | `fair_queue`, `owner` | round-robin permits, and the company of an operation |
 //! | `job_store`, `jobs`, `listen` | jobs: statements, `LISTEN` connection for notifications from other processes |
 //! | `copy` | source and target of a copy of a whole database |
-//! | `fault` | error types |
+//! | `error` | error types |
 //!
 //! # Addresses
 //!
@@ -32,13 +32,12 @@
 //!
 //! # Records
 //!
-//! A commit takes advisory locks on its keys, in the order of their hashes, reads the rows, decides in this process,
-//! and writes: two network round trips. Locks of keys rather than rows also cover records that do not exist, so that a
-//! check of an absent record holds until the commit. Commits of one company that arrive while others are in progress
-//! share a transaction, so that a counter that many runs increment costs one flush for many of them. A commit whose key or
-//! row another transaction holds is left out of it after a short time, and waits beside the others. The few commits of
-//! several companies that wait for connections share a transaction that waits for no lock. Versions come from a sequence, and
-//! are taken under the lock.
+//! A commit takes advisory locks on its keys, in the order of their hashes, reads the rows, decides in this process, and writes:
+//! two network round trips. Locks of keys rather than rows also cover records that do not exist, so that a check of an absent
+//! record holds until the commit. Commits of one company that arrive while others are in progress share a transaction, so that a
+//! counter that many runs increment costs one flush for many of them. A commit that needs a key or row that another transaction
+//! has locked is removed from the transaction after a short time and waits separately. The few commits of several companies that
+//! wait for connections share a transaction that waits for no lock. Versions come from a sequence, and are taken under the lock.
 //!
 //! Reads are cached in the process. Every commit writes the keys that it changed into the table `change`, together with
 //! its transaction id, and each process reads every 50 ms the rows that its previous snapshot did not show. A
@@ -49,9 +48,9 @@
 //!   the cache is bypassed;
 //! - collections of the platform itself, such as tokens, and used run ids are never cached.
 //!
-//! The connections of a pool, of records as of jobs, are granted in turn to the companies that wait, and no company holds
+//! The connections of a pool, of records as of jobs, are granted round-robin to the companies that wait, and no company holds
 //! all of them. Records of the platform that are about one company, such as its meters, are counted as the company's; reads
-//! of others, such as tokens, take turns by record. A commit that finds a lock held gives its connection back; such commits
+//! of others, such as tokens, are queued by record. A commit that finds a lock held gives its connection back; such commits
 //! then wait on half of the connections, one for each company.
 //!
 //! # Jobs
@@ -90,8 +89,8 @@ mod address;
 mod conversations;
 #[cfg(feature = "sqlite")]
 pub(crate) mod copy;
+mod error;
 mod fair_queue;
-mod fault;
 mod job_store;
 mod jobs;
 mod listen;
@@ -104,7 +103,7 @@ mod session;
 mod usage;
 
 pub use address::check_url;
-pub use fault::{PostgresError, PostgresErrorKind};
+pub use error::{PostgresError, PostgresErrorKind};
 pub use job_store::PostgresJobs;
 pub use record_store::PostgresRecords;
 pub use schema::{MigrationStatus, migrate, migration_status};
@@ -209,12 +208,12 @@ pub enum PostgresOpenError {
 }
 
 impl From<PostgresError> for PostgresOpenError {
-    fn from(fault: PostgresError) -> Self {
-        match fault.kind() {
+    fn from(error: PostgresError) -> Self {
+        match error.kind() {
             PostgresErrorKind::ReadOnly => Self::ReadOnly,
-            PostgresErrorKind::Denied => Self::Denied(fault),
-            PostgresErrorKind::Unreachable => Self::Unreachable(fault),
-            _ => Self::Failed(fault),
+            PostgresErrorKind::Denied => Self::Denied(error),
+            PostgresErrorKind::Unreachable => Self::Unreachable(error),
+            _ => Self::Failed(error),
         }
     }
 }

@@ -9,7 +9,7 @@ use agent_platform::workspace::SUMMED_COLLECTIONS;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use crate::slots::{Freshness, Stamp};
+use crate::slots::{Stamp, StampSource};
 
 /// Approximate overhead of an entry beyond its text, in bytes.
 const ENTRY_OVERHEAD_BYTES: usize = 256;
@@ -52,7 +52,7 @@ impl PageKey {
     }
 }
 
-impl<F: Freshness> ReadCache<F> {
+impl<F: StampSource> ReadCache<F> {
     /// Creates a cache of about `max_bytes` bytes.
     pub(crate) fn new(max_bytes: usize, freshness: &Arc<F>) -> Self {
         let max = max_bytes as u64;

@@ -21,7 +21,7 @@ pub(crate) struct Stamp {
 }
 
 /// Source of stamps for a cache.
-pub(crate) trait Freshness: Send + Sync {
+pub(crate) trait StampSource: Send + Sync {
     /// Takes a stamp. Must be called before `of` is read. Returns `None` while `of` is being written.
     fn stamp(&self, of: &impl Hash) -> Option<Stamp>;
 

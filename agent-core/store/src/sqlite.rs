@@ -13,7 +13,7 @@
 //! | `write_op` | write operations, each applied as a whole or not at all |
 //! | `writer` | the writer thread and its group commit |
 //! | `readers` | the reader threads |
-//! | `turn_queue` | queues of both, in which companies take turns |
+//! | `operation_queue` | queues of both, round-robin by company |
 //! | `spin` | brief polling of queues before a thread or task sleeps |
 //! | `freshness` | cache invalidation by writes of this process and of others |
 //! | `backup` | online backup and integrity check |
@@ -25,7 +25,7 @@
 //! another's locks. Commits are queued, and the thread runs all queued commits in one transaction (group
 //! commit), because the expensive part of a transaction is the disk flush. A commit that is rejected, such as
 //! by a failed precondition, undoes itself only: if it has already written something, the commits before and
-//! after it run in separate transactions. A transaction takes the commits of all companies in turn, each
+//! after it run in separate transactions. A transaction takes the commits of all companies round-robin, each
 //! company's in the order of their arrival, so that a company with many commits does not delay those of others.
 //!
 //! The journal is a write-ahead log with `synchronous=FULL`: a commit returns after the log has been flushed
@@ -35,7 +35,7 @@
 //! # Reads
 //!
 //! A few reader threads each read from a snapshot, which neither blocks the writer nor is affected by it. A
-//! cache precedes them; a cache hit runs no statement and switches no thread. Companies take turns, and the reads
+//! cache precedes them; a cache hit runs no statement and switches no thread. Companies alternate, and the reads
 //! of one company use three quarters of the threads at most. Guarantees:
 //!
 //! - after a write of this process has returned, every later read sees it, as without a cache;
@@ -60,7 +60,7 @@ use std::sync::atomic::Ordering;
 use agent_jobs::job::WakeSignal;
 use agent_platform::records::{
     Collection, Inventory, Key, ListQuery, Page, Precondition, Record, Records, StoreError, Write,
-    WriterQueues, WriterTurn, check_writes,
+    WriterPermit, WriterQueues, check_writes,
 };
 use async_trait::async_trait;
 use serde_json::value::RawValue;
@@ -82,24 +82,24 @@ mod conversations;
 pub(crate) mod copy;
 #[cfg(feature = "postgres")]
 mod copy_folder;
-mod fault;
+mod error;
 mod file;
 mod freshness;
 mod jobs;
 mod open_error;
+mod operation_queue;
 mod options;
 mod readers;
 mod rows;
 mod schema;
 mod spin;
-mod turn_queue;
 mod usage;
 mod version_memo;
 mod write_op;
 mod writer;
 
 pub use backup::BackupError;
-pub use fault::{SqliteError, SqliteErrorKind};
+pub use error::{SqliteError, SqliteErrorKind};
 pub use freshness::MAX_STALENESS;
 pub use open_error::SqliteOpenError;
 pub use options::SqliteOptions;
@@ -230,8 +230,8 @@ impl Records for SqliteStore {
         read.await
     }
 
-    async fn wait_turn(&self, key: &Key) -> WriterTurn {
-        self.queues.wait_turn(key).await
+    async fn acquire_writer_permit(&self, key: &Key) -> WriterPermit {
+        self.queues.acquire(key).await
     }
 
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {

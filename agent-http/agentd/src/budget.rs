@@ -62,7 +62,7 @@ fn subject(kind: BudgetKind, id: Option<String>, company: &CompanyId) -> Result<
     Err(CommandError::Argument { argument: "ID", problem: problem.to_owned() })
 }
 
-/// Writes a budget, which keeps its time zone unless it is given another one.
+/// Writes a budget. It keeps its time zone unless a new one is given.
 async fn set(
     budgets: &Budgets,
     company: &CompanyId,
@@ -91,7 +91,7 @@ fn read_budget(
     }
     Budget::read(kind, &body).map_err(|error| match error.path.as_str() {
         "timezone" => CommandError::Argument { argument: "--timezone", problem: error.message },
-        _ => invalid(format!("has a fault: {error}")),
+        _ => invalid(format!("is not valid: {error}")),
     })
 }
 

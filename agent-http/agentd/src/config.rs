@@ -1,4 +1,4 @@
-//! Configuration: one table of settings, three sources, every fault at once.
+//! Configuration: one table of settings, three sources, all errors at once.
 //!
 //! A setting comes from a flag, else from the environment, else from a TOML file with the same names in any case; for a
 //! secret `X`, `X_FILE` names a file that holds it. All settings of a service are read and checked before anything
@@ -13,9 +13,9 @@
 //! use std::collections::BTreeMap;
 //!
 //! let env = BTreeMap::from([("PORT", "http"), ("SESSION_SECRET", "short")]);
-//! let faults = AppConfig::load(&Flags::default(), &env).unwrap_err();
+//! let errors = AppConfig::load(&Flags::default(), &env).unwrap_err();
 //! assert_eq!(
-//!     faults.to_string(),
+//!     errors.to_string(),
 //!     "PORT (environment) must be a whole number from 0 to 65535\n\
 //!      SESSION_SECRET (environment) must have at least 16 bytes"
 //! );

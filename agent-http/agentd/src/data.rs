@@ -71,8 +71,8 @@ pub(crate) async fn rotate(config: &AppConfig, out: &mut dyn Write) -> Result<()
     let mut rotated = roles.rotate_secrets(&*records).await?;
     coding::rotate_secrets(&*records, roles.sealer(), &mut rotated).await?;
     providers::rotate_secrets(&*records, roles.sealer(), &mut rotated).await?;
-    for fault in &rotated.errors {
-        writeln!(out, "{fault}")?;
+    for error in &rotated.errors {
+        writeln!(out, "{error}")?;
     }
     writeln!(
         out,

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_port_in_use_is_said_to_be_in_use() {
+    fn only_a_port_in_use_is_reported_as_in_use() {
         let text = |kind: io::ErrorKind| {
             let address = ([192, 0, 2, 1], 3000).into();
             StartError::Listen { address, source: kind.into() }.to_string()

@@ -132,14 +132,14 @@ pub(crate) enum CommandError {
 /// Exit code of a replay that differs from its record.
 const REPLAY_DIFFERS: u8 = 3;
 /// Exit code of a replay whose inputs or events are not recorded.
-const NOT_RECORDED: u8 = 4;
+const NOT_RECORDED_EXIT_CODE: u8 = 4;
 
 impl CommandError {
     /// Returns the exit code of the process.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::ReplayDiffers => REPLAY_DIFFERS.into(),
-            Self::Bundle(BundleError::NoInputs | BundleError::NoEvents) => NOT_RECORDED.into(),
+            Self::Bundle(BundleError::NoInputs | BundleError::NoEvents) => NOT_RECORDED_EXIT_CODE.into(),
             _ => ExitCode::FAILURE,
         }
     }

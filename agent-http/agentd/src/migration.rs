@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_is_copied_and_what_is_wrong_is_said_without_a_password() {
+    async fn a_file_is_copied_and_errors_contain_no_password() {
         let folder = tempfile::tempdir().expect("a folder");
         let url = |name: &str| format!("sqlite://{}", folder.path().join(name).display());
         let refused = run("postgres:/canary@h", &url("b.db")).await.expect_err("no URL");

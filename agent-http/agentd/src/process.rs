@@ -56,7 +56,7 @@ fn raise_descriptor_limit() -> Option<u64> {
 
 /// Makes a write beyond the process's limit on the size of files fail, like one on a full disk. By default the system
 /// ends the process by `SIGXFSZ`. Requires a tokio runtime.
-pub(crate) fn survive_file_size_limit() {
+pub(crate) fn ignore_file_size_signal() {
     // A handler stays installed for the lifetime of the process, also after its stream is dropped.
     if let Err(error) = signal(SignalKind::from_raw(Signal::XFSZ.as_raw())) {
         tracing::warn!(%error, "failed to handle SIGXFSZ: a write beyond the file size limit ends the process");

@@ -74,7 +74,7 @@ fn parse(text: &str, config: &AppConfig) -> Result<ProviderInput, CommandError> 
     let invalid = |problem: String| argument("--file", problem);
     let members: Map<String, Value> =
         serde_json::from_str(text).map_err(|_| invalid("does not contain a JSON object".to_owned()))?;
-    let input = ProviderInput::read(&members).map_err(|error| invalid(format!("has a fault: {error}")))?;
+    let input = ProviderInput::read(&members).map_err(|error| invalid(format!("is not valid: {error}")))?;
     if let Some(url) = &input.provider.base_url {
         let checked = compose::model_source(config)?.check_address(url);
         checked

@@ -112,7 +112,7 @@ pub async fn serve_app(
     local: Option<Arc<dyn Model>>,
     shutdown: Shutdown,
 ) -> Result<(), StartError> {
-    process::survive_file_size_limit();
+    process::ignore_file_size_signal();
     let address = listener.local_addr().map_err(StartError::Serve)?;
     let mut config = config.clone();
     config.server.serve = process::fit_connections(&config.server.serve, DESCRIPTORS_PER_RELAY);
@@ -171,7 +171,7 @@ pub async fn serve_runtime(
     shutdown: Shutdown,
 ) -> Result<(), StartError> {
     // The runtime stores nothing, but its log may go to a file.
-    process::survive_file_size_limit();
+    process::ignore_file_size_signal();
     let address = listener.local_addr().map_err(StartError::Serve)?;
     let runtime = Arc::new(compose::runtime(config, address, &shutdown)?);
     info!(%address, "agent runtime listening");
@@ -191,7 +191,7 @@ pub async fn serve_scheduler(
     store: &'static str,
     shutdown: Shutdown,
 ) -> Result<(), StartError> {
-    process::survive_file_size_limit();
+    process::ignore_file_size_signal();
     let address = listener.local_addr().map_err(StartError::Serve)?;
     let scheduler = Arc::new(compose::scheduler(config, jobs, store, &shutdown)?);
     info!(%address, store, "scheduler listening");
@@ -210,7 +210,7 @@ async fn serve_streams<S: HttpService>(
     shutdown: Shutdown,
 ) -> Result<(), StartError> {
     let served = if limits.relay.thread_per_core {
-        let workers = Workers::as_many_as_current().map_err(StartError::Serve)?;
+        let workers = Workers::start_default().map_err(StartError::Serve)?;
         workers.serve(listener, service, limits, shutdown).await
     } else {
         serve::serve(listener, service, limits, shutdown).await

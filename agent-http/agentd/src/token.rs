@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_secret_is_named() {
         let missing = run("ann", &[]).expect_err("no secret");
         assert_eq!(
             missing.to_string(),
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_there_is_said() {
+    async fn a_missing_agent_is_reported() {
         let stores = stores().await;
         for agent in ["nobody", "", "a\0"] {
             let listed = written(async |out| list_of((&agent.into(), None), &stores, out).await).await;

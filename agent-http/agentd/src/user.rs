@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_belongs_to_the_user_is_deleted_and_nothing_else() {
+    async fn a_deletion_removes_only_the_users_own_data() {
         let stores = Stores::in_memory("the test's", &workspace().to_string()).await.expect("it is right");
         let tokens = Tokens::new(stores.records.clone(), Arc::new(SystemClock));
         let mint = async |company: &str, user: &str| {

@@ -54,7 +54,7 @@ fn open(config: &AppConfig) -> Result<Option<Arc<agent_embedded::EmbeddedModel>>
 #[cfg(feature = "embedded")]
 pub(crate) async fn pull(config: &AppConfig, name: Option<&str>) -> Result<PathBuf, StartError> {
     use agent_embedded::catalog;
-    use agent_embedded::pull::Pull;
+    use agent_embedded::pull::WeightsDownloader;
 
     let model = match name {
         None => catalog::default_model(),
@@ -67,8 +67,8 @@ pub(crate) async fn pull(config: &AppConfig, name: Option<&str>) -> Result<PathB
     // Without the address policy: an operator starts the download by hand, from addresses that are compiled in.
     let tls = agent_client::outbound::default_tls_config()?;
     let proxies = hyper_util::client::proxy::matcher::Matcher::from_env();
-    let pull = Pull::new(http_source::HttpSource::new(tls, proxies)).with_progress_bar();
-    pull.run(model, &config.model_dir, &say).await.map_err(failed)
+    let downloader = WeightsDownloader::new(http_source::HttpSource::new(tls, proxies)).with_progress_bar();
+    downloader.run(model, &config.model_dir, &say).await.map_err(failed)
 }
 
 /// Returns the known models, one line each.

@@ -6,8 +6,8 @@ use agent_core::clock::{Clock, SystemClock};
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 
-/// The system clock, with the timers of the tokio runtime that a sleep begins on. Unlike those of [`SystemClock`], they need no
-/// thread of their own, which would be woken for each sleep that begins.
+/// The system clock, with the timers of the tokio runtime that a sleep begins on. Unlike the timers of [`SystemClock`], they need
+/// no timer thread, which would be woken for each new sleep.
 ///
 /// A sleep that begins outside a runtime is one of [`SystemClock`].
 #[derive(Debug, Clone, Copy, Default)]

@@ -250,7 +250,8 @@ fn invalid_answer() -> AgentError {
     AgentError::new(AgentErrorKind::Failed, "the agent runtime returned an invalid response")
 }
 
-/// Returns the setting that a problem's description begins with; others are the one without which no sign-in works.
+/// Returns the name of the setting with which a problem's description begins. Without one, it is the setting without which no
+/// sign-in works.
 fn setting_name(detail: &str) -> String {
     let name = detail.split(' ').next().unwrap_or_default();
     let is_name = name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');

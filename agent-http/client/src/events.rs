@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_passed_over() {
+    fn lines_without_content_are_skipped() {
         let lines = [
             "",
             " \r\n",
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_a_failure_that_does_not_repeat_it() {
+    fn errors_of_malformed_lines_do_not_repeat_them() {
         let lines = [
             "secret",
             "\"secret\"",

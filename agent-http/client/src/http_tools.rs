@@ -17,7 +17,7 @@ use url::Url;
 use crate::outbound::{OutboundClient, OutboundResponse, UrlTrust, for_tenant, retry_after, was_sent};
 
 /// Media types that are accepted, unless the tool names others. No range covers the types that end with `+json`.
-const ACCEPTED: &str = "application/json, application/*;q=0.8, text/*;q=0.5";
+const ACCEPTED_MEDIA_TYPES: &str = "application/json, application/*;q=0.8, text/*;q=0.5";
 
 /// [`HttpToolClient`] over the guarded client: URLs come from roles and reach public or allowed addresses only.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ impl OutboundHttpTools {
         let method = Method::from_bytes(request.method.as_bytes());
         let method = method.map_err(|_| AgentError::new(AgentErrorKind::InvalidRequest, "invalid method"))?;
         let mut outbound = self.outbound.request(method, &address(request), UrlTrust::Supplied)?;
-        outbound = outbound.header(ACCEPT, HeaderValue::from_static(ACCEPTED));
+        outbound = outbound.header(ACCEPT, HeaderValue::from_static(ACCEPTED_MEDIA_TYPES));
         for (name, value) in &request.headers {
             outbound = outbound.secret_header(name, value)?;
         }
@@ -96,7 +96,7 @@ fn is_utf8_json(body: &[u8]) -> bool {
     std::str::from_utf8(body).is_ok_and(|text| !text.contains(['\0', '\u{1b}']))
 }
 
-/// Returns false for a text with control characters, as those of a file in a single-byte encoding, which makes all bytes valid.
+/// Returns false for a text with control characters, which indicate binary data: in a single-byte encoding all bytes are valid.
 fn is_printable(text: &str) -> bool {
     !text.contains(|c: char| c.is_control() && !c.is_whitespace())
 }

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_announced_is_read_and_what_is_unclear_is_not() {
+    fn announced_timeouts_are_parsed_and_unclear_ones_ignored() {
         let read = |text: &str| {
             parse_keep_alive(&HeaderMap::from_iter([(
                 KEEP_ALIVE,

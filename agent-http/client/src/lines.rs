@@ -218,9 +218,8 @@ pub(crate) struct SseEvent<'a> {
 
 /// Decodes an event stream as the WHATWG standard parses one ("Server-sent events", 9.2.6).
 ///
-/// Lines end in LF, CR or CRLF; one byte order mark at the beginning is ignored, and so are comments,
-/// unknown fields, `id` and `retry`. An event without data is none, and neither is what the end of
-/// the stream cuts off before its blank line.
+/// Lines end in LF, CR or CRLF; one byte order mark at the beginning is ignored, and so are comments, unknown fields, `id` and
+/// `retry`. An event without data is ignored, as is an event that the end of the stream cuts off before its blank line.
 #[derive(Debug)]
 pub(crate) struct SseDecoder {
     lines: LineSplitter,
@@ -425,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn lends_whole_lines_from_the_chunk() {
+    fn whole_lines_are_borrowed_from_the_chunk() {
         let chunk = Bytes::from_static(b"one\ntwo\n");
         let mut splitter = LineSplitter::default();
         splitter.push(chunk.clone());

@@ -115,8 +115,8 @@ fn status_error(status: StatusCode, answer: &[u8]) -> PulseError {
     }
 }
 
-/// Returns the text for a conflict: that of the [`StepError`] or of the conflict of keys which the response quotes, or else a
-/// general one. Other texts are not repeated.
+/// Returns the message for a conflict: the message of the [`StepError`] or of the key conflict that the response contains,
+/// otherwise a general one. Any other text in the response is dropped.
 fn conflict_text(answer: &[u8]) -> String {
     let finals = [JobState::Completed, JobState::Discarded, JobState::Cancelled].map(StepError::Final);
     let refusals = [StepError::Busy, StepError::NothingDiscarded];

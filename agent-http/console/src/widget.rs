@@ -21,7 +21,7 @@ const FOLDER: &str = "widget/";
 const SHARED: [&str; 5] =
     ["client/errors.js", "client/follow.js", "client/stream.js", "lib/markdown.js", "vendor/markdown.js"];
 
-/// Time for which a browser need not ask for the loader again, which names the other files.
+/// Time for which a browser may cache the loader, which names the other files.
 const LOADER_CACHE: &str = "public, max-age=300";
 
 /// Headers that let any page import the files, which are the same for all clients.

@@ -21,7 +21,7 @@ use super::ownership::{
     new_owner_schema,
 };
 use super::price_check::check_saved_role;
-use super::pulse::sync::withdraw_jobs;
+use super::pulse::sync::cancel_disallowed_jobs;
 use super::resource::{
     self, IdOrigin, Listing, MAX_WRITE_ATTEMPTS, Resource, Versioned, set_or_check_id, write_contention,
 };
@@ -154,7 +154,7 @@ impl Resource for Agents {
             HttpError::conflict("the agent was saved and then deleted by a concurrent request")
         })?;
         let Record { version, value: role, .. } = record;
-        withdraw_jobs(&self.app, &role.company_id, &role.id, Some(&role)).await?;
+        cancel_disallowed_jobs(&self.app, &role.company_id, &role.id, Some(&role)).await?;
         Ok(Versioned { version, value: AgentView { warnings: warnings(&role), role } })
     }
 
@@ -239,7 +239,7 @@ impl Agents {
         tokens::revoke_all(&self.app, company_id, &id).await?;
         self.app.own_tool_registry.delete_pins(company_id, &id).await?;
         assignments::delete_all(&self.app, company_id, &id).await?;
-        withdraw_jobs(&self.app, company_id, &id, None).await?;
+        cancel_disallowed_jobs(&self.app, company_id, &id, None).await?;
         let memory = MemorySelection::Agent(&id);
         delete_memories(&*self.app.pulse.inventory, company_id, memory).await.map(drop)
     }

@@ -176,7 +176,7 @@ impl FoundApproval {
     /// Finds an approval.
     ///
     /// # Errors
-    /// 404 for one that does not exist, or is neither in a thread of the caller nor the caller's to decide.
+    /// 404 for an approval that does not exist, or that is neither in a thread of the caller nor for the caller to decide.
     async fn load(
         conversations: &OwnConversations,
         principal: &Principal,

@@ -28,7 +28,7 @@ pub(super) struct Attachment {
 }
 
 impl Attachment {
-    /// Returns the response to a `GET`, whose body is that of `pieces`; 304 if the client has the bytes.
+    /// Returns the response to a `GET`, with `pieces` as its body; 304 if the client has the bytes.
     pub(super) fn response(
         self,
         headers: &HeaderMap,

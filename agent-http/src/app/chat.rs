@@ -65,7 +65,7 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
     let permit = match &visitor {
         Some(_) if !is_counted => {
             let (_, of_response) =
-                app.bounds.admit_exchange(RequestSender::of(&principal), false)?.around_work();
+                app.bounds.admit_exchange(RequestSender::of(&principal), false)?.split_around_work();
             Some(of_response)
         }
         _ => None,
@@ -230,13 +230,13 @@ pub(super) async fn start(
             let (events, recorder) = thread.start_for_client(app, principal, turn, chosen_id).await?;
             Ok((events, Some(recorder)))
         }
-        None => Ok((start_unkept(app, principal, turn, chosen_id).await?.into(), None)),
+        None => Ok((start_unstored(app, principal, turn, chosen_id).await?.into(), None)),
     }
 }
 
 /// Starts a run that is not stored. A run id chosen by the client is used up once the backend has accepted the run, or if
 /// the request is cancelled before.
-async fn start_unkept(
+async fn start_unstored(
     app: &App,
     principal: &Principal,
     turn: TurnRequest,

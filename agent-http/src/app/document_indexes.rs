@@ -1,6 +1,6 @@
 //! `GET /api/documents/{id}`, with the status of the document's index, and `POST /api/documents/reindex`, which embeds the
-//! company's documents again after a change or a repair of the embedding model, or extracts their texts again after a change of
-//! the extractor.
+//! company's documents again after the embedding model was changed or repaired, or extracts their texts again after the extractor
+//! was changed.
 
 use agent_core::request::Principal;
 use agent_platform::workspace::{Document, IndexStatus, document_index_status, list_document_summaries};

@@ -32,7 +32,7 @@ impl DueOccurrences {
         }
     }
 
-    /// Chooses at most `limit` occurrences: one of each company in turn, the earliest first, beginning with the company
+    /// Chooses at most `limit` occurrences: one of each company, round-robin, the earliest first, beginning with the company
     /// after `last`. Companies that get none are the first of the next call.
     fn choose(self, limit: usize, last: Option<&CompanyId>) -> Vec<Delivery> {
         let is_before = |company: &CompanyId| last.is_some_and(|last| company <= last);

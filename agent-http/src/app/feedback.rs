@@ -99,8 +99,8 @@ impl OwnConversations {
         }
     }
 
-    /// Opens the conversations that the query names: the caller's own, or by `owner` those of a visitor, of which the
-    /// caller sees the threads with the agents that the caller owns.
+    /// Opens the conversations that the query names: the caller's own or, with `owner`, those of a visitor, limited to threads
+    /// with agents that the caller owns.
     ///
     /// # Errors
     /// 404 for an owner who is no visitor, and for a caller who is one.

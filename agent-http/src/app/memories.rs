@@ -29,7 +29,7 @@ use crate::service::HandlerResult;
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct MemoryPage {
-    /// The entries by id, which is by age for those that the agent has made.
+    /// The entries in the order of their ids. The ids of entries that the agent has made sort by age.
     memories: Vec<Memory>,
     /// Cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]

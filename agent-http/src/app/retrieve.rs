@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_that_is_assumed_is_told() {
+    fn an_assumed_budget_is_reported() {
         assert_eq!(with_assumed_budget(empty_report(), Some(8_000)), empty_report());
         let told = with_assumed_budget(empty_report(), None);
         assert_eq!(told["assumedMaxPromptTokens"], 111_616);

@@ -1,5 +1,5 @@
-//! `POST /api/agents/{id}/preview`: the preview of a role that is not saved. It is validated as a `PUT` validates it, but
-//! for prices, which it shows; its masked secrets are those of the saved role, and nothing is stored or sent.
+//! `POST /api/agents/{id}/preview`: the preview of a role that is not saved. It is validated as by `PUT`, except for prices,
+//! which the preview shows; its masked secrets are those of the saved role, and nothing is stored or sent.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let role = app.providers.store().complete_role(Arc::new(role)).await?;
     turn.role = Some(role.clone());
     chat::assign_ids(&mut turn);
-    // The tools of the role are those that it defines, not those of the stored one.
+    // The previewed role's own tools are used, not the stored role's.
     let _previewed = app.own_tool_registry.preview_role(principal.user_id.clone(), turn.run_id.clone(), role);
     load_preview_messages(&app, &principal, &mut turn, thread).await?;
     let preview = app.preview_turn(&principal, turn).await?;

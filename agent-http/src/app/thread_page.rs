@@ -57,7 +57,7 @@ async fn complete_turn(
     query: &NodeQuery,
     page: &mut NodePage,
 ) -> Result<(), ConversationError> {
-    // The path of this page, whatever becomes the head meanwhile.
+    // The path of this page, even if the head changes in the meantime.
     let select = match &query.select {
         NodeSelection::Path { at: None } => NodeSelection::Path { at: page.thread.head.clone() },
         select => select.clone(),

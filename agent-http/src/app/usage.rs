@@ -169,8 +169,8 @@ async fn restrict_to_caller(
     }
 }
 
-/// Returns the entries of one run that the caller may see, among those of all runs with its id, which is unique among those of
-/// a user or a visitor only: the caller's own, or else the first of others.
+/// Returns the entries of a run that the caller may see: the caller's own run with the id, or else the first run of another user.
+/// A run id is unique per user or visitor only, so several runs may have it.
 async fn visible_run(app: &App, principal: &Principal, run: &RunId) -> Result<RunEntries, HttpError> {
     let (store, company) = (app.usage.read().await, &principal.company_id);
     let own = RunOwner { user_id: principal.user_id.clone(), visitor: None, agent_id: None };

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_expires_with_its_token() {
+    fn a_cached_session_expires_with_its_token() {
         let (_, verifier) = verifier();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_secs_f64();
         let leeway = LEEWAY.as_secs_f64();

@@ -307,7 +307,7 @@ fn credentials() {
 }
 
 #[test]
-fn cookies_act_from_our_own_pages_alone() {
+fn cookies_act_only_from_our_own_pages() {
     let cookie = format!("agent_session={}", hs256(&claims()));
     let public = Url::parse("https://app.example/base").unwrap();
     let set = Authenticator::new(Some(&Secret::new(SECRET)), None, Some(&public));

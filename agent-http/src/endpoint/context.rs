@@ -26,7 +26,7 @@ pub(crate) struct RequestContext<S> {
 }
 
 impl<S> RequestContext<S> {
-    /// Converts into a plain request, whose reader applies limits of its own to the body.
+    /// Converts into a plain request without the endpoint's limits; the reader of its body applies its own.
     pub(crate) fn into_request(self) -> Request<Body> {
         Request::from_parts(self.head, self.body.body)
     }

@@ -56,7 +56,7 @@ pub(super) fn status(code: Code) -> StatusCode {
     }
 }
 
-/// Returns true if a request with this error, none of which was carried out, may succeed when it is sent again.
+/// Returns true if a request that failed with this error had no effect and may succeed when it is repeated.
 pub(super) fn is_retryable(code: Code) -> bool {
     matches!(
         code,

@@ -17,7 +17,7 @@ async fn problem(error: HttpError) -> (HeaderMap, Value) {
 }
 
 #[test]
-fn every_code_is_an_error_with_a_word_of_its_own() {
+fn every_code_has_a_distinct_error() {
     let mut words: Vec<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
     words.sort_unstable();
     words.dedup();
@@ -112,7 +112,7 @@ async fn headers_follow_the_code() {
 }
 
 #[tokio::test]
-async fn a_failed_run_keeps_its_kind_and_its_words() {
+async fn a_failed_run_keeps_its_kind_and_message() {
     use agent_core::error::AgentErrorKind::*;
     let cases = [
         (Unreachable, 502),
@@ -172,7 +172,7 @@ async fn a_store_without_its_setting_names_it_and_any_other_trouble_is_ours() {
 }
 
 #[test]
-fn causes_are_told_to_the_last() {
+fn all_causes_are_displayed() {
     let error = HttpError::not_found().with_source(std::io::Error::other("inner"));
     let outer = HttpError::internal(error);
     assert_eq!(ErrorChain(outer.source().expect("a cause")).to_string(), "NOT_FOUND: not found: inner");

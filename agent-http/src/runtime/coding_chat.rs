@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 
 use self::relay::RelayBody;
 use super::coding_api::CodingApi;
-use super::proxy::{check_secret, mark_foreign, printable_value};
+use super::proxy::{check_secret, mark_untrusted, printable_value};
 use super::state::{RuntimeState, TAG};
 use crate::body::{EntersSpan, ResponseBody, full};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
@@ -37,7 +37,7 @@ const MAX_ERROR_BYTES: usize = 64 << 10;
 /// Maximum length of a prompt cache key in bytes; a longer one is not sent as a header.
 const MAX_SESSION_BYTES: usize = 128;
 /// Time after which a request that was turned away before it reached the API may be repeated.
-const TURNED_AWAY_RETRY: Duration = Duration::from_secs(60);
+const BLOCKED_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 const ACCOUNT_ID: HeaderName = HeaderName::from_static("chatgpt-account-id");
 const ORIGINATOR: HeaderName = HeaderName::from_static("originator");
@@ -118,7 +118,7 @@ impl CodingApi {
         }
         if upstream.is_page() {
             return Err(failed("the request was turned away before it reached the model")
-                .with_retry_after(TURNED_AWAY_RETRY)
+                .with_retry_after(BLOCKED_RETRY_AFTER)
                 .into());
         }
         match upstream.status.is_success() {
@@ -129,7 +129,7 @@ impl CodingApi {
 
     /// Passes on a success: status, content type and body, as it arrives.
     fn stream(&self, upstream: OutboundResponse) -> Response<ResponseBody> {
-        let (status, passed_headers) = (upstream.status, headers::passed_on(&upstream.headers));
+        let (status, passed_headers) = (upstream.status, headers::forwarded_headers(&upstream.headers));
         let content_type = foreign_content_type(&upstream);
         let body = RelayBody::new(upstream.into_stream(), &self.stream);
         let mut response = Response::new(body.boxed_unsync());
@@ -141,13 +141,13 @@ impl CodingApi {
         *headers = passed_headers;
         headers.extend(content_type.map(|value| (CONTENT_TYPE, value)));
         headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
-        mark_foreign(headers);
+        mark_untrusted(headers);
         response
     }
 
     /// Passes on an error with a JSON body, which tells the caller the limits of the subscription.
     async fn pass_error(&self, upstream: OutboundResponse) -> HandlerResult {
-        let (status, passed_headers) = (upstream.status, headers::passed_on(&upstream.headers));
+        let (status, passed_headers) = (upstream.status, headers::forwarded_headers(&upstream.headers));
         if !is_json(&upstream.media_type()) {
             let message = format!("the response is not JSON (HTTP {})", status.as_u16());
             return Err(AgentError::new(AgentErrorKind::Failed, message).into());
@@ -159,7 +159,7 @@ impl CodingApi {
         *headers = passed_headers;
         // Problem details are this runtime's own, by which callers tell its errors from the API's.
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        mark_foreign(headers);
+        mark_untrusted(headers);
         Ok(response)
     }
 }
@@ -181,7 +181,8 @@ fn check_body(body: &str) -> Result<Option<HeaderValue>, HttpError> {
     Ok(key.and_then(|key| printable_value(&key, MAX_SESSION_BYTES)))
 }
 
-/// Returns the content type of a success, which is never that of problem details.
+/// Returns the content type of a successful response. Problem details are the platform's own errors, so that type is replaced by
+/// JSON.
 fn foreign_content_type(upstream: &OutboundResponse) -> Option<HeaderValue> {
     if upstream.media_type() == PROBLEM_JSON {
         return Some(HeaderValue::from_static("application/json"));

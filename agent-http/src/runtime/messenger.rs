@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::proxy::mark_foreign;
+use super::proxy::mark_untrusted;
 use super::state::{RuntimeState, TAG};
 use crate::body::{ResponseBody, full};
 use crate::endpoint::{Operation, RequestContext, Schemas};
@@ -86,7 +86,7 @@ async fn into_response(
     let headers = response.headers_mut();
     headers.extend(content_type.map(|value| (CONTENT_TYPE, value)));
     headers.extend(retry_after.map(|seconds| (RETRY_AFTER, HeaderValue::from(seconds))));
-    mark_foreign(headers);
+    mark_untrusted(headers);
     Ok(response)
 }
 

@@ -35,7 +35,7 @@ pub(super) fn check_secret<'s>(
 
 /// Marks a response whose content type and body come from another server: it is not stored, and a browser must not
 /// interpret the body as a page of this service.
-pub(super) fn mark_foreign(headers: &mut HeaderMap) {
+pub(super) fn mark_untrusted(headers: &mut HeaderMap) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 }

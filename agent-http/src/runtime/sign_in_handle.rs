@@ -96,7 +96,7 @@ impl HandleSealer {
         (now < expiry).then_some(codes)
     }
 
-    /// Returns the context under which handles are sealed, so that those of another issuer cannot be opened.
+    /// Returns the context under which handles are sealed, so that handles of another issuer cannot be opened.
     fn seal_context(&self) -> [&str; 4] {
         ["coding", "device", &self.origin, self.dialect.name()]
     }

@@ -47,8 +47,8 @@ impl CreateJobRequest {
     }
 }
 
-/// Returns the fingerprint of a request. It covers the parsed values, so whitespace and member order do not matter, and
-/// neither the trace nor the limit of open jobs, which a repeated request may change.
+/// Returns the fingerprint of a request. It covers the parsed values, so whitespace and member order do not matter. The trace and
+/// the limit on open jobs are excluded, because a repeated request may change them.
 fn fingerprint(request: &JobRequest) -> String {
     let mut fingerprinted = json!({
         "payload": request.payload.without_trace(), "schedule": request.schedule,

@@ -134,7 +134,7 @@ async fn accept_until<S: HttpService>(
 
 /// Accepts the next connection. Returns `None` if a connection that waits may have a slot now.
 ///
-/// The order of the branches is random, so that neither many new connections nor many changes delay the others.
+/// The branches are polled in random order, so that neither many new connections nor many freed slots starve the other branch.
 async fn next_connection(
     source: &impl Accept,
     waiting: &mut WaitingConnections,
@@ -149,7 +149,7 @@ async fn next_connection(
 }
 
 /// Serves the connections that have waited and for which there is a slot: in the order of their arrival, then those
-/// for which slots are kept, then health probes.
+/// for which slots are reserved, then health probes.
 fn admit_waiting<S: HttpService>(
     waiting: &mut WaitingConnections,
     slots: &ConnectionSlots,
@@ -162,9 +162,9 @@ fn admit_waiting<S: HttpService>(
         connections.spawn(connection.stream, connection.peer, slot);
     }
     let has_few_connections =
-        |address: IpAddr| connections.evictions().open_connections(address) < slots.kept_share();
+        |address: IpAddr| connections.evictions().open_connections(address) < slots.reserved_share();
     while !waiting.is_empty()
-        && let Some(slot) = slots.try_take_kept()
+        && let Some(slot) = slots.try_take_reserved()
         && let Some(connection) = waiting.take_from_address(has_few_connections)
     {
         connections.spawn(connection.stream, connection.peer, slot);

@@ -8,7 +8,7 @@ use agent_client::relay::RelayOptions;
 #[derive(Clone, Debug)]
 pub struct ServeLimits {
     /// Maximum number of open connections; 10,000. Further clients wait, or replace idle connections of an address that
-    /// has many of them. A sixteenth of the maximum, at most 64, is kept for addresses with few connections. Beyond the
+    /// has many of them. A sixteenth of the maximum, at most 64, is reserved for addresses with few connections. Beyond the
     /// maximum, up to 16 health probes are answered and up to 128 connections wait.
     pub connections: u32,
     /// Timeout for reading a request head, counted from when the connection is ready for one; 10 s. It closes silent

@@ -4,25 +4,25 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Divisor of the maximum number of connections for the kept slots, and of the kept slots for the number of
+/// Divisor of the maximum number of connections for the reserved slots, and of the reserved slots for the number of
 /// connections with which an address gets none of them.
-const KEPT_SHARE: u32 = 16;
+const RESERVED_SHARE_DIVISOR: u32 = 16;
 
-/// Maximum number of kept slots.
-const MAX_KEPT: u32 = 64;
+/// Maximum number of reserved slots.
+const MAX_RESERVED_SLOTS: u32 = 64;
 
 /// Slots for health probes, beyond the maximum number of connections.
 const PROBE_SLOTS: u32 = 16;
 
-/// Slots of open connections, in three pools: most are for all clients, some are kept for addresses with few
+/// Slots of open connections, in three pools: most are for all clients, some are reserved for addresses with few
 /// connections, and some, beyond the maximum number of connections, are for single health probes.
 ///
-/// Because of the kept slots, the connections of one address never hold all slots, even if all of them have an
+/// Because of the reserved slots, the connections of one address never hold all slots, even if all of them have an
 /// exchange in progress.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots {
     common: Pool,
-    kept: Pool,
+    reserved: Pool,
     probes: Pool,
 }
 
@@ -48,10 +48,10 @@ enum SlotKind {
 impl ConnectionSlots {
     /// Creates the slots of a server with at most `max_connections` connections and the probes beyond them.
     pub(super) fn new(max_connections: u32) -> Self {
-        let kept = (max_connections / KEPT_SHARE).min(MAX_KEPT);
+        let reserved = (max_connections / RESERVED_SHARE_DIVISOR).min(MAX_RESERVED_SLOTS);
         Self {
-            common: Pool::new(max_connections - kept),
-            kept: Pool::new(kept),
+            common: Pool::new(max_connections - reserved),
+            reserved: Pool::new(reserved),
             probes: Pool::new(PROBE_SLOTS),
         }
     }
@@ -66,9 +66,9 @@ impl ConnectionSlots {
         self.common.free.available_permits()
     }
 
-    /// Takes a slot that is kept for addresses with fewer than [`kept_share`](Self::kept_share) connections.
-    pub(super) fn try_take_kept(&self) -> Option<ConnectionSlot> {
-        self.kept.try_take(SlotKind::Connection)
+    /// Takes a slot that is reserved for addresses with fewer than [`reserved_share`](Self::reserved_share) connections.
+    pub(super) fn try_take_reserved(&self) -> Option<ConnectionSlot> {
+        self.reserved.try_take(SlotKind::Connection)
     }
 
     /// Takes a slot for the exchange of a health probe.
@@ -76,9 +76,9 @@ impl ConnectionSlots {
         self.probes.try_take(SlotKind::Probe)
     }
 
-    /// Returns the number of connections with which an address gets no further kept slot.
-    pub(super) fn kept_share(&self) -> usize {
-        (self.kept.size / KEPT_SHARE).max(1) as usize
+    /// Returns the number of connections with which an address gets no further reserved slot.
+    pub(super) fn reserved_share(&self) -> usize {
+        (self.reserved.size / RESERVED_SHARE_DIVISOR).max(1) as usize
     }
 
     /// Returns the number of slots that are taken.
@@ -95,7 +95,7 @@ impl ConnectionSlots {
     }
 
     fn pools(&self) -> [&Pool; 3] {
-        [&self.common, &self.kept, &self.probes]
+        [&self.common, &self.reserved, &self.probes]
     }
 }
 
@@ -122,26 +122,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sixteenth_of_the_slots_is_kept_up_to_a_maximum() {
-        for (max_connections, kept, share) in
+    fn a_sixteenth_of_the_slots_is_reserved_up_to_a_maximum() {
+        for (max_connections, reserved, share) in
             [(1, 0, 1), (15, 0, 1), (16, 1, 1), (48, 3, 1), (1024, 64, 4), (10_000, 64, 4), (u32::MAX, 64, 4)]
         {
             let slots = ConnectionSlots::new(max_connections);
-            assert_eq!(slots.kept.size, kept, "{max_connections}");
-            assert_eq!(slots.common.size + kept, max_connections);
-            assert_eq!(slots.kept_share(), share, "{max_connections}");
+            assert_eq!(slots.reserved.size, reserved, "{max_connections}");
+            assert_eq!(slots.common.size + reserved, max_connections);
+            assert_eq!(slots.reserved_share(), share, "{max_connections}");
         }
     }
 
     #[tokio::test]
     async fn all_pools_count_as_taken_until_they_are_free() {
         let slots = ConnectionSlots::new(16);
-        let taken = [slots.try_take(), slots.try_take_kept(), slots.try_take_for_probe()];
+        let taken = [slots.try_take(), slots.try_take_reserved(), slots.try_take_for_probe()];
         assert_eq!(
             taken.each_ref().map(|slot| slot.as_ref().map(ConnectionSlot::is_for_probe)),
             [Some(false), Some(false), Some(true)]
         );
-        assert!(slots.try_take_kept().is_none());
+        assert!(slots.try_take_reserved().is_none());
         assert_eq!(slots.taken(), 3);
         assert_eq!(slots.free(), 14);
         drop(taken);

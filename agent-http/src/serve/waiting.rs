@@ -23,7 +23,7 @@ const MAX_WAITING: usize = 128;
 /// Maximum size of a probe's request head. A larger head is not recognized, and its connection waits.
 const MAX_PROBE_HEAD_BYTES: usize = 1024;
 
-/// Response to a request whose connection is replaced by another one that waits, or waits when the server stops.
+/// Response to a request on a waiting connection that is replaced by another one, or that still waits when the server stops.
 const REFUSAL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 

@@ -43,7 +43,7 @@ impl Workers {
     ///
     /// # Panics
     /// Panics outside of a tokio runtime.
-    pub fn as_many_as_current() -> io::Result<Self> {
+    pub fn start_default() -> io::Result<Self> {
         let count = Handle::current().metrics().num_workers();
         Self::start(NonZero::new(count).unwrap_or(NonZero::<usize>::MIN))
     }
@@ -112,7 +112,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
     async fn there_are_as_many_threads_as_the_runtime_has_workers() {
-        let workers = Workers::as_many_as_current().expect("threads");
+        let workers = Workers::start_default().expect("threads");
         assert_eq!(workers.0.runtimes.len(), 3);
     }
 }

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_no_text_is_not_acceptable() {
+    fn a_header_that_is_not_text_is_not_acceptable() {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, http::HeaderValue::from_bytes(b"\xff").expect("opaque bytes"));
         assert_eq!(negotiate(&headers, None), Err(NegotiationError::NotAcceptable));

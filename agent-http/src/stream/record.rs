@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_run_that_goes_on_is_recorded_to_its_end() {
+    async fn a_continued_run_is_recorded_to_its_end() {
         let (source, mut receiver) = mpsc::unbounded_channel();
         let (mut events, stored, _stop, names) =
             recorded_from(stream::poll_fn(move |cx| receiver.poll_recv(cx)), true);

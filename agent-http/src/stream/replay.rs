@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reader_has_signs_of_life_while_no_event_comes() {
+    async fn a_reader_gets_keep_alives_while_no_event_arrives() {
         for (framing, queued, running) in [
             (Framing::Sse, ": queued\n\n", ": running\n\n"),
             (Framing::UiMessage, ": queued\n\n", ": running\n\n"),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn signs_of_life_change_no_event() {
+    async fn keep_alives_change_no_event() {
         let shown = frames(Framing::Sse, 0, true).await;
         let events = shown.iter().filter(|frame| !frame.starts_with(':')).cloned();
         let events: Vec<String> = events.collect();

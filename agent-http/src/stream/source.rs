@@ -32,7 +32,7 @@ struct PendingRun {
 }
 
 impl RunSource {
-    /// Creates the source of a queued run. `begin` waits for its turn and begins it.
+    /// Creates the source of a queued run. `begin` waits until it may begin and begins it.
     pub(crate) fn queued(run: RunIds, begin: BoxFuture<'static, Result<EventStream, HttpError>>) -> Self {
         Self::pending(run, begin, true)
     }

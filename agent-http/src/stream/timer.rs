@@ -42,7 +42,7 @@ pub(crate) struct StreamTimer {
     deadline: Instant,
     /// Time at which the source was last found pending after it had yielded items.
     idle_since: Instant,
-    /// Time since which the client has received neither an item nor a sign of life.
+    /// Time of the last item or keep-alive that the client has received.
     unseen_since: Instant,
     is_keep_alive_due: bool,
     items_since_idle: u32,

@@ -228,7 +228,7 @@ async fn a_handle_that_is_not_good_is_expired_without_a_call() {
 }
 
 #[tokio::test]
-async fn a_runtime_without_a_secret_has_handles_of_its_own() {
+async fn a_runtime_without_a_secret_has_its_own_handles() {
     let issuer = FakeIssuer::start(DeviceAuthDialect::Codex).await;
     let settings = issuer.settings();
     let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();

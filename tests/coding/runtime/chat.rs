@@ -212,7 +212,7 @@ async fn an_invalid_call_is_not_sent_and_names_the_field() {
 }
 
 #[tokio::test]
-async fn its_body_has_a_limit_of_its_own() {
+async fn the_proxied_body_has_its_own_size_limit() {
     let vendor = Vendor::start().await;
     let of_size = |bytes: usize| {
         let mut body = call("m");

@@ -279,7 +279,7 @@ async fn a_decided_turn_waits_for_results_of_the_client() {
 }
 
 #[tokio::test]
-async fn a_message_with_a_decision_goes_on_without_results_of_the_client() {
+async fn a_message_with_a_decision_continues_without_client_results() {
     let test = start(json!({})).await;
     let calls = tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#), ("c2", "paint", "{}")]);
     test.vendor.on("m", [calls, answer(&["As you like."])]);

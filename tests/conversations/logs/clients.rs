@@ -213,7 +213,7 @@ async fn the_ai_sdk_resumes_a_thread_s_run() {
 }
 
 #[tokio::test]
-async fn a_killed_process_leaves_its_run_s_words_and_the_end_of_its_log() {
+async fn a_killed_process_leaves_the_partial_answer_and_a_closed_log() {
     let test = ConversationApp::start().await;
     let later = Timestamp::now().checked_add(SignedDuration::from_hours(1)).expect("a time");
     test.begin_in_store("t", "r1", later).await;

@@ -133,7 +133,7 @@ async fn a_chat_request_ignores_last_event_id() {
 }
 
 #[tokio::test]
-async fn readers_that_come_and_go_see_neither_gaps_nor_doubles() {
+async fn readers_that_come_and_go_see_neither_gaps_nor_duplicates() {
     let rounds: usize = crate::support::env_number("REATTACH_ROUNDS", 100);
     let test = ConversationApp::start_with(&[("RUN_LOG_FLUSH_MS", "20")]).await;
     let other = test.another_process().await;

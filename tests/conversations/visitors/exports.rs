@@ -139,7 +139,7 @@ fn without_changes(mut shown: Value) -> Value {
 }
 
 #[tokio::test]
-async fn no_number_tells_a_visitor_how_much_is_hidden() {
+async fn no_number_reveals_hidden_messages_to_a_visitor() {
     let test = with_tools().await;
     let visitor = test.visitor("a1").await;
     test.vendor.on("m", [tool_calls(&[("c1", "listDocs", "{}")]), answer(&["There is one."])]);

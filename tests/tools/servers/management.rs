@@ -104,7 +104,7 @@ async fn faults_are_refused_and_the_secret_stays_with_its_address() {
 }
 
 #[tokio::test]
-async fn the_owner_alone_inspects_pins_and_tries_tools() {
+async fn only_the_owner_inspects_pins_and_tries_tools() {
     let (vendor, server) = (Vendor::start().await, start_server(McpRevision::Stateless).await);
     let app = server::app(&workspace_with(&vendor, &[entry("crm", &server)]), &[]).await;
     pin(&app, "crm", &["search"]).await;

@@ -83,6 +83,6 @@ impl TextEncoder {
 }
 
 /// Returns the beginning of a text that contains all tokens the model reads.
-pub(super) fn text_to_read<'t>(text: &'t str, spec: &EmbeddingSpec) -> &'t str {
+pub(super) fn readable_prefix<'t>(text: &'t str, spec: &EmbeddingSpec) -> &'t str {
     &text[..text.floor_char_boundary(spec.max_tokens * MAX_BYTES_PER_TOKEN)]
 }

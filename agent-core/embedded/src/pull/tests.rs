@@ -85,11 +85,11 @@ impl WeightSource for ScriptedSource {
 }
 
 /// Returns a downloader over scripted answers, and the log of requested offsets.
-fn pull(answers: &[Answer]) -> (Pull, Arc<Mutex<Vec<u64>>>) {
+fn pull(answers: &[Answer]) -> (WeightsDownloader, Arc<Mutex<Vec<u64>>>) {
     let offsets = Arc::new(Mutex::new(Vec::new()));
     let answers = Mutex::new(answers.iter().copied().collect());
     let source = ScriptedSource { answers, offsets: Arc::clone(&offsets) };
-    (Pull::new(source).with_hub("http://hub.test/").with_pip(["false"]), offsets)
+    (WeightsDownloader::new(source).with_hub("http://hub.test/").with_pip(["false"]), offsets)
 }
 
 fn quiet(_: &str) {}
@@ -100,7 +100,7 @@ fn files_in(folder: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_file_is_fetched_once_and_goes_on_where_it_broke_off() {
+async fn a_download_resumes_where_it_broke_off() {
     use Answer::*;
     /// Name, existing file content, length of the existing part, answers, and expected offsets.
     type Case = (&'static str, Option<&'static [u8]>, usize, &'static [Answer], &'static [u64]);
@@ -140,7 +140,7 @@ async fn a_wrong_checksum_says_both_sums_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_has_come_is_kept_when_no_more_comes() {
+async fn a_partial_download_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (pull, _) = pull(&[Answer::Broken(9), Answer::Unexpected("503 Service Unavailable")]);
     let error = pull.run(&model(), folder.path(), &quiet).await.unwrap_err();
@@ -214,7 +214,7 @@ async fn the_package_steps_in_for_a_hub_that_has_nothing() {
 }
 
 #[tokio::test]
-async fn when_nothing_gives_the_file_each_reason_is_told() {
+async fn a_failed_download_reports_the_error_of_each_source() {
     let folder = tempfile::tempdir().unwrap();
     let cases = [
         (vec!["sh", "-c", "echo no such package >&2; exit 1"], "no such package"),

@@ -47,7 +47,7 @@ fn job(
 
 /// A single test, because loading the weights dominates its run time.
 #[test]
-fn nothing_is_read_twice_and_nothing_is_done_for_nobody() {
+fn cached_prompts_are_reused_and_abandoned_calls_are_stopped() {
     let mut runner = runner();
 
     // Marker text in a message is ordinary text; only the prompt's own markers become control tokens.

@@ -81,8 +81,8 @@ impl Movement {
     }
 }
 
-/// Returns true for an element that may be one of several beside one another, whose place is then beside the page, or that may
-/// be wider than the page.
+/// Returns true for an element that may be in a row of elements, and so may lie beside the page, or that may be wider than the
+/// page.
 fn may_be_slide(cascade: &Cascade, font_pixels: f32) -> bool {
     BESIDE_OTHERS.iter().any(|name| cascade.may_differ(name, &["0", "auto", "initial", "none", "unset"]))
         || ["width", "min-width"].iter().any(|name| reaches(cascade, name, MIN_RETURN_PIXELS, font_pixels))

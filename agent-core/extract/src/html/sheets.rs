@@ -1,9 +1,8 @@
 //! Rules of the style sheets within a page, and which of them apply to an element.
 //!
-//! A rule whose selector is a single compound of tag, identifier and classes is exact. Of any other selector, the last
-//! compound is read alone: an element that matches it may be one to which the rule applies. Rules within `@media` and the
-//! like are no exact ones either, and no rule is in a page with scripts or with sheets that are not read, which may change
-//! what it does.
+//! A rule whose selector is a single compound of tag, identifier and classes is exact. Of any other selector, only the last
+//! compound is read: the rule may apply to an element that matches it. Rules within `@media` and similar blocks are not exact
+//! either. In a page with scripts, or with sheets that are not read, no rule is exact, since they may change its effect.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -109,7 +108,8 @@ impl StyleSheets {
         self.is_incomplete = true;
     }
 
-    /// Returns true if elements behind others or columns of tables may have other backgrounds than what contains a text.
+    /// Returns true if the background of a text may come from an element that does not contain it: one that lies behind it, or a
+    /// table column.
     pub(super) fn is_layered(&self) -> bool {
         self.is_layered
     }
@@ -190,7 +190,7 @@ impl StyleSheets {
         }
     }
 
-    /// Returns the key of a rule: its identifier, that of its classes which the fewest rules have so far, or its tag.
+    /// Returns the key of a rule: its identifier, otherwise the class that the fewest rules use so far, otherwise its tag.
     fn key_of(&self, selector: &Selector) -> String {
         if let Some(id) = &selector.id {
             return format!("#{id}");

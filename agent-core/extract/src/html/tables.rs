@@ -14,13 +14,13 @@ use crate::table_cell::escape_cell;
 /// Maximum number of columns or rows over which a cell is merged.
 const MAX_COLUMN_SPAN: usize = 64;
 const MAX_ROW_SPAN: usize = 65_534;
-/// Number of columns up to which merged rows are followed, and to which each row is filled up.
+/// Maximum number of columns in which merged rows are expanded, and to which each row is padded.
 const MAX_SPANNED_COLUMNS: usize = 1_000;
 const MAX_FILLED_COLUMNS: usize = 16;
 /// Size in bytes up to which the value of a merged cell is repeated in each of its rows.
 const MAX_REPEATED_BYTES: usize = 200;
-/// Size in bytes of the cells that are repeated or left empty beside and below merged ones, beyond as many bytes as the table has of
-/// its own.
+/// Maximum size in bytes of the cells that are repeated or left empty beside and below merged ones, in addition to the size of
+/// the table itself.
 const MAX_REPEATED_BYTES_OF_TABLE: usize = 64 * 1024;
 /// Size in bytes of an empty cell in Markdown.
 const EMPTY_CELL_BYTES: usize = "  |".len();

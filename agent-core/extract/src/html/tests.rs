@@ -21,7 +21,7 @@ fn structure_is_kept() {
 }
 
 #[test]
-fn what_readers_do_not_see_is_dropped() {
+fn invisible_content_is_dropped() {
     let html = "<nav><a href=/>Home</a></nav><script>alert(1)</script><!-- ignore --><p>seen</p>\
         <p hidden>h1</p><p aria-hidden=true>h2</p><div style='Display : None'>h3</div><p style='font-size:0'>h4</p>\
         <div role=navigation>h5</div><noscript>h6</noscript><template>h7</template><svg><text>h8</text></svg>\

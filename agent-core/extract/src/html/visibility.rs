@@ -20,12 +20,12 @@ const MAX_HIDDEN_FONT_PIXELS: f32 = 1.34;
 const OFF_PAGE_PIXELS: f32 = -900.0;
 /// Maximum width and height of a box within which nothing is seen, in pixels.
 const MAX_HIDDEN_BOX_PIXELS: f32 = 1.0;
-/// Negative margin in pixels from which an element may lie over the one before it.
+/// Negative margin in pixels from which an element may overlap the one before it.
 const OVERLAP_PIXELS: f32 = -24.0;
 /// Parts of tables, which are as large as their content regardless of their size.
 const TABLE_PARTS: [&str; 7] = ["table", "tbody", "td", "tfoot", "th", "thead", "tr"];
-/// Elements with a box of their own unless a style says otherwise. Others are within lines of text, where sizes, indents,
-/// upper margins and transformations have no effect.
+/// Elements that are boxes unless a style says otherwise. Others are within lines of text, where sizes, indents, upper margins
+/// and transformations have no effect.
 const BOXED_ELEMENTS: [&str; 49] = [
     "address",
     "article",
@@ -329,7 +329,7 @@ fn has_box(tag: &str, is_item: bool, cascade: &Cascade) -> bool {
     }
 }
 
-/// Returns true for an element that may lie over others, which do not contain it.
+/// Returns true for an element that may overlap elements that do not contain it.
 fn may_overlap(cascade: &Cascade, font_pixels: f32) -> bool {
     let is_pulled = |name: &str| {
         pixels(cascade.certain(name), font_pixels, PAGE_PIXELS).is_some_and(|offset| offset <= OVERLAP_PIXELS)
@@ -385,8 +385,8 @@ impl BoxSizes {
     }
 }
 
-/// Returns true for an indent by which the text of a line begins beside the page, or beyond the right side of its box, which clips
-/// it. Without `nowrap`, only the first word of a text begins there.
+/// Returns true for an indent that moves the text of a line out of the page, or beyond the right side of a box that clips it.
+/// Without `nowrap`, only the first word of a text begins there.
 fn is_indented_away(indent: &str, cascade: &Cascade, font_pixels: f32) -> bool {
     let is_clipped = matches!(cascade.certain("white-space"), "nowrap" | "pre")
         && matches!(cascade.certain("overflow"), "hidden" | "clip");

@@ -1,4 +1,4 @@
-//! Diagrams (SmartArt, ECMA-376 part 1, section 21.4), whose texts are in a part of their own.
+//! Diagrams (SmartArt, ECMA-376 part 1, section 21.4), whose texts are in a separate part.
 
 use quick_xml::escape::unescape;
 use quick_xml::events::Event;

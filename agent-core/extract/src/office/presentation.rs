@@ -266,7 +266,7 @@ impl<'x> ShapeEditor<'x> {
         }
     }
 
-    /// Writes a superscript as such, whose digits would be read as those of the number before it.
+    /// Writes a superscript as superscript characters: its digits would otherwise be read as part of the number before it.
     fn raise_text(&mut self, run: &Range<usize>) {
         let xml = self.xml;
         let xml = &xml[run.clone()];

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_of_layouts_are_told_from_placeholders() {
+    fn layout_shapes_are_distinguished_from_placeholders() {
         let fill = "<p:spPr><a:solidFill/></p:spPr>";
         for (shape, has_shapes, fills_placeholders) in [
             ("<p:sp><p:nvPr><p:ph type=\"title\"/></p:nvPr><p:spPr/></p:sp>".to_owned(), false, false),

@@ -481,7 +481,7 @@ impl<'x> PartEditor<'x> {
         }
     }
 
-    /// Returns what is behind a run without a shading of its own.
+    /// Returns the background of a run without its own shading.
     fn background(&self) -> Shading {
         for scope in self.scopes.iter().rev() {
             if scope.kind == ScopeKind::TextBox {

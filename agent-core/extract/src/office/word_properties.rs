@@ -31,7 +31,7 @@ pub(super) struct TextProperties {
     pub(super) has_outline: Option<bool>,
     /// True for superscripts.
     pub(super) is_raised: Option<bool>,
-    /// True behind the element of the fill, whose content is not that of the outline.
+    /// True after the element of the fill; what follows describes the outline.
     has_text_fill: bool,
 }
 

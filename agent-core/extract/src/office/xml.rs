@@ -77,8 +77,8 @@ impl<'x> XmlChanges<'x> {
         self.replacements.push((range, replacement));
     }
 
-    /// Returns the changed text, or `None` if nothing was changed. Changes within others have no effect, nor have replacements of
-    /// what is removed.
+    /// Returns the changed text, or `None` if nothing was changed. A change within a range that another change replaces or
+    /// removes has no effect.
     pub(super) fn finish(mut self) -> Option<String> {
         if self.replacements.is_empty() {
             return None;

@@ -1,6 +1,6 @@
-//! Text of PDF pages without what is not seen on them: what is drawn invisibly, in the rendering mode 3, or in 7 without anything
-//! that is painted in the shape of the text (ISO 32000-1, section 9.3.6), and what is drawn unseen. Ligatures of scripts from right to
-//! left are read in the order of their letters, and vertical columns in theirs.
+//! Visible text of PDF pages. Left out is text in the rendering mode 3, which draws nothing, text in the mode 7 if nothing is
+//! painted in its shape (ISO 32000-1, section 9.3.6), and [text that is drawn but not seen](super::unseen_text). Ligatures of
+//! scripts from right to left are read in the order of their letters, and vertical columns in theirs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -20,7 +20,7 @@ use super::vertical_text::text_of_columns;
 
 /// Rendering mode in which text is not painted.
 const INVISIBLE: i64 = 3;
-/// Rendering mode in which text is not painted and clips what is painted behind its text object, such as a gradient.
+/// Rendering mode in which text is not painted but clips what is painted after its text object, such as a gradient.
 const CLIPPING: i64 = 7;
 
 /// A document whose pages are read without text that is not seen.
@@ -113,7 +113,8 @@ fn markdown(block: &TextBlock) -> String {
     }
 }
 
-/// Removes the operations that draw text invisibly, and the forms that are drawn meanwhile, whose text inherits the mode.
+/// Removes the operations that draw text invisibly, and the form XObjects that are drawn in this mode, since their text inherits
+/// it.
 fn without_invisible_text(operations: Vec<ContentOp>) -> Vec<ContentOp> {
     let mut filter = TextFilter::default();
     for operation in operations {

@@ -1,5 +1,5 @@
-//! Superscripts of PDF pages: runs in smaller type above the baseline of their line, as the library finds them. Its Markdown
-//! writes them as the text of the line, in which `10⁶` is another number and the mark of a footnote a part of its word.
+//! Superscripts of PDF pages: runs in smaller type above the baseline of their line, as the library finds them. The library's
+//! Markdown writes them as ordinary text, so that `10⁶` becomes `106` and a footnote mark becomes part of its word.
 
 use unpdf::parser::{BlockType, TextBlock, TextLine};
 use unpdf::{Block, InlineContent, Page, Paragraph};
@@ -37,8 +37,8 @@ fn raise_in_paragraph(paragraph: &mut Paragraph) {
     }
 }
 
-/// Writes the superscripts of a block of lines as characters, but for those in the marker of a list item, whose length the
-/// block has.
+/// Writes the superscripts of a block of lines as characters. Those in the marker of a list item stay, since the block has the
+/// length of the marker.
 pub(super) fn raise_in_block(block: &mut TextBlock) {
     let mut may_be_marker = block.block_type == BlockType::ListItem;
     for line in &mut block.lines {

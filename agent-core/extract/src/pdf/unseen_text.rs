@@ -2,9 +2,10 @@
 //! less, in a layer that is switched off, or under an opaque rectangle that is painted later.
 //!
 //! The operations of a page and of its forms are followed as a viewer does. Where it is not certain that text is not seen, it
-//! counts as seen: in colors of unknown spaces, with blend modes, in fonts with their own drawings, and wherever something that is
-//! not known to be white was painted before, even if it was painted over. A rectangle covers text only if it is the page's own,
-//! in a known color, and neither clipped nor in a layer, and if no picture or drawing is painted over it that may have the text.
+//! counts as seen: in colors of unknown spaces, with blend modes, in fonts with their own drawings, and wherever something that
+//! is not known to be white was painted before, even if it was painted over. A rectangle covers text only if the page itself
+//! draws it, in a known color, without a clip and outside of layers, and if no picture or drawing that may contain the text is
+//! painted over it.
 
 mod page_text;
 
@@ -40,7 +41,7 @@ impl UnseenText {
     /// Returns the unseen text of a page of a document with layers, if they are known. A page that cannot be followed has none.
     pub(super) fn find(document: &RawBackend, page: PageId, layers: Option<&Layers>) -> Self {
         let (unseen, may_be_covered) = Self::follow(document, page, layers, false);
-        // Few pages have text for which it matters what symbols paint, or how long the text is.
+        // Symbols and the lengths of texts matter on few pages, so they are examined only if needed.
         let is_known = unseen.is_empty() && !may_be_covered;
         if is_known { unseen } else { Self::follow(document, page, layers, true).0 }
     }

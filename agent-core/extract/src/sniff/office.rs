@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_by_the_entries() {
+    fn archive_kinds_are_detected_by_their_entries() {
         let types: (&str, &[u8]) = ("[Content_Types].xml", b"<Types/>");
         for (entries, expected) in [
             (&[types, ("word/document.xml", b"")][..], ArchiveKind::Office(MediaType::Docx)),

@@ -67,7 +67,7 @@ pub(super) fn pending_calls(
     }
 }
 
-/// Returns the calls that change the job of an assignment that was sent to that of the stored one, which `request` creates.
+/// Returns the calls that replace the job of the sent assignment by the job of the stored one, which `request` creates.
 fn update_calls(
     (sent, job): (&Assignment, &AssignedJob),
     stored: &Assignment,

@@ -283,7 +283,7 @@ fn an_interrupted_synchronization_is_repeated_from_its_beginning() {
 }
 
 #[test]
-fn a_job_that_is_gone_is_made_anew() {
+fn a_missing_job_is_created_again() {
     for fault in [PulseError::NotFound, PulseError::Conflict("final".to_owned())] {
         let records = MemoryRecords::default();
         let pulse = RecordingPulse::failing([None, Some(fault)]);

@@ -123,7 +123,7 @@ pub struct ModelPrice {
     /// The prices.
     #[serde(flatten)]
     pub prices: TokenPrices,
-    /// Date of the prices, or [`OF_ROLE`](Self::OF_ROLE).
+    /// Date of the prices, or [`ROLE_PRICE_DATE`](Self::ROLE_PRICE_DATE).
     pub as_of: String,
 }
 

@@ -94,8 +94,8 @@ impl SubscriptionLimits {
         Self { primary: window("primary"), secondary: window("secondary"), credits: credits() }
     }
 
-    /// Reads a `codex.rate_limits` event of an answer's stream. What is absent or malformed is left out, and so is
-    /// everything of an event about another limit than the subscription's own, such as that of one model.
+    /// Reads a `codex.rate_limits` event of an answer's stream. Absent and malformed values are left out. An event about another
+    /// limit than the subscription's own, such as a model's, yields nothing.
     pub fn from_event(event: &Value) -> Self {
         let limit_name = LIMIT_NAMES.iter().map(|name| &event[name]).find(|name| !name.is_null());
         if limit_name.is_some_and(|name| name != OWN_LIMIT) {

@@ -23,7 +23,9 @@ use super::authority::{CodingAuthorityError, InvalidGrantReason, IssuedTokens};
 use super::services::CodingServices;
 use super::stored::{Lease, LeaseWatch, SealedTokens, StoredTokens, may_be_processed, sealed};
 use super::subscriber::Subscriber;
-use super::{CALL_TIMEOUT, HELD_RECHECK, HELD_TIMEOUT, SEND_TIMEOUT, STORE_ATTEMPTS, STORE_RETRY};
+use super::{
+    CALL_TIMEOUT, LEASE_POLL_INTERVAL, LEASE_WAIT_TIMEOUT, SEND_TIMEOUT, STORE_ATTEMPTS, STORE_RETRY,
+};
 use crate::records::{Record, StoreError};
 
 /// Pauses before the calls of the issuer: after one without an answer, the same token is sent again.
@@ -62,7 +64,7 @@ impl Refresh {
     /// Refreshes the tokens and returns the new access token, or that of another generation if another task was faster.
     pub(super) async fn run(self) -> Result<AccessToken, CodingTokenError> {
         let clock = self.services.clock.clone();
-        let deadline = clock.monotonic() + HELD_TIMEOUT;
+        let deadline = clock.monotonic() + LEASE_WAIT_TIMEOUT;
         let mut watch = LeaseWatch::default();
         loop {
             let record = match self.find().await? {
@@ -73,7 +75,7 @@ impl Refresh {
                 if clock.monotonic() >= deadline {
                     return Err(CodingTokenError::Busy);
                 }
-                clock.sleep(HELD_RECHECK).await;
+                clock.sleep(LEASE_POLL_INTERVAL).await;
                 continue;
             }
             // Without the key of the tokens, nothing could be sent.
@@ -141,8 +143,8 @@ impl Refresh {
                     None => return Ok(RefreshOutcome::Lost),
                 }
             }
-            // A process that was stopped since then must not send a token that another one may have used meanwhile, or
-            // may use during the call.
+            // A process that was suspended since then must not send a token that another process may have used, or may use during
+            // the call.
             let began = self.services.clock.monotonic();
             if !leased.value.is_leased_by(&self.id, self.services.now()) {
                 return Ok(RefreshOutcome::Lost);

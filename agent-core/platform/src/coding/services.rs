@@ -17,7 +17,7 @@ use crate::spawner::Spawner;
 /// Maximum delay of a timer. Beyond it, the process counts as one that was suspended.
 const MAX_TIMER_DELAY: Duration = Duration::from_secs(1);
 /// Time for reading an answer that has arrived while the process was stopped.
-const LATE_ANSWER_TIME: Duration = Duration::from_millis(100);
+const OVERDUE_READ_TIMEOUT: Duration = Duration::from_millis(100);
 /// Maximum duration of a revocation.
 pub(super) const REVOKE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -54,7 +54,8 @@ impl CodingServices {
         }
         // The timers of a process that was stopped end before its sockets are read.
         if self.clock.monotonic() > deadline + MAX_TIMER_DELAY
-            && let Either::Left((answer, _)) = future::select(call, self.clock.sleep(LATE_ANSWER_TIME)).await
+            && let Either::Left((answer, _)) =
+                future::select(call, self.clock.sleep(OVERDUE_READ_TIMEOUT)).await
         {
             return answer;
         }

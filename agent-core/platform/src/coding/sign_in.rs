@@ -19,7 +19,7 @@ use super::sign_ins::{PendingSignIn, Phase, SignInOutcome, StoredSignIn, StoredS
 use super::stored::sealed;
 use super::subscriber::Subscriber;
 use super::tasks::{SharedTasks, TaskError};
-use super::{CALL_TIMEOUT, HELD_RECHECK, HELD_TIMEOUT, MAX_TASKS, until};
+use super::{CALL_TIMEOUT, LEASE_POLL_INTERVAL, LEASE_WAIT_TIMEOUT, MAX_TASKS, until};
 
 /// Users' sign-ins. Clones share the running tasks.
 ///
@@ -180,7 +180,7 @@ impl SignInService {
     /// Begins a sign-in, or returns the open one.
     async fn begin(self: Arc<Self>, who: Subscriber) -> Result<BegunSignIn, SignInError> {
         let clock = &self.services.clock;
-        let deadline = clock.monotonic() + HELD_TIMEOUT;
+        let deadline = clock.monotonic() + LEASE_WAIT_TIMEOUT;
         loop {
             let stored = self.read(&who).await?;
             if let Some(sign_in) = self.reusable(&who, &stored) {
@@ -196,7 +196,7 @@ impl SignInService {
             if clock.monotonic() >= deadline {
                 return Err(SignInError::Busy);
             }
-            clock.sleep(HELD_RECHECK).await;
+            clock.sleep(LEASE_POLL_INTERVAL).await;
         }
     }
 

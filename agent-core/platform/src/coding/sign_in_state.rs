@@ -86,7 +86,7 @@ impl SignInService {
     pub(super) async fn read(&self, who: &Subscriber) -> Result<StoredSignIns, SignInError> {
         let stored_sign_ins = self.services.records.get_as::<StoredSignIns>(&who.sign_ins_key()?).await?;
         let mut stored = stored_sign_ins.map(|record| record.value).unwrap_or_default();
-        stored.tidy(self.services.now());
+        stored.remove_expired(self.services.now());
         Ok(stored)
     }
 
@@ -104,7 +104,7 @@ impl SignInService {
             let version = stored_sign_ins.as_ref().map(|record| record.version);
             let mut stored = stored_sign_ins.map(|record| record.value).unwrap_or_default();
             let now = self.services.now();
-            stored.tidy(now);
+            stored.remove_expired(now);
             let Some(change_result) = change(&mut stored, now)? else { return Ok(None) };
             match self.services.records.commit(vec![put(key.clone(), &stored, version)?]).await {
                 Ok(_) => return Ok(Some(change_result)),

@@ -14,10 +14,10 @@ use crate::records::{Precondition, Records, RecordsExt, StoreError, Write};
 
 /// Maximum number of sign-ins that a user may begin in an hour.
 pub const MAX_SIGN_INS_PER_HOUR: u32 = 10;
-/// Time for which a final sign-in is kept, and for which a started one counts.
+/// Time for which a finished sign-in is kept, and for which a sign-in counts towards the limit.
 const RETENTION: Duration = Duration::from_secs(60 * 60);
-/// Remaining lifetime above which an open sign-in is given again instead of beginning another one.
-const REUSE_ABOVE: Duration = Duration::from_secs(60);
+/// Minimum remaining lifetime with which an open sign-in is returned again instead of beginning another one.
+const MIN_REUSABLE_LIFETIME: Duration = Duration::from_secs(60);
 /// Longest lifetime of a sign-in.
 const MAX_LIFETIME: Duration = Duration::from_secs(30 * 60);
 /// Bounds of the issuer's interval.
@@ -187,7 +187,7 @@ impl StoredSignIn {
 
 impl StoredSignIns {
     /// Ends the sign-ins that have expired and removes those that have been final for an hour.
-    pub(super) fn tidy(&mut self, now: Timestamp) {
+    pub(super) fn remove_expired(&mut self, now: Timestamp) {
         self.sign_ins.iter_mut().for_each(|sign_in| sign_in.expire(now));
         self.sign_ins.retain(|sign_in| sign_in.is_kept(now));
     }
@@ -213,7 +213,7 @@ impl StoredSignIns {
     /// Returns the open sign-in that can be given again.
     pub(super) fn reusable(&self, now: Timestamp) -> Option<(&str, &PendingSignIn)> {
         self.sign_ins.iter().rev().find_map(|sign_in| match &sign_in.phase {
-            Phase::Pending(pending) if pending.expires_at > after(now, REUSE_ABOVE) => {
+            Phase::Pending(pending) if pending.expires_at > after(now, MIN_REUSABLE_LIFETIME) => {
                 Some((sign_in.id.as_str(), pending))
             }
             _ => None,
@@ -248,7 +248,7 @@ pub async fn expire_sign_ins(
     let Some(found) = records.get_as::<StoredSignIns>(&key).await? else { return Ok(()) };
     let (mut stored, version) = (found.value, found.version);
     let before = stored.sign_ins.clone();
-    stored.tidy(now);
+    stored.remove_expired(now);
     let is_changed = stored.sign_ins.len() != before.len()
         || stored.sign_ins.iter().zip(&before).any(|(now, before)| now.phase != before.phase);
     let write = match stored.sign_ins.is_empty() {

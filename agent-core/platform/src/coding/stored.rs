@@ -13,7 +13,7 @@ use super::subscriber::Subscriber;
 use super::{CALL_TIMEOUT, LEASE, after};
 use crate::records::{Key, Precondition, Record, RecordsExt, StoreError, Write, to_json};
 
-/// Fields whose values are sealed, as parts of the associated data to which a value is bound.
+/// Names of sealed fields, which are part of the associated data that a value is bound to.
 pub(super) mod sealed {
     pub(in super::super) const ACCESS: &str = "access";
     pub(in super::super) const REFRESH: &str = "refresh";
@@ -23,9 +23,9 @@ pub(super) mod sealed {
 }
 
 /// Remaining lifetime below which an access token is refreshed before it is used.
-const REFRESH_BELOW: Duration = Duration::from_secs(5 * 60);
+const MIN_FRESH_LIFETIME: Duration = Duration::from_secs(5 * 60);
 /// Remaining lifetime with which an access token is still used if it cannot be refreshed.
-const USABLE_ABOVE: Duration = Duration::from_secs(30);
+const MIN_USABLE_LIFETIME: Duration = Duration::from_secs(30);
 
 /// Stored tokens of a user.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ const USABLE_ABOVE: Duration = Duration::from_secs(30);
 pub(super) struct StoredTokens {
     /// Number of the tokens. It changes with each sign-in and each refresh, and is not reused.
     pub(super) generation: u64,
-    /// The sign-in from which the tokens come, by which a refresh is distinguished from a new sign-in.
+    /// The sign-in that the tokens come from; distinguishes a refresh from a new sign-in.
     pub(super) sign_in_id: String,
     pub(super) state: SubscriptionState,
     /// Reason why the sign-in has ended.
@@ -121,13 +121,13 @@ impl StoredTokens {
     /// Returns true if the access token can be used without a refresh: for five minutes, or to its end if there is no
     /// refresh token.
     pub(super) fn is_fresh(&self, now: Timestamp) -> bool {
-        let margin = if self.refresh.is_some() { REFRESH_BELOW } else { Duration::ZERO };
+        let margin = if self.refresh.is_some() { MIN_FRESH_LIFETIME } else { Duration::ZERO };
         self.access_expires_at > after(now, margin)
     }
 
     /// Returns true if the access token can still be used if it cannot be refreshed.
     pub(super) fn is_usable(&self, now: Timestamp) -> bool {
-        self.access_expires_at > after(now, USABLE_ABOVE)
+        self.access_expires_at > after(now, MIN_USABLE_LIFETIME)
     }
 
     /// Returns true if the task `id` holds the lease for a whole call, by this process's clock.

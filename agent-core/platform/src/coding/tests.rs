@@ -37,7 +37,7 @@ async fn the_records_in_memory_conform() {
 }
 
 #[tokio::test]
-async fn a_crowd_refreshes_once() {
+async fn concurrent_callers_refresh_once() {
     conformance::coding_refreshes(async || Arc::new(MemoryRecords::default()) as _, spawner(), 2).await;
 }
 

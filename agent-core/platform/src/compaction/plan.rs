@@ -6,11 +6,11 @@
 
 use agent_core::message::Role;
 
-/// Threshold at which a shortening is planned, as a share of the one at which it takes effect, in eighths. In between
-/// its summary is made outside of any turn.
-const PLANNED_AT_EIGHTHS: usize = 7;
+/// Threshold at which a shortening is planned, in eighths of the threshold at which it takes effect. In between its summary is
+/// made outside of any turn.
+const PLANNING_THRESHOLD_EIGHTHS: usize = 7;
 /// Least gain of a shortening, as a part of the tokens available. One that gains less is made only if nothing else fits.
-const MIN_GAIN_PART: usize = 10;
+const MIN_GAIN_DIVISOR: usize = 10;
 
 /// Message of a history.
 #[derive(Debug, Clone, Copy)]
@@ -55,13 +55,13 @@ impl PlanLimits {
     }
 
     /// Returns the size above which a shortening is planned. No shorter history has one.
-    pub(super) fn planned_above(&self) -> usize {
-        self.applied_above() * PLANNED_AT_EIGHTHS / 8
+    pub(super) fn planning_threshold(&self) -> usize {
+        self.applied_above() * PLANNING_THRESHOLD_EIGHTHS / 8
     }
 
     /// Returns the size that a plan leaves: what is said until it takes effect comes in addition.
     fn target(&self) -> usize {
-        let growth = self.applied_above() - self.planned_above();
+        let growth = self.applied_above() - self.planning_threshold();
         self.share(self.to).saturating_sub(growth).max(self.share(self.to) / 2)
     }
 }
@@ -136,7 +136,7 @@ pub(super) fn plan(entries: &[PlanEntry], limits: PlanLimits) -> CompactionPlan 
     let mut plan = CompactionPlan::default();
     for turn in 0..users.len() {
         let size = sizes.history_tokens(plan.form, users[turn]);
-        if size > limits.planned_above() && plan.next.is_none() {
+        if size > limits.planning_threshold() && plan.next.is_none() {
             plan.next = next_form(&sizes, plan.form, &users, turn);
         }
         if size <= limits.applied_above() {
@@ -185,8 +185,8 @@ fn next_form(sizes: &Sizes<'_>, form: HistoryForm, users: &[usize], turn: usize)
         next.summarized = fitting_turn(sizes, next, &users[..=turn], end, target);
     }
     let (before, after) = (sizes.history_tokens(form, end), sizes.history_tokens(next, end));
-    let is_enough =
-        before.saturating_sub(after) >= available / MIN_GAIN_PART || (before > available && after < before);
+    let is_enough = before.saturating_sub(after) >= available / MIN_GAIN_DIVISOR
+        || (before > available && after < before);
     (next != form && is_enough).then_some(next)
 }
 

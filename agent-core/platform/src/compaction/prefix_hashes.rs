@@ -1,5 +1,5 @@
-//! Hashes of the beginnings of histories. A later turn extends that of the turn before instead of computing it again from all
-//! messages, of which the model is sent none.
+//! Hashes of the beginnings of histories. A later turn extends the hash of the previous turn instead of hashing all replaced
+//! messages again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn later_hashes_are_computed_from_the_new_messages_alone() {
+    fn later_hashes_are_computed_from_only_the_new_messages() {
         let hashes = PrefixHashes::default();
         let mut messages: Vec<_> = (0..100).map(|n| message(&n.to_string())).collect();
         assert_eq!(hashed(&hashes, &messages[..80]), 80);

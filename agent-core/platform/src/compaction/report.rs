@@ -36,7 +36,7 @@ impl SummaryOrigin {
 
 /// Numbers of a shortened history.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Shortened {
+pub(super) struct ShorteningStats {
     /// Number of messages that the text stands for.
     pub(super) messages: usize,
     /// Number of tool results that are left out.
@@ -50,7 +50,7 @@ pub(super) struct Shortened {
     pub(super) origin: Option<SummaryOrigin>,
 }
 
-impl Shortened {
+impl ShorteningStats {
     fn to_json(&self, has_text: bool) -> Value {
         let mut value = json!({
             "messages": self.messages,
@@ -77,7 +77,7 @@ impl Shortened {
 /// Report of the changes to a history, with the summary that is made after the run.
 pub(super) struct CompactionReport {
     /// `None` if the history was sent as it is.
-    pub(super) shortened: Option<Shortened>,
+    pub(super) shortened: Option<ShorteningStats>,
     /// Summary that a later turn needs.
     pub(super) next: Option<(Arc<SummaryTasks>, SummaryJob)>,
 }

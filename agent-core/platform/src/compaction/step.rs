@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use super::Compaction;
 use super::plan::{CompactionPlan, HistoryForm, PlanEntry, PlanLimits, plan};
 use super::prefix_hashes::PrefixKey;
-use super::report::{CompactionReport, Shortened, SummaryOrigin};
+use super::report::{CompactionReport, ShorteningStats, SummaryOrigin};
 use super::store::SummaryOwner;
 use super::tasks::SummaryJob;
 use super::text::{ToolNames, block, is_instruction};
@@ -138,13 +138,13 @@ impl History {
     fn plan(assembly: &AssemblyInput<'_>, settings: &CompactionSettings) -> Option<Self> {
         let budget = HistoryBudget::of(assembly)?;
         let limits = budget.limits(settings);
-        if history_tokens(assembly) <= limits.planned_above() {
+        if history_tokens(assembly) <= limits.planning_threshold() {
             return None;
         }
         let (counter, cache) = (&*assembly.counter, assembly.cache);
         let names = ToolNames::new(assembly.history.iter().map(|message| message.original()));
         let replace = |message: &Arc<PromptMessage>| {
-            let replaced = cache.message(&names.left_out(message.original())?);
+            let replaced = cache.message(&names.placeholder_for(message.original())?);
             (replaced.tokens(counter) < message.tokens(counter)).then_some(replaced)
         };
         let replaced: Vec<_> = assembly.history.iter().map(replace).collect();
@@ -326,7 +326,7 @@ fn replace_history(
     history: &History,
     summary: Option<&str>,
     origin: Option<SummaryOrigin>,
-) -> Shortened {
+) -> ShorteningStats {
     let form = history.plan.form;
     let first = history.first(form.summarized);
     let messages = first.iter().filter(|message| !is_instruction(message)).count();
@@ -342,7 +342,7 @@ fn replace_history(
     assembly.history = shown;
     let left_out = leave_out_turns(assembly, begin, history.budget.available);
     let tokens_after = history_tokens(assembly);
-    Shortened { messages, tool_results, left_out, tokens_before, tokens_after, text, origin }
+    ShorteningStats { messages, tool_results, left_out, tokens_before, tokens_after, text, origin }
 }
 
 /// Leaves out the oldest turns from `begin` on if the prompt does not fit: what the layers add to it has no fixed size. Returns

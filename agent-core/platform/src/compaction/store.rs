@@ -124,8 +124,8 @@ impl Summaries {
         Ok(Some(stored_summary.value))
     }
 
-    /// Stores a summary unless there is one with this hash, and returns the one that is stored; `None` if its thread was
-    /// deleted meanwhile.
+    /// Stores a summary, unless one with this hash exists, and returns the stored one; `None` if its thread was deleted
+    /// meanwhile.
     ///
     /// # Errors
     /// Errors of the store.

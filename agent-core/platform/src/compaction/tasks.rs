@@ -100,8 +100,8 @@ impl SummaryTasks {
         }
     }
 
-    /// Begins to make a summary in the background, unless that is in progress already, has failed not long ago, or too many
-    /// others are in progress.
+    /// Starts to make a summary in the background, unless it is in progress already, has failed recently, or too many others are
+    /// in progress.
     pub(super) fn start(self: &Arc<Self>, job: SummaryJob) -> Option<PendingSummary> {
         let company_id = job.owner.company_id.clone();
         let key = summary_key(&job.owner, &job.sha256).ok()?;
@@ -178,8 +178,8 @@ impl SummaryTasks {
         Ok(stored.map(|stored| stored.text.into()))
     }
 
-    /// Returns the settings of the model with a limit on the answer that leaves room for reasoning, within that of the model,
-    /// and without the models that answer in its place.
+    /// Returns the settings of the summarizing model: without fallbacks, and with a limit on the answer that leaves room for
+    /// reasoning within the model's own limit.
     async fn model_settings(&self, job: &SummaryJob) -> Result<EmbeddedAi, SummaryError> {
         let mut settings = job.model.clone();
         // The entry of a company's provider that the container has is that of the agent's own model.

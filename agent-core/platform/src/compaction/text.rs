@@ -20,7 +20,7 @@ const MAX_ANSWER_BYTES: usize = 8_000;
 const MAX_RESULT_BYTES: usize = 1_500;
 const MAX_ARGUMENT_BYTES: usize = 500;
 /// Minimum size of a tool result that is left out, in bytes.
-const MIN_LEFT_OUT_BYTES: usize = 200;
+const MIN_OMITTED_BYTES: usize = 200;
 
 /// Names of the tools by the ids of their calls.
 pub(super) struct ToolNames<'a>(HashMap<&'a str, &'a str>);
@@ -37,9 +37,9 @@ impl<'a> ToolNames<'a> {
     }
 
     /// Returns the message in place of a tool result; `None` if it would save nothing.
-    pub(super) fn left_out(&self, result: &Message) -> Option<Message> {
+    pub(super) fn placeholder_for(&self, result: &Message) -> Option<Message> {
         let bytes = content_bytes(&result.content);
-        if result.role != Role::Tool || bytes < MIN_LEFT_OUT_BYTES {
+        if result.role != Role::Tool || bytes < MIN_OMITTED_BYTES {
             return None;
         }
         let text = format!("[result of {} left out: {}]", self.of_result(result), size(bytes));
@@ -191,12 +191,13 @@ mod tests {
     fn a_tool_result_is_left_out_with_its_size() {
         let messages = conversation();
         let names = ToolNames::new(messages.iter());
-        let left_out = names.left_out(&messages[3]).expect("it is long");
+        let left_out = names.placeholder_for(&messages[3]).expect("it is long");
         assert_eq!(left_out.content.to_text(), "[result of readTodos left out: 12 KB]");
         assert_eq!(left_out.tool_call_id.as_deref(), Some("c1"));
-        assert_eq!(names.left_out(&Message::tool_result("c2", "short")), None);
-        assert_eq!(names.left_out(&messages[1]), None);
-        let unknown = names.left_out(&Message::tool_result("c9", "y".repeat(3 << 20))).expect("it is long");
+        assert_eq!(names.placeholder_for(&Message::tool_result("c2", "short")), None);
+        assert_eq!(names.placeholder_for(&messages[1]), None);
+        let unknown =
+            names.placeholder_for(&Message::tool_result("c9", "y".repeat(3 << 20))).expect("it is long");
         assert_eq!(unknown.content.to_text(), "[result of a tool left out: 3 MB]");
     }
 
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_without_a_summary_tells_how_much_is_left_out() {
+    fn a_block_without_a_summary_counts_the_omitted_messages() {
         let text = block(&refs(&conversation()), None, 0, &EstimateCounter);
         assert!(text.contains("The 5 messages are left out here, without a summary.\n</summary>"), "{text}");
     }

@@ -48,7 +48,7 @@ const CONCURRENT_RUNS: usize = 5;
 /// If the contract is violated, with a message that describes the violation.
 pub async fn budgets(make: impl AsyncFn(usize) -> Vec<BudgetStores>, spawner: Arc<dyn Spawner>) {
     a_limit_is_used_up_and_never_exceeded(&make(PROCESSES).await, &spawner).await;
-    what_a_lost_process_has_reserved_is_settled(&make(PROCESSES).await, &spawner).await;
+    reservations_of_a_lost_process_are_settled(&make(PROCESSES).await, &spawner).await;
     concurrent_runs_are_counted_over_all_processes(&make(PROCESSES).await, &spawner).await;
     runs_count_once_they_are_stored(&make(PROCESSES).await, &spawner).await;
     a_run_that_is_stored_late_counts(&make(PROCESSES).await, &spawner).await;
@@ -184,7 +184,7 @@ async fn ledger_tokens((_, usage): &BudgetStores) -> (i64, i64) {
     (i64::try_from(sums.calls).expect("few calls"), of_days)
 }
 
-async fn what_a_lost_process_has_reserved_is_settled(stores: &[BudgetStores], spawner: &Arc<dyn Spawner>) {
+async fn reservations_of_a_lost_process_are_settled(stores: &[BudgetStores], spawner: &Arc<dyn Spawner>) {
     let lost = recorder(&stores[0], spawner, Duration::ZERO);
     let processes =
         [recorder(&stores[1], spawner, Duration::ZERO), recorder(&stores[2], spawner, Duration::ZERO)];

@@ -21,12 +21,12 @@ pub async fn coding(make: impl AsyncFn() -> Arc<dyn Inventory>, spawner: Arc<dyn
     sign_in::a_sign_in_is_completed_once(&bench().await).await;
     sign_in::ten_at_once_are_one(&bench().await).await;
     sign_in::an_hour_has_ten_sign_ins(&bench().await).await;
-    sign_in::what_was_cancelled_gets_no_tokens(&bench().await).await;
-    sign_in::what_was_erased_gets_no_tokens(&bench().await).await;
-    sign_in::a_crash_during_a_poll_is_no_end(&bench().await).await;
+    sign_in::a_cancelled_sign_in_gets_no_tokens(&bench().await).await;
+    sign_in::an_erased_sign_in_gets_no_tokens(&bench().await).await;
+    sign_in::a_crash_during_a_poll_does_not_end_the_sign_in(&bench().await).await;
     sign_in::a_sign_in_survives_a_rotation(&bench().await).await;
     sign_in::old_sign_ins_are_deleted(&bench().await).await;
-    refresh::a_crash_is_no_end(&bench).await;
+    refresh::a_crash_does_not_end_the_sign_in(&bench).await;
     refresh::a_stopped_process_overwrites_nothing(&bench().await).await;
     refresh::late_tokens_save_a_sign_in(&bench().await).await;
     refresh::a_sign_out_wins(&bench().await).await;
@@ -44,7 +44,7 @@ pub async fn coding_refreshes(
     spawner: Arc<dyn Spawner>,
     rounds: usize,
 ) {
-    refresh::a_crowd_refreshes_once(make().await, spawner, rounds).await;
+    refresh::concurrent_callers_refresh_once(make().await, spawner, rounds).await;
 }
 
 /// Polls for sign-ins at three processes of a store at once, until the issuer was called this many times.

@@ -24,7 +24,7 @@ mod threads;
 /// If the contract is violated, with a message that describes the violation.
 pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     threads::a_thread_is_created_with_imported_messages(&*make().await).await;
-    threads::owners_and_companies_are_apart(&*make().await).await;
+    threads::owners_and_companies_are_isolated(&*make().await).await;
     threads::a_patch_changes_what_it_names(&*make().await).await;
     threads::messages_are_appended_without_a_run(&*make().await).await;
     threads::any_text_is_kept_as_it_is(&*make().await).await;
@@ -33,7 +33,7 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     threads::a_thread_is_read_with_its_path(&*make().await).await;
     runs::a_run_begins_and_ends_in_one_commit_each(&*make().await).await;
     runs::the_record_of_a_run_is_kept_with_it(&*make().await).await;
-    runs::an_answer_is_made_anew_beside_the_first(&*make().await).await;
+    runs::a_regenerated_answer_is_a_sibling_of_the_first(&*make().await).await;
     runs::a_busy_thread_refuses_other_runs(&*make().await).await;
     runs::a_used_run_id_is_refused_whatever_the_thread(&*make().await).await;
     runs::a_refused_run_writes_nothing(&*make().await).await;
@@ -41,12 +41,12 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     runs::lost_runs_are_reaped(&*make().await).await;
     runs::a_continued_run_belongs_to_the_turn(&*make().await).await;
     runs::repeated_ids_of_a_vendor_are_made_unique(&*make().await).await;
-    runs::one_of_a_hundred_begins(make().await).await;
+    runs::one_of_a_hundred_concurrent_runs_begins(make().await).await;
     queue::runs_are_queued(&make).await;
     logs::the_inputs_of_a_run_are_kept_with_its_log(&*make().await).await;
     logs::the_log_of_a_live_run_outlives_an_erased_message(&*make().await).await;
     logs::a_log_is_read_from_any_event_on(&*make().await).await;
-    logs::a_log_is_appended_by_the_run_s_process_alone(&*make().await).await;
+    logs::a_log_is_appended_only_by_the_run_s_process(&*make().await).await;
     logs::a_run_of_a_lost_process_keeps_what_it_has_said(&*make().await).await;
     logs::a_late_append_and_an_interruption_exclude_each_other(make().await).await;
     logs::threads_are_deleted_while_their_runs_are_logged(make().await).await;
@@ -61,9 +61,9 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     approvals::erased_messages_leave_no_arguments(&*make().await).await;
     approvals::erased_calls_are_not_made(&*make().await).await;
     approvals::erased_calls_of_the_client_are_not_waited_for(&*make().await).await;
-    decision_races::of_many_decisions_at_once_one_counts(make().await).await;
+    decision_races::one_of_many_concurrent_decisions_counts(make().await).await;
     decision_races::a_decision_and_the_expiry_exclude_each_other(make().await).await;
-    decision_races::a_clock_that_goes_back_opens_no_question_again(&*make().await).await;
+    decision_races::a_clock_set_back_reopens_no_expired_approval(&*make().await).await;
     decision_races::a_message_and_the_last_decision_exclude_each_other(make().await).await;
     decision_races::threads_are_deleted_while_their_runs_are_interrupted(make().await).await;
     contexts::a_context_is_of_a_message_and_a_turn(&*make().await).await;

@@ -102,7 +102,7 @@ pub async fn files(make: impl AsyncFn() -> Arc<dyn Inventory>) {
     a_file_comes_back_as_it_was(&bench().await).await;
     a_deleted_file_leaves_nothing(&bench().await).await;
     concurrent_files_stay_within_the_quotas(&bench().await).await;
-    files_are_their_users_alone(&bench().await).await;
+    only_their_user_reads_the_files(&bench().await).await;
     files_end_with_their_time_and_their_threads(&bench().await).await;
     references_are_replaced_by_contents(&bench().await).await;
     a_prompt_has_the_newest_files(&bench().await).await;
@@ -180,7 +180,7 @@ async fn concurrent_files_stay_within_the_quotas(bench: &FileBench) {
     assert_eq!(usage.bytes, 50, "nothing is left of those that were refused");
 }
 
-async fn files_are_their_users_alone(bench: &FileBench) {
+async fn only_their_user_reads_the_files(bench: &FileBench) {
     let records = &*bench.records;
     let file = bench.upload("ada", "text/plain", b"secret".to_vec()).await;
     let (bob, other) = (UserId::from("bob"), CompanyId::from("other"));

@@ -1,4 +1,4 @@
-//! A store whose operations let other work go first, so that what runs side by side is interleaved in every store.
+//! A store whose operations yield to other tasks first, so that concurrent operations interleave whatever store is below.
 
 use std::sync::Arc;
 use std::task::Poll;

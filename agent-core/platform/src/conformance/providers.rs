@@ -28,12 +28,12 @@ pub async fn providers(make: impl AsyncFn() -> Arc<dyn Records>) {
     providers_are_listed_and_deleted(make().await).await;
 }
 
-fn over(records: &Arc<dyn Records>, sealer: &Arc<Sealer>) -> Providers {
+fn open_providers(records: &Arc<dyn Records>, sealer: &Arc<Sealer>) -> Providers {
     Providers::new(records.clone(), sealer.clone())
 }
 
 fn own(records: &Arc<dyn Records>) -> Providers {
-    over(records, &Arc::new(Sealer::ephemeral()))
+    open_providers(records, &Arc::new(Sealer::ephemeral()))
 }
 
 fn done<T>(what: &str, result: Result<T, StoreError>) -> T {
@@ -112,7 +112,7 @@ async fn keys_are_stored_sealed(records: Arc<dyn Records>) {
         let opened = providers.open(&company.into(), id).await;
         assert!(matches!(opened, Err(StoreError::UnreadableSecret { .. })), "a key is bound to its record");
     }
-    let unsealed = over(&records, &Arc::new(Sealer::without_key()));
+    let unsealed = open_providers(&records, &Arc::new(Sealer::without_key()));
     let keyed = input(&json!({"type": "openai", "apiKey": "k"}));
     let refused = unsealed.put(&company(), "b", &keyed, Precondition::Any).await;
     assert!(matches!(refused, Err(StoreError::NotConfigured(_))), "a key needs a secret to seal it");
@@ -157,7 +157,7 @@ async fn one_of_concurrent_writers_wins(records: Arc<dyn Records>) {
 
 async fn a_change_is_seen_by_every_instance(records: Arc<dyn Records>) {
     let sealer = Arc::new(Sealer::ephemeral());
-    let (one, two) = (over(&records, &sealer), over(&records, &sealer));
+    let (one, two) = (open_providers(&records, &sealer), open_providers(&records, &sealer));
     for n in 0..5 {
         let key = format!("k{n}");
         let (writer, reader) = if n % 2 == 0 { (&one, &two) } else { (&two, &one) };

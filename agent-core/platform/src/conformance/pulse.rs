@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::pulse::{JobControl, JobRequest, JobViewPage, Pulse, PulseError, ScheduledJob, user_scope};
 
 /// Delay of the suite's jobs in milliseconds: none of them becomes due.
-const FAR_MS: u64 = 24 * 3_600_000;
+const JOB_DELAY_MS: u64 = 24 * 3_600_000;
 
 /// A scheduler client under test and a counter of its requests.
 pub struct PulseSubject {
@@ -57,7 +57,7 @@ pub async fn pulse(make: impl AsyncFn(Scenario) -> Option<PulseSubject>) {
     }
     for scenario in [Scenario::Truncates, Scenario::Rejects] {
         if let Some(subject) = make(scenario).await {
-            an_outage_is_no_answer(&*subject.pulse, scenario).await;
+            an_outage_is_reported_by_every_call(&*subject.pulse, scenario).await;
         }
     }
 }
@@ -82,7 +82,7 @@ fn request(company: &str, user: &str) -> JobRequest {
         traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
         ..JobPayload::for_tool(company, user, "agent", "remind")
     };
-    JobRequest::new(payload, delay(FAR_MS))
+    JobRequest::new(payload, delay(JOB_DELAY_MS))
 }
 
 fn expect_ok<T>(what: &str, result: Result<T, PulseError>) -> T {
@@ -140,7 +140,7 @@ async fn a_job_is_as_requested(pulse: &dyn Pulse) {
         "a job runs at the time that scheduling it returned"
     );
     let wait = job.execute_at.as_millisecond() - job.created_at.as_millisecond();
-    let deviation = wait.abs_diff(FAR_MS as i64);
+    let deviation = wait.abs_diff(JOB_DELAY_MS as i64);
     assert!(deviation <= 1_000, "a job runs after the delay that was requested, to the second: {job:?}");
     let listed = all(pulse, &filter(&request.scope()), 10).await;
     assert_eq!(listed, [job], "a job is listed as it is read");
@@ -234,7 +234,7 @@ async fn assert_absent(pulse: &dyn Pulse, scope: &JobScope, id: &JobId, what: &s
     let results = [
         ("reading", pulse.get_job(scope, id).await.map(drop)),
         ("cancelling", pulse.cancel_job(scope, id).await.map(drop)),
-        ("rescheduling", pulse.reschedule_job(scope, id, &delay(2 * FAR_MS)).await.map(drop)),
+        ("rescheduling", pulse.reschedule_job(scope, id, &delay(2 * JOB_DELAY_MS)).await.map(drop)),
     ];
     for (act, result) in results {
         assert!(
@@ -276,7 +276,7 @@ async fn cancelling_is_idempotent(pulse: &dyn Pulse) {
         let current_job = get(pulse, &scope, &job.job_id).await;
         assert_eq!(current_job.state, JobState::Cancelled, "a job that was cancelled stays, as cancelled");
     }
-    let refused = pulse.reschedule_job(&scope, &job.job_id, &delay(FAR_MS)).await;
+    let refused = pulse.reschedule_job(&scope, &job.job_id, &delay(JOB_DELAY_MS)).await;
     assert!(
         matches!(refused, Err(PulseError::Conflict(_))),
         "rescheduling a job that is final is a conflict: {refused:?}"
@@ -286,7 +286,7 @@ async fn cancelling_is_idempotent(pulse: &dyn Pulse) {
 async fn a_job_is_rescheduled(pulse: &dyn Pulse) {
     let request = request(&new_id(), "ada");
     let (scope, job) = (request.scope(), schedule(pulse, &request).await);
-    let moved = pulse.reschedule_job(&scope, &job.job_id, &delay(2 * FAR_MS)).await;
+    let moved = pulse.reschedule_job(&scope, &job.job_id, &delay(2 * JOB_DELAY_MS)).await;
     let moved = expect_ok("rescheduling a job", moved);
     assert_eq!(moved.job_id, job.job_id, "a job that was rescheduled keeps its id");
     let current_job = get(pulse, &scope, &job.job_id).await;
@@ -459,14 +459,14 @@ async fn filters_hold(pulse: &dyn Pulse) {
     }
 }
 
-async fn an_outage_is_no_answer(pulse: &dyn Pulse, scenario: Scenario) {
+async fn an_outage_is_reported_by_every_call(pulse: &dyn Pulse, scenario: Scenario) {
     let request = request(&new_id(), "ada");
     let (scope, id) = (request.scope(), JobId::from(new_id()));
     let results = [
         ("schedule_job", pulse.schedule_job(&request).await.map(drop)),
         ("get_job", pulse.get_job(&scope, &id).await.map(drop)),
         ("cancel_job", pulse.cancel_job(&scope, &id).await.map(drop)),
-        ("reschedule_job", pulse.reschedule_job(&scope, &id, &delay(FAR_MS)).await.map(drop)),
+        ("reschedule_job", pulse.reschedule_job(&scope, &id, &delay(JOB_DELAY_MS)).await.map(drop)),
         ("cancel_jobs_for_tool", pulse.cancel_jobs_for_tool(&scope, "remind").await.map(drop)),
         ("cancel_jobs_for_assignment", pulse.cancel_jobs_for_assignment(&scope, "daily").await.map(drop)),
         ("list_jobs", pulse.list_jobs(&filter(&scope), JobOrder::default(), None, 10).await.map(drop)),

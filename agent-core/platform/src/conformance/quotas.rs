@@ -22,7 +22,7 @@ use crate::usage::{Budget, BudgetKind, BudgetOptions, Budgets, MemoryUsage};
 /// Number of processes.
 const PROCESSES: usize = 2;
 /// Number of concurrent creations.
-const CREATIONS: usize = 8;
+const CONCURRENT_CREATIONS: usize = 8;
 /// Number of creations that fit into the quota.
 const QUOTA: u64 = 3;
 
@@ -46,13 +46,14 @@ fn company() -> CompanyId {
     "company".into()
 }
 
-/// Creates items concurrently, in turn by each process, and checks that as many succeed as fit and the others conflict.
+/// Creates items concurrently, round-robin by process, and checks that as many succeed as fit and the others conflict.
 async fn assert_created<T, E: std::fmt::Debug>(
     what: &str,
     create: impl AsyncFn(usize, String) -> Result<T, E>,
     is_refusal: impl Fn(&E) -> bool,
 ) {
-    let outcomes = join_all((0..CREATIONS).map(|n| create(n % PROCESSES, format!("new-{n}")))).await;
+    let outcomes =
+        join_all((0..CONCURRENT_CREATIONS).map(|n| create(n % PROCESSES, format!("new-{n}")))).await;
     let mut created = 0;
     for outcome in outcomes {
         match outcome {
@@ -122,7 +123,8 @@ async fn tokens_stay_within_their_quota(processes: &[Arc<dyn Records>]) {
     let widget = || NewToken::new("company", "agent", Grant::Widget(WidgetGrant::default()));
     let minted = stores[0].mint(widget()).await.expect("minted").token;
     stores[0].revoke(&minted.id, None).await.expect("revoked");
-    // Entries of tokens that do not exist count, too. With that of the revoked token, which makes room, as many are left as fit.
+    // Entries of tokens that do not exist count, too. The entry of the revoked token makes room, so exactly `QUOTA` further
+    // tokens fit.
     let index = Collection::new(company(), "agentTokens").and_then(|tokens| tokens.within("agent"));
     let index = index.expect("a collection");
     let planted = (0..MAX_TOKENS_PER_AGENT as u64 - QUOTA).map(|n| {

@@ -14,7 +14,7 @@ use crate::records::{
 mod calls;
 mod writes;
 
-use calls::{done, fill, get, ids, json, key, put, put_of, things};
+use calls::{done, fill, get, ids, json, key, put, put_of, test_collection};
 
 pub(super) type SharedRecords = Arc<dyn Records>;
 
@@ -24,12 +24,12 @@ pub(super) type SharedRecords = Arc<dyn Records>;
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub async fn records(make: impl AsyncFn() -> SharedRecords) {
-    what_was_put_is_got(&*make().await).await;
+    a_stored_record_is_returned(&*make().await).await;
     the_text_stays_as_it_was(&*make().await).await;
     preconditions_hold(&*make().await).await;
     versions_never_come_back(&*make().await).await;
     tenants_are_apart(&*make().await).await;
-    collections_are_apart(&*make().await).await;
+    collections_are_isolated(&*make().await).await;
     keys_have_their_full_length(&*make().await).await;
     values_have_a_limit(&*make().await).await;
     lists_are_in_the_order_of_bytes(&*make().await).await;
@@ -47,10 +47,10 @@ pub async fn records(make: impl AsyncFn() -> SharedRecords) {
     writes::increments_do_not_conflict(&*make().await).await;
     many_are_read_at_once(&*make().await).await;
     versions_of_many_are_never_stale(&*make().await).await;
-    nobody_sees_half_a_commit(&*make().await).await;
+    reads_never_see_half_a_commit(&*make().await).await;
 }
 
-async fn what_was_put_is_got(store: &dyn Records) {
+async fn a_stored_record_is_returned(store: &dyn Records) {
     assert!(get(store, &key("a")).await.is_none(), "what was never put is absent");
     let version = put(store, &key("a"), r#"{"n":1}"#).await;
     let record = get(store, &key("a")).await.expect("what was put is there");
@@ -139,11 +139,11 @@ async fn tenants_are_apart(store: &dyn Records) {
     assert_eq!(ours.value.get(), "1", "another company's write changes nothing of ours");
 }
 
-async fn collections_are_apart(store: &dyn Records) {
-    let below = things().within("a").expect("a valid collection");
+async fn collections_are_isolated(store: &dyn Records) {
+    let below = test_collection().within("a").expect("a valid collection");
     let beside = Collection::new("company", "thing").expect("a valid collection");
     let tricky = Collection::new("company", "things/a").expect("a valid collection");
-    for (n, collection) in [things(), below, beside, tricky].iter().enumerate() {
+    for (n, collection) in [test_collection(), below, beside, tricky].iter().enumerate() {
         let key = collection.key("a").expect("a valid key");
         assert!(get(store, &key).await.is_none(), "{collection:?} is a collection of its own");
         put(store, &key, &n.to_string()).await;
@@ -231,10 +231,10 @@ async fn pages_join(store: &dyn Records) {
         assert_eq!(ids(store, list).await, all, "pages of {limit} join to the whole list");
     }
     let list = ListQuery { limit: Some(7), ..ListQuery::default() };
-    let page = done("list", store.list(&things(), &list).await);
+    let page = done("list", store.list(&test_collection(), &list).await);
     assert_eq!(page.next_cursor, None, "a page that ends the list has no cursor");
     let list = ListQuery { cursor: Some("not a cursor".to_owned()), ..ListQuery::default() };
-    let refused = store.list(&things(), &list).await;
+    let refused = store.list(&test_collection(), &list).await;
     assert!(matches!(refused, Err(StoreError::Invalid(_))), "a made-up cursor is invalid: {refused:?}");
 }
 
@@ -243,7 +243,7 @@ async fn pages_are_bounded(store: &dyn Records) {
     fill(store, &all.iter().map(String::as_str).collect::<Vec<_>>()).await;
     for (limit, expected) in [(None, 50), (Some(0), 1), (Some(usize::MAX), MAX_PAGE_RECORDS)] {
         let list = ListQuery { limit, ..ListQuery::default() };
-        let page = done("list", store.list(&things(), &list).await);
+        let page = done("list", store.list(&test_collection(), &list).await);
         assert_eq!(page.records.len(), expected, "a limit of {limit:?} gives so many records");
         assert!(page.next_cursor.is_some(), "a page that does not end the list has a cursor");
     }
@@ -252,7 +252,7 @@ async fn pages_are_bounded(store: &dyn Records) {
 async fn a_list_is_read_while_others_write(store: &dyn Records) {
     fill(store, &["b", "d", "f", "h"]).await;
     let list = ListQuery { limit: Some(2), ..ListQuery::default() };
-    let page = done("list", store.list(&things(), &list).await);
+    let page = done("list", store.list(&test_collection(), &list).await);
     fill(store, &["a", "c", "e"]).await;
     done("delete", store.delete(&key("d"), Precondition::Any).await);
     let second_page = ids(store, ListQuery { cursor: page.next_cursor, ..list }).await;
@@ -266,10 +266,10 @@ async fn a_list_is_read_while_others_write(store: &dyn Records) {
 async fn appended_records_are_in_order(store: &dyn Records) {
     let mut appended = Vec::new();
     for n in 0..20 {
-        appended.push(done("append", store.append_as(&things(), &json!(n)).await));
+        appended.push(done("append", store.append_as(&test_collection(), &json!(n)).await));
     }
     assert_eq!(ids(store, ListQuery::default()).await, appended, "what is appended later sorts later");
-    let things = things();
+    let things = test_collection();
     let more = join_all((0..20).map(|n| store.append(&things, json(&n.to_string())))).await;
     let last = appended.last().expect("some were appended");
     for id in more {
@@ -402,7 +402,7 @@ async fn versions_of_many_are_never_stale(store: &dyn Records) {
 }
 
 /// Two records are changed together repeatedly while they are read together.
-async fn nobody_sees_half_a_commit(store: &dyn Records) {
+async fn reads_never_see_half_a_commit(store: &dyn Records) {
     let pair = |n: u32| {
         vec![
             put_of("left", &n.to_string(), Precondition::Any),

@@ -18,9 +18,9 @@ type SharedRoleStore = Arc<dyn RoleStore>;
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub async fn role_store(make: impl AsyncFn() -> SharedRoleStore) {
-    what_was_put_is_got(&*make().await).await;
+    a_stored_record_is_returned(&*make().await).await;
     a_role_is_replaced_whole(&*make().await).await;
-    secrets_stay_replace_and_go(&*make().await).await;
+    secrets_are_kept_replaced_and_cleared(&*make().await).await;
     secrets_are_for_those_who_send_them(&*make().await).await;
     preconditions_hold(&*make().await).await;
     tenants_are_apart(&*make().await).await;
@@ -31,7 +31,7 @@ pub async fn role_store(make: impl AsyncFn() -> SharedRoleStore) {
 }
 
 fn role(company: &str) -> RoleBlock {
-    of(json!({
+    parse_role(json!({
         "id": "agent", "name": "Ann", "ownerId": "ada", "companyId": company,
         "content": {
             "systemPrompt": "S", "agentConfig": {"b": 1, "a": [true]}, "rules": ["R"], "documentIds": ["d"],
@@ -48,16 +48,16 @@ fn role(company: &str) -> RoleBlock {
     }))
 }
 
-fn of(role: Value) -> RoleBlock {
+fn parse_role(role: Value) -> RoleBlock {
     serde_json::from_value(role).expect("the suite's roles are such")
 }
 
-fn bare(company: &str) -> RoleBlock {
+fn minimal_role(company: &str) -> RoleBlock {
     named(company, "agent")
 }
 
 fn named(company: &str, id: &str) -> RoleBlock {
-    of(json!({"id": id, "companyId": company}))
+    parse_role(json!({"id": id, "companyId": company}))
 }
 
 fn shown(role: &RoleBlock) -> Value {
@@ -91,7 +91,7 @@ async fn get(store: &dyn RoleStore, company: &str) -> Option<Arc<RoleBlock>> {
     done("reading a role", store.role(&company.into(), &"agent".into()).await)
 }
 
-async fn there(store: &dyn RoleStore) -> Arc<RoleBlock> {
+async fn stored_role(store: &dyn RoleStore) -> Arc<RoleBlock> {
     get(store, "company").await.expect("a role that was put is there")
 }
 
@@ -111,32 +111,32 @@ fn done<T>(what: &str, result: Result<T, StoreError>) -> T {
     result.unwrap_or_else(|error| panic!("{what} failed: {error:?}"))
 }
 
-async fn what_was_put_is_got(store: &dyn RoleStore) {
+async fn a_stored_record_is_returned(store: &dyn RoleStore) {
     assert!(get(store, "company").await.is_none(), "what was never put is absent");
     assert!(masked(store, "company").await.is_none(), "what was never put is absent when masked");
     let version = put(store, role("company")).await;
-    let stored_role = there(store).await;
-    assert_eq!(secrets_of(&stored_role), SECRETS, "secrets are given back as they were put");
-    assert_eq!(shown(&stored_role), shown(&role("company")), "a role is given back as it was put");
+    let found = stored_role(store).await;
+    assert_eq!(secrets_of(&found), SECRETS, "secrets are given back as they were put");
+    assert_eq!(shown(&found), shown(&role("company")), "a role is given back as it was put");
     let record = masked(store, "company").await.expect("what was put is there when masked");
     assert_eq!((record.id.as_str(), record.version), ("agent", version), "a masked role has its version");
 
     put(store, role("company")).await;
-    let stored_role = there(store).await;
-    assert_eq!(secrets_of(&stored_role), SECRETS, "putting a role again changes no secret");
-    assert_eq!(shown(&stored_role), shown(&role("company")), "putting a role again changes nothing");
+    let found = stored_role(store).await;
+    assert_eq!(secrets_of(&found), SECRETS, "putting a role again changes no secret");
+    assert_eq!(shown(&found), shown(&role("company")), "putting a role again changes nothing");
 }
 
 async fn a_role_is_replaced_whole(store: &dyn RoleStore) {
     let first = put(store, role("company")).await;
-    there(store).await;
-    let second = put(store, RoleBlock { name: "Bea".into(), ..bare("company") }).await;
+    stored_role(store).await;
+    let second = put(store, RoleBlock { name: "Bea".into(), ..minimal_role("company") }).await;
     assert!(second > first, "a role's version grows when it changes");
-    let stored_role = there(store).await;
+    let found = stored_role(store).await;
     let expected = json!({"id": "agent", "name": "Bea", "ownerId": "", "companyId": "company",
         "content": {"messengerToken": "***"}});
     assert_eq!(
-        shown(&stored_role),
+        shown(&found),
         expected,
         "of a role that is replaced nothing but secrets without an address stays"
     );
@@ -144,16 +144,20 @@ async fn a_role_is_replaced_whole(store: &dyn RoleStore) {
     assert_eq!(record.version, second, "a masked role has the version of the latest write");
 }
 
-async fn secrets_stay_replace_and_go(store: &dyn RoleStore) {
-    let secrets = async || secrets_of(&*there(store).await);
+async fn secrets_are_kept_replaced_and_cleared(store: &dyn RoleStore) {
+    let secrets = async || secrets_of(&*stored_role(store).await);
     let edited = |path: &str, value: Value| {
         let mut edited = shown(&role("company"));
         *edited.pointer_mut(path).expect("the suite's paths are right") = value;
-        of(edited)
+        parse_role(edited)
     };
     put(store, edited("/content/messengerToken", json!("***"))).await;
     assert_eq!(secrets().await, [""; 5], "a mask in a new role hides nothing");
-    assert_eq!(shown(&*there(store).await)["content"].get("messengerToken"), None, "and is not given back");
+    assert_eq!(
+        shown(&*stored_role(store).await)["content"].get("messengerToken"),
+        None,
+        "and is not given back"
+    );
 
     let before = put(store, role("company")).await;
     assert_eq!(secrets().await, SECRETS, "a secret is added to a role");
@@ -164,7 +168,7 @@ async fn secrets_stay_replace_and_go(store: &dyn RoleStore) {
         let pointer = absent.pointer_mut(pointer).and_then(Value::as_object_mut);
         pointer.expect("the suite's paths are right").remove(field);
     }
-    put(store, of(absent)).await;
+    put(store, parse_role(absent)).await;
     assert_eq!(secrets().await, SECRETS, "absent secrets stay as they are");
 
     let between = put(store, edited("/content/messengerToken", json!("secret-5"))).await;
@@ -190,19 +194,19 @@ async fn secrets_stay_replace_and_go(store: &dyn RoleStore) {
 
 async fn secrets_are_for_those_who_send_them(store: &dyn RoleStore) {
     put(store, role("company")).await;
-    there(store).await;
+    stored_role(store).await;
     let masks = ["***"; 5];
     let record = masked(store, "company").await.expect("there");
     assert_eq!(secrets_of(&record.value), masks, "a masked role holds no secret");
     let page = done("listing roles", store.masked_roles(&"company".into(), &ListQuery::default()).await);
     assert_eq!(secrets_of(&page.records[0].value), masks, "a list holds no secret");
     put(store, record.value).await;
-    assert_eq!(secrets_of(&*there(store).await), SECRETS, "what was shown can be put back");
+    assert_eq!(secrets_of(&*stored_role(store).await), SECRETS, "what was shown can be put back");
 }
 
 async fn preconditions_hold(store: &dyn RoleStore) {
     let put_if = async |name: &str, precondition| {
-        let role = RoleBlock { name: name.to_owned(), ..bare("company") };
+        let role = RoleBlock { name: name.to_owned(), ..minimal_role("company") };
         store.put_role(role, precondition).await
     };
     let conflict = |result: Result<u64, StoreError>, found: Option<u64>, what: &str| {
@@ -216,7 +220,7 @@ async fn preconditions_hold(store: &dyn RoleStore) {
     conflict(put_if("B", Precondition::Absent).await, Some(first), "creating what is there");
     let second = done("replacing", put_if("B", Precondition::Version(first)).await);
     conflict(put_if("C", Precondition::Version(first)).await, Some(second), "an old version");
-    assert_eq!(there(store).await.name, "B", "a write that is refused changes nothing");
+    assert_eq!(stored_role(store).await.name, "B", "a write that is refused changes nothing");
 
     let refused = store.delete_role(&"company".into(), &"agent".into(), Precondition::Version(first)).await;
     let refused = refused.map(u64::from);
@@ -233,14 +237,18 @@ async fn preconditions_hold(store: &dyn RoleStore) {
 async fn a_role_is_deleted_whole(store: &dyn RoleStore) {
     assert!(!delete(store, "company").await, "there is nothing to delete");
     put(store, role("company")).await;
-    there(store).await;
+    stored_role(store).await;
     assert!(!delete(store, "other").await, "another company's role is absent when it is deleted");
     assert!(get(store, "company").await.is_some(), "and stays");
     assert!(delete(store, "company").await, "there was a role to delete");
     assert!(get(store, "company").await.is_none(), "a role that was deleted is absent");
     assert!(masked(store, "company").await.is_none(), "a role that was deleted is absent when masked");
-    put(store, of(shown(&role("company")))).await;
-    assert_eq!(secrets_of(&*there(store).await), [""; 5], "of a role that was deleted no secret is left");
+    put(store, parse_role(shown(&role("company")))).await;
+    assert_eq!(
+        secrets_of(&*stored_role(store).await),
+        [""; 5],
+        "of a role that was deleted no secret is left"
+    );
 }
 
 async fn tenants_are_apart(store: &dyn RoleStore) {
@@ -249,7 +257,7 @@ async fn tenants_are_apart(store: &dyn RoleStore) {
     assert!(masked(store, "other").await.is_none(), "another company's role is absent when masked");
     let page = done("listing roles", store.masked_roles(&"other".into(), &ListQuery::default()).await);
     assert!(page.records.is_empty(), "another company's role is absent from a list");
-    let theirs = RoleBlock { name: "Bea".into(), ..bare("other") };
+    let theirs = RoleBlock { name: "Bea".into(), ..minimal_role("other") };
     done(
         "saving a role of an id that another company has",
         store.put_role(theirs, Precondition::Absent).await,
@@ -257,15 +265,15 @@ async fn tenants_are_apart(store: &dyn RoleStore) {
     let other_role = get(store, "other").await.expect("two companies have agents of the same id");
     assert_eq!(other_role.name, "Bea", "two companies have agents of their own");
     assert!(secrets_of(&other_role).iter().all(String::is_empty), "no secret is shared between companies");
-    let ours = there(store).await;
+    let ours = stored_role(store).await;
     assert_eq!((ours.name.as_str(), secrets_of(&ours)), ("Ann", SECRETS.map(str::to_owned).to_vec()));
     assert!(delete(store, "other").await, "the role of one company is deleted");
-    assert_eq!(secrets_of(&*there(store).await), SECRETS, "and that of another stays");
+    assert_eq!(secrets_of(&*stored_role(store).await), SECRETS, "and that of another stays");
 }
 
 async fn companies_share_an_id(store: &dyn RoleStore) {
     let companies: Vec<String> = (0..8).map(|n| format!("company-{n}")).collect();
-    let puts = companies.iter().map(|company| store.put_role(bare(company), Precondition::Absent));
+    let puts = companies.iter().map(|company| store.put_role(minimal_role(company), Precondition::Absent));
     for result in join_all(puts).await {
         done("saving a role of the same id at the same time as other companies", result);
     }

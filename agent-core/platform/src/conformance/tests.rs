@@ -182,7 +182,7 @@ impl Records for Defective {
 }
 
 #[tokio::test]
-async fn a_defective_store_is_found_out() {
+async fn a_defective_store_is_detected() {
     for (defect, expected) in [
         (Defect::ForgetsTheTenant, "another company's record is absent"),
         (Defect::IgnoresPreconditions, "a version of what is absent"),
@@ -338,7 +338,7 @@ impl RoleStore for DefectiveRoles {
 }
 
 #[tokio::test]
-async fn a_defective_role_store_is_found_out() {
+async fn a_defective_role_store_is_detected() {
     for (defect, expected) in [
         (RoleDefect::ForgetsTheTenant, "another company's role is absent"),
         (RoleDefect::LosesSecrets, "secrets are given back as they were put"),

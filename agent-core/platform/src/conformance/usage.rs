@@ -21,7 +21,7 @@ pub async fn usage(make: impl AsyncFn() -> Arc<dyn UsageStore>) {
     an_entry_is_booked_once(&*make().await).await;
     companies_are_apart(&*make().await).await;
     runs_are_counted_once(&*make().await).await;
-    runs_of_owners_are_apart(&*make().await).await;
+    runs_of_owners_are_isolated(&*make().await).await;
     sums_are_those_of_the_reference(&*make().await).await;
     pages_follow_one_another(&*make().await).await;
     old_entries_are_deleted_and_days_stay(&*make().await).await;
@@ -72,8 +72,8 @@ fn entry(id: &str, run: &str) -> UsageEntry {
     }
 }
 
-/// Returns entry number `n` of a varied set.
-fn varied(n: usize) -> UsageEntry {
+/// Returns entry number `n` of a set with different values.
+fn sample_entry(n: usize) -> UsageEntry {
     let plain = entry(&format!("id {n}"), &format!("run {}", n / 3));
     let is_tools = n.is_multiple_of(7);
     let callers = [Caller::Session, Caller::Legacy, Caller::Widget, Caller::Proactive];
@@ -160,8 +160,8 @@ async fn companies_are_apart(store: &dyn UsageStore) {
     assert_eq!(rows(store, "third", &query(&[UsageDimension::Day])).await, []);
 }
 
-/// The entries of one owner's run are read however many another one has booked under the same id.
-async fn runs_of_owners_are_apart(store: &dyn UsageStore) {
+/// The entries of an owner's run are read, however many entries another owner has booked under the same run id.
+async fn runs_of_owners_are_isolated(store: &dyn UsageStore) {
     let of = |id: String, user: &str, visitor: Option<&str>, agent: &str| {
         let plain = entry(&id, "run");
         let visitor = visitor.map(str::to_owned);
@@ -234,7 +234,7 @@ async fn runs_are_counted_once(store: &dyn UsageStore) {
 async fn sums_are_those_of_the_reference(store: &dyn UsageStore) {
     let reference = MemoryUsage::default();
     for numbers in [0..40, 30..90, 90..200] {
-        let batch: Vec<UsageEntry> = numbers.map(varied).collect();
+        let batch: Vec<UsageEntry> = numbers.map(sample_entry).collect();
         assert_eq!(done(store.book(batch.clone()).await), done(reference.book(batch).await));
     }
     let mut filters = vec![all_days()];
@@ -262,7 +262,7 @@ async fn sums_are_those_of_the_reference(store: &dyn UsageStore) {
 }
 
 async fn pages_follow_one_another(store: &dyn UsageStore) {
-    done(store.book((0..60).map(varied).collect()).await);
+    done(store.book((0..60).map(sample_entry).collect()).await);
     let all = query(&[UsageDimension::Agent, UsageDimension::Day, UsageDimension::Model]);
     let expected = rows(store, "acme", &all).await;
     for limit in [1, 7, expected.len()] {
@@ -279,7 +279,7 @@ async fn pages_follow_one_another(store: &dyn UsageStore) {
 }
 
 async fn old_entries_are_deleted_and_days_stay(store: &dyn UsageStore) {
-    done(store.book((0..50).map(varied).collect()).await);
+    done(store.book((0..50).map(sample_entry).collect()).await);
     let before = total(store, "acme").await;
     assert_eq!(done(store.trim_usage(at(0)).await), 0);
     assert_eq!(done(store.trim_usage(at(20)).await), 20);
@@ -294,7 +294,7 @@ async fn old_entries_are_deleted_and_days_stay(store: &dyn UsageStore) {
 async fn concurrent_batches_are_booked_exactly(store: Arc<dyn UsageStore>) {
     let batches = (0..24).map(|batch| {
         let store = store.clone();
-        let mut entries: Vec<UsageEntry> = (batch * 5..batch * 5 + 10).map(varied).collect();
+        let mut entries: Vec<UsageEntry> = (batch * 5..batch * 5 + 10).map(sample_entry).collect();
         if batch % 2 == 1 {
             entries.reverse();
         }
@@ -303,7 +303,7 @@ async fn concurrent_batches_are_booked_exactly(store: Arc<dyn UsageStore>) {
     let booked: usize = join_all(batches).await.into_iter().sum();
     assert_eq!(booked, 23 * 5 + 10, "each entry once");
     let reference = MemoryUsage::default();
-    done(reference.book((0..booked).map(varied).collect()).await);
+    done(reference.book((0..booked).map(sample_entry).collect()).await);
     let expected = total(&reference, "acme").await;
     assert_eq!(total(&*store, "acme").await, expected);
     let by_day = query(&[UsageDimension::Day, UsageDimension::User, UsageDimension::Model]);
@@ -316,7 +316,7 @@ async fn concurrent_batches_are_booked_exactly(store: Arc<dyn UsageStore>) {
 async fn batches_of_several_companies_are_booked_exactly(store: Arc<dyn UsageStore>) {
     const COMPANIES: [&str; 2] = ["acme", "other"];
     let of_company = |n: usize| {
-        let plain = varied(n);
+        let plain = sample_entry(n);
         let scope = RunScope { company_id: COMPANIES[n % 2].into(), ..plain.scope };
         UsageEntry { scope, ..plain }
     };

@@ -78,7 +78,7 @@ fn a_code_signs_in_once() {
 }
 
 #[test]
-fn what_is_not_a_code_signs_nobody_in() {
+fn an_invalid_code_does_not_sign_in() {
     let fixture = fixture();
     let code = fixture.code();
     let session = fixture.sign_in();

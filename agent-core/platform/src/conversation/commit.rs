@@ -18,7 +18,7 @@ mod rating;
 pub use begin::{BeginCommit, BeginRows, begin_run};
 pub use decisions::{ChangeCommit, ChangeRows, added_run, change_run, last_node};
 pub use end::{EndCommit, EndRows, end_run};
-pub use erasure::{Erasure, delete_part, erase_node};
+pub use erasure::{EraseCommit, delete_part, erase_node};
 pub use queue::{QueueCommit, QueueRows, queue_run};
 pub use rating::rate_node;
 
@@ -243,7 +243,7 @@ pub fn check_node_count(count: usize, new: usize) -> Result<(), ConversationErro
     }
 }
 
-/// Checks that a node with `count` children, or a thread with as many roots, may have another one.
+/// Checks that a node with `count` children, or a thread with `count` roots, may have another one.
 ///
 /// # Errors
 /// [`ConversationError::ThreadFull`].

@@ -252,8 +252,8 @@ pub struct OwnerExport {
     current: Option<ThreadExport>,
 }
 
-/// Pass over an owner's list of threads. A thread that becomes active meanwhile moves to the front of the list, which a
-/// second pass finds.
+/// Pass over an owner's list of threads. A thread that becomes active during the pass moves to the front of the list; a second
+/// pass finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pass {
     First,

@@ -7,7 +7,7 @@ use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use super::commit::{self, BeginRows, Erasure, QueueRows};
+use super::commit::{self, BeginRows, EraseCommit, QueueRows};
 use super::page::{path_to_fork, select_nodes};
 use super::{
     AgentFeedback, AppendedEvents, AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun,
@@ -182,7 +182,7 @@ impl Conversations for MemoryConversations {
         let users =
             others.filter(|(_, node)| node.link.role == NodeRole::User).map(|(_, node)| &node.message);
         let erased = commit::erase_node(found.thread.clone(), found.nodes[at].clone(), users, run);
-        if let Some(Erasure { thread, node, run }) = erased {
+        if let Some(EraseCommit { thread, node, run }) = erased {
             found.thread = thread;
             let id = node.link.id.clone();
             found.nodes[at] = node;

@@ -16,7 +16,7 @@ pub const MAX_QUEUED_RUNS: usize = 8;
 pub struct RunLease {
     /// Id of the process, another at every start.
     pub process: String,
-    /// Time until which the process is alive unless it renews the lease.
+    /// Time until which the process counts as alive, unless it renews the lease.
     pub until: Timestamp,
 }
 

@@ -40,8 +40,8 @@ pub trait Conversations: Send + Sync {
     /// Returns a thread with the identity of all its nodes, in the order in which they were stored.
     async fn links(&self, key: &ThreadKey) -> Result<Option<ThreadLinks>, ConversationError>;
 
-    /// Returns a thread as [`links`](Self::links) does, with the contents of the nodes from the root to the head, or of none
-    /// if the store reads them by a query of their own: by [`contents`](Self::contents).
+    /// Returns a thread as [`links`](Self::links) does, with the contents of the nodes from the root to the head, or without
+    /// contents if the store would need another query for them: by [`contents`](Self::contents).
     async fn path(&self, key: &ThreadKey) -> Result<Option<ThreadPath>, ConversationError> {
         Ok(self.links(key).await?.map(ThreadPath::from))
     }

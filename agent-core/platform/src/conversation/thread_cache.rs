@@ -109,7 +109,8 @@ impl ThreadCache {
         }
     }
 
-    /// Applies the begin of a run by this process to its cached thread. That is removed unless it is the one before the commit.
+    /// Applies the begin of a run by this process to its cached thread. The cached thread is removed unless it has the version
+    /// before the commit.
     pub fn apply_begin(&self, key: &ThreadKey, begun: &BegunRun) {
         let BegunRun { thread, run, links, nodes } = begun;
         self.apply(key, |cached| cached.apply(thread, &run.turn_id, links, nodes));

@@ -27,8 +27,8 @@ pub trait FallbackLimits: Send + Sync + 'static {
     fn max_prompt_tokens(&self, choice: &BackendChoice) -> Option<usize>;
 }
 
-/// A [`HistoryStep`] that gives a prompt which does not fit the first entry the budget of the fallback with the largest window,
-/// before another step shortens its history. A prompt is assembled for the first entry otherwise.
+/// A [`HistoryStep`] for prompts that do not fit the first entry: it raises the budget to that of the fallback with the largest
+/// window, before another step shortens the history. A prompt is assembled for the first entry otherwise.
 pub struct FallbackBudget<H> {
     step: H,
     limits: Vec<Arc<dyn FallbackLimits>>,

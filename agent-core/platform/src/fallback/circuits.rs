@@ -25,7 +25,7 @@ const MAX_RATE_LIMIT_OPEN: Duration = Duration::from_secs(60 * 60);
 /// Time over which repeated calls are counted.
 const BUDGET_WINDOW: Duration = Duration::from_secs(60);
 /// Number of repeated calls in a window that an address may get with any key; beyond it, one for ten calls.
-const FREE_REPEATS: u32 = 10;
+const MIN_REPEATS_PER_WINDOW: u32 = 10;
 
 /// State of a circuit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -91,9 +91,9 @@ pub(super) enum CircuitError {
 /// Circuits and budgets of a process. A circuit belongs to one address, model and key, and a budget to one address, key and
 /// company.
 ///
-/// The key may be the operator's, with which many companies call, and a failure may be the fault of one of them: of an
-/// agent's time limit, a parameter, or a prompt. Each company has a circuit of its own therefore. The circuit of all companies
-/// opens by failures of two, however many one of them has.
+/// The key may be the operator's, which many companies use, and one company may cause the failures: of an agent's time limit, a
+/// parameter, or a prompt. Each company has a circuit of its own therefore. The circuit of all companies opens by failures of
+/// two, however many one of them has.
 #[derive(Default)]
 pub struct Circuits {
     state: Mutex<CircuitTable>,
@@ -149,7 +149,7 @@ struct FailuresByCompany {
     is_common: bool,
     /// Company that has the majority, by the algorithm of Boyer and Moore.
     majority: Option<CompanyHash>,
-    /// Number by which its failures exceed those of all others.
+    /// Lead of its failures over the failures of all other callers.
     surplus: u32,
 }
 
@@ -167,7 +167,7 @@ impl FailuresByCompany {
         }
     }
 
-    /// Returns the number of failures, of which the surplus of one company counts less than [`MIN_FAILURES`].
+    /// Returns the number of failures; the lead of a single company counts for less than [`MIN_FAILURES`].
     fn balanced_total(&self) -> u32 {
         self.total.saturating_sub(self.surplus.saturating_sub(MIN_FAILURES - 1))
     }
@@ -191,7 +191,7 @@ struct RepeatBudget {
 impl RepeatBudget {
     fn allows(&self, now: Instant) -> bool {
         let is_over = now.saturating_duration_since(self.window_start) >= BUDGET_WINDOW;
-        is_over || self.repeats < FREE_REPEATS || self.repeats < self.calls / 10
+        is_over || self.repeats < MIN_REPEATS_PER_WINDOW || self.repeats < self.calls / 10
     }
 }
 

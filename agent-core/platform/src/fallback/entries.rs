@@ -191,7 +191,7 @@ impl<T: CallTarget> Entries<T> {
     }
 }
 
-/// A prepared call: the request of one entry, and the means to build those of the others.
+/// A prepared call: the request of one entry, and a builder for the requests of the others.
 pub(super) struct PreparedCall<T: CallTarget> {
     pub(super) entries: Arc<Entries<T>>,
     pub(super) entry: usize,

@@ -421,7 +421,7 @@ fn a_client_that_leaves_during_the_wait_makes_no_further_call() {
 }
 
 #[test]
-fn a_dead_model_is_called_seldom_and_its_own_key_alone_is_shut_out() {
+fn a_failing_key_opens_only_its_own_circuit() {
     let bench = Bench::new();
     let first = bench.model("first", 9_000, (0..1_000).map(|_| failing(upstream(503, "x"))).collect());
     let second = bench.model("second", 9_000, (0..1_000).map(|_| ScriptedAnswer::from_text("Hi.")).collect());

@@ -18,9 +18,8 @@ pub struct UnpricedCalls {
     pub model: String,
 }
 
-/// Returns the first calls of a role's backend and of its fallbacks whose price is not known: it is neither in the role, which
-/// has been completed with the company's providers, nor in the catalogue. `names` returns the provider and the model of a
-/// container's settings.
+/// Returns the first calls of a role's backend and of its fallbacks whose price is not known: neither the role, completed with
+/// the company's providers, nor the catalogue has it. `names` returns the provider and the model of a container's settings.
 ///
 /// Prices of the role count wherever they are set. Whether they hold depends on the addresses of the operator, by which a
 /// run decides.

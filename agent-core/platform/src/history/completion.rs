@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn results_alone_are_for_a_thread_that_has_their_calls() {
+    fn results_without_a_message_need_a_thread() {
         let results =
             json!({"model": "a1", "messages": [{"role": "tool", "tool_call_id": "c1", "content": "x"}]});
         let input = read(&results, Some("t")).expect("a thread may have the call").input;
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_missing_in_the_answer_is_refused() {
+    fn options_with_unsupported_results_are_refused() {
         for (sent, path) in [
             (json!({"n": 2}), "n"),
             (json!({"n": "1"}), "n"),

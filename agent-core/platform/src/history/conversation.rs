@@ -62,8 +62,8 @@ impl Conversation {
         if messages.len() > MAX_MESSAGES {
             return Err(FieldError::new("messages", format!("has more than {MAX_MESSAGES} elements")));
         }
-        // Checked before and after the repair: repair gives a dangling call a result, which needs no answer, and
-        // removes a result whose call is missing.
+        // Checked before and after the repair: the repair adds a result to a call without one, which needs no answer, and removes
+        // a result whose call is missing.
         let messages: Vec<_> = messages.into_iter().map(Arc::new).collect();
         let called_for = expects_answer(&messages);
         let results = results_without_calls(&messages);

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_field_is_told_to_those_who_ask() {
+    fn an_invalid_field_is_reported_if_requested() {
         for (name, value) in [
             ("store", json!("yes")),
             ("history", json!("both")),

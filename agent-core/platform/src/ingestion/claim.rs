@@ -42,7 +42,7 @@ impl Claim {
 }
 
 impl IngestionState {
-    /// Claims a task that is due, of the next company in turn, if there is room for it.
+    /// Claims a task that is due, round-robin by company, if there is room for it.
     pub(super) async fn claim_next(&self) -> Result<Option<(Claim, CompanyPermit)>, StoreError> {
         if self.permits.is_exhausted() {
             return Ok(None);

@@ -20,7 +20,7 @@ const COMMITTED_TEXT: &str = "The call took effect in an earlier attempt, and it
 const UNKNOWN_TEXT: &str = "the outcome is unknown: an earlier attempt was interrupted during this call, which may or \
                             may not have taken effect; it was not repeated";
 
-/// A [`ToolRegistry`] that journals the calls which an occurrence of a job makes, and passes all others on.
+/// A [`ToolRegistry`] that journals the calls of job occurrences and forwards all other calls.
 pub struct JournaledTools {
     tools: Arc<dyn ToolRegistry>,
     journals: Arc<Journals>,
@@ -28,8 +28,8 @@ pub struct JournaledTools {
 }
 
 impl JournaledTools {
-    /// Wraps a registry. `is_repeatable` returns true for the tools that may be called again with the same idempotency
-    /// key, beyond those whose annotations say that a repeated call is harmless.
+    /// Wraps a registry. `is_repeatable` returns true for further tools that may be called again with the same idempotency key,
+    /// besides those whose annotations say that a repeated call is harmless.
     pub fn new(
         tools: Arc<dyn ToolRegistry>,
         journals: Arc<Journals>,

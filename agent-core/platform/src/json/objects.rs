@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_are_no_structs_at_any_level() {
+    fn arrays_are_not_accepted_as_structs_at_any_level() {
         for (object, array) in [
             (r#""inner":{"a":1}"#, r#""inner":[1]"#),
             (r#""list":[{"a":2}]"#, r#""list":[[2]]"#),

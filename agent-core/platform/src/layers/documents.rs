@@ -36,11 +36,11 @@ const MAX_QUERY_BYTES: usize = 8 * 1024;
 
 /// Context layer for the documents that the role names.
 ///
-/// The documents of `documentIds` are in the prompt in their order, as far as they take at most half of it. Those that
-/// do not fit are searched instead. With `enableAutoRag`, the documents of `ragDocumentIds`, or else those of
-/// `documentIds`, are searched too, unless they are in the prompt. The fragments that answer the latest message are
-/// added to the prompt of the turn. Nothing is searched for a user who has switched that off, or without a message: then
-/// documents beyond their share are cut at their ends.
+/// The documents of `documentIds` are in the prompt in their order, as far as they take at most half of it. Those that do not fit
+/// are searched instead. With `enableAutoRag`, the documents in `ragDocumentIds` (in `documentIds` if that list is empty) are
+/// searched too, except those that are in the prompt. The fragments that answer the latest message are added to the prompt of the
+/// turn. Nothing is searched for a user who has switched that off, or without a message: then documents beyond their share are
+/// cut at their ends.
 ///
 /// Documents that the company does not have are skipped with a log entry: deleting a document must not stop every agent
 /// that refers to it.
@@ -127,7 +127,7 @@ impl DocumentsLayer {
         Ok(self.report(turn, &plan, result))
     }
 
-    /// Reads the documents of a turn and searches them, once more if one of them changes meanwhile. An explicit search
+    /// Reads the documents of a turn and searches them. Repeats both once if a document changes in between. An explicit search
     /// does not depend on the settings of role and user.
     async fn gather(
         &self,
@@ -364,8 +364,8 @@ impl DocumentPlan {
         short.map(|(document, _)| document).chain(&self.long)
     }
 
-    /// Returns the documents to search: those that do not fit, and with `is_enabled` those of the role, unless they stand
-    /// in the prompt.
+    /// Returns the documents to search: those that do not fit into the prompt and, with `is_enabled`, the role's other documents
+    /// that are not in the prompt.
     fn scope(&self, turn: &TurnInput, is_enabled: bool) -> Vec<String> {
         let content = &turn.role.content;
         let named = match &content.rag_document_ids[..] {

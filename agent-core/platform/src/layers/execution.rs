@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_known_is_said_without_identifiers() {
+    async fn known_facts_are_stated_without_identifiers() {
         let known = ExecutionContext {
             user_id: "u1".into(),
             agent_id: "a1".into(),

@@ -48,8 +48,8 @@ fn quote(value: &str) -> String {
     serde_json::Value::from(value).to_string().replace('<', "\\u003c").replace('>', "\\u003e")
 }
 
-/// Shares `total` tokens among texts of these sizes: a text that needs less than an equal share gets what it needs, and
-/// what it leaves is for the others. Texts beyond those for which [`MIN_SHARE_TOKENS`] remain get nothing.
+/// Divides `total` tokens among texts of these sizes: a text that needs less than an equal share gets its size, and the rest of
+/// its share is divided among the other texts. Texts beyond those for which [`MIN_SHARE_TOKENS`] remain get nothing.
 pub(super) fn share_tokens(sizes: &[usize], total: usize) -> Vec<usize> {
     let mut min_tokens = 0;
     let has_room = |size: &&usize| {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_small_texts_leave_is_for_large_ones() {
+    fn unused_shares_go_to_larger_texts() {
         for (sizes, total, expected) in [
             (&[10, 20][..], 100, &[10, 20][..]),
             (&[1_000, 100, 5_000], 1_500, &[700, 100, 700]),

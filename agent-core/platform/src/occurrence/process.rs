@@ -21,7 +21,7 @@ const PROCESS_COLLECTION: &str = "pulseProcesses";
 /// Validity of a lease after its last extension.
 pub const PROCESS_LEASE: Duration = Duration::from_secs(3);
 /// Remaining validity below which a lease is extended.
-const EXTEND_BELOW: Duration = Duration::from_secs(2);
+const MIN_LEASE_VALIDITY: Duration = Duration::from_secs(2);
 /// Time after which the lease of an ended process is deleted.
 const EXPIRED_LEASE_RETENTION: Duration = Duration::from_secs(60 * 60);
 
@@ -55,7 +55,7 @@ impl ProcessLease {
 
     /// Returns the write that extends the lease and the new expiry; `None` if the lease is valid for long enough.
     pub(super) fn extension(&self, now: Timestamp) -> Result<Option<(Write, Timestamp)>, StoreError> {
-        if *self.until.lock().unwrap_or_else(PoisonError::into_inner) > after(now, EXTEND_BELOW) {
+        if *self.until.lock().unwrap_or_else(PoisonError::into_inner) > after(now, MIN_LEASE_VALIDITY) {
             return Ok(None);
         }
         let until = after(now, PROCESS_LEASE);

@@ -20,7 +20,7 @@ pub struct ToolChanges {
     runs: Arc<RunTable<Mutex<RunChanges>>>,
 }
 
-/// Reports of one run, of which each tool has at most one.
+/// Reports of one run, at most one for each tool.
 #[derive(Default)]
 struct RunChanges {
     reported: BTreeSet<String>,

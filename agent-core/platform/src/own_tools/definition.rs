@@ -70,8 +70,8 @@ struct HintSettings {
 
 impl HintSettings {
     /// Returns the hints of a tool with this method. Only a `GET` is read-only and a `DELETE` is destructive, whatever the
-    /// definition says. Of the other methods, a tool is destructive unless it says otherwise, and every tool calls another
-    /// system unless it says that this one is the company's own: both are the protocol's defaults.
+    /// definition says. With any other method, a tool is destructive unless its hints deny it. Every tool calls an external
+    /// system unless its hints declare the system to be the company's own: both are the protocol's defaults.
     fn resolve(self, method: &str) -> ToolAnnotations {
         let Self { read_only_hint, destructive_hint, idempotent_hint, open_world_hint } = self;
         let read_only_hint = read_only_hint && method == "GET";

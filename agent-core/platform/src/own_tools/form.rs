@@ -93,7 +93,7 @@ pub(super) fn encode_urlencoded(template: &BodyTemplate, body: &Value) -> Result
     Ok(form.finish().into_bytes())
 }
 
-/// Adds the lengths of a name and a value, which are at least as long when they are encoded, to those of the form so far.
+/// Adds the lengths of a name and a value to the length of the form so far. Encoded, they are at least as long.
 fn count_bytes(bytes: &mut usize, (name, value): (&str, &str), argument: &str) -> Result<(), ArgumentError> {
     *bytes += name.len() + value.len();
     match *bytes <= MAX_REQUEST_BYTES {

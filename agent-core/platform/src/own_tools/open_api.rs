@@ -36,12 +36,12 @@ struct OpenApiSettings {
     operations: Vec<String>,
     #[serde(default)]
     identity: Option<Value>,
-    /// The compiled tools: settings of HTTP tools without credential and identity. `omission` in the `annotations` of one, which
-    /// earlier versions ignore, describes what it does not send.
+    /// The compiled tools: settings of HTTP tools without credential and identity. `omission` in a tool's `annotations` describes
+    /// the parts of the operation that the tool does not send. Earlier versions ignore it.
     #[serde(default)]
     compiled: Vec<Map<String, Value>>,
-    /// The operations that are not compiled. One that is compiled all the same is a tool, but not for processes of earlier
-    /// versions, which cannot read its settings and would offer none of the others.
+    /// The operations that are not compiled. An operation that is listed here and compiled is a tool for this version only:
+    /// processes of earlier versions cannot read its settings and would offer none of the tools.
     #[serde(default)]
     skipped: Vec<SkippedOperation>,
 }
@@ -241,7 +241,7 @@ fn parse_tool(
     }
     let tool = OwnTool { auth: entry.auth.clone(), settings: compiled };
     HttpTool::parse(&tool)
-        .map_err(|ToolSettingsError { path, message }| format!("has a fault: {path} {message}"))
+        .map_err(|ToolSettingsError { path, message }| format!("is not valid: {path} {message}"))
 }
 
 /// Returns the hints of a tool by the method of its request. They are not a part of the compiled tool, so that the rules of

@@ -35,8 +35,8 @@ const MAX_ARGUMENT_PATH_BYTES: usize = 500;
 /// Limit on a response's body, in bytes.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
-/// A [`ToolRegistry`] with the tools of another one, and those that the agent's role defines. A tool of the other one
-/// hides a role's of the same name.
+/// A [`ToolRegistry`] that adds the tools of the agent's role to those of another registry. A tool of the other one hides a
+/// role's of the same name.
 pub struct OwnToolRegistry {
     tools: Arc<dyn ToolRegistry>,
     roles: Arc<dyn RoleSource>,

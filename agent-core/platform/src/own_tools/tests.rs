@@ -112,7 +112,7 @@ async fn call_with(
 }
 
 #[tokio::test]
-async fn a_previewed_role_is_that_of_its_own_run_alone() {
+async fn a_previewed_role_is_only_for_its_own_run() {
     let role = |company: &str, tools: &[Value]| RoleBlock {
         id: "a".into(),
         company_id: company.into(),

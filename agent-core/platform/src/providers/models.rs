@@ -15,8 +15,8 @@ use super::Providers;
 use crate::forward_model::forward_model;
 use crate::records::StoreError;
 
-/// A [`ModelSource`] whose models of a company's providers are called with the key and the address that the provider has when
-/// a call begins, so that a changed key holds within a run.
+/// A [`ModelSource`] that reads the key and the address of a company's provider at the beginning of each call, so that a changed
+/// key takes effect within a run.
 pub struct ProviderModels<S> {
     source: Arc<S>,
     providers: Arc<Providers>,

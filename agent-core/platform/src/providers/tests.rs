@@ -181,7 +181,7 @@ fn roles_of_a_source_are_completed() {
 }
 
 #[test]
-fn a_role_is_completed_anew_only_after_a_change() {
+fn a_role_is_completed_again_only_after_a_change() {
     let providers = providers();
     let save_key = |key: &str| put(&providers, json!({"type": "openai", "apiKey": key}));
     let stored = Arc::new(RecordRoleStore::in_memory());

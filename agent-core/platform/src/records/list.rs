@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_comes_back_and_a_made_up_one_is_refused() {
+    fn a_cursor_round_trips_and_an_invalid_one_is_refused() {
         let id = "ü/1";
         assert_eq!(decode_cursor(&encode_cursor(id)).expect("ours"), id);
         for cursor in ["", "1", "zz", "ff", &"00".repeat(300)] {

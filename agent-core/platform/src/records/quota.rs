@@ -1,8 +1,8 @@
 //! Quotas that concurrent additions cannot exceed together.
 //!
-//! A quota has a record. An addition reads the record's version, then the usage, and writes the record in its own commit
-//! under that version. Of two additions that have read the same usage, one therefore fails and checks the usage again.
-//! Deletions do not write the record, since they only make room, and neither do imports, which no quota limits.
+//! A quota has a record. An addition reads the record's version, then the usage, and writes the record in its own commit under
+//! that version. Of two additions that have read the same usage, one therefore fails and checks the usage again. Deletions do not
+//! write the record, since they only free room. Imports do not either, since no quota limits them.
 //!
 //! The version is read from the store, and what is summed in [`SUMMED_COLLECTIONS`](crate::workspace::SUMMED_COLLECTIONS)
 //! and counted has to be, too: from a cache, the usage could be older than the version.

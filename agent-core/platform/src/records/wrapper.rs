@@ -2,14 +2,14 @@
 
 use async_trait::async_trait;
 
-use super::{Collection, Inventory, Key, ListQuery, Page, Record, Records, StoreError, Write, WriterTurn};
+use super::{Collection, Inventory, Key, ListQuery, Page, Record, Records, StoreError, Write, WriterPermit};
 
 /// A store over another one. Each operation is forwarded to the inner store unless the implementation overrides it, and
 /// [`Records`] is implemented for all wrappers.
 ///
-/// [`Records::get`], [`put`](Records::put), [`delete`](Records::delete) and [`append`](Records::append) of a wrapper
-/// call its `get_many` and `commit`, so what overrides these two sees every read of a record and every write. `count`
-/// and `versions` are forwarded like the others: a wrapper that changes what is read overrides them too.
+/// [`Records::get`], [`put`](Records::put), [`delete`](Records::delete) and [`append`](Records::append) of a wrapper call its
+/// `get_many` and `commit`, so a wrapper that overrides these two sees every read of a record and every write. `count` and
+/// `versions` are forwarded like the others: a wrapper that changes what is read overrides them too.
 #[async_trait]
 pub trait RecordsWrapper: Send + Sync + 'static {
     /// Returns the store below.
@@ -40,9 +40,9 @@ pub trait RecordsWrapper: Send + Sync + 'static {
         self.inner().versions(keys).await
     }
 
-    /// Overrides [`Records::wait_turn`].
-    async fn wait_turn(&self, key: &Key) -> WriterTurn {
-        self.inner().wait_turn(key).await
+    /// Overrides [`Records::acquire_writer_permit`].
+    async fn acquire_writer_permit(&self, key: &Key) -> WriterPermit {
+        self.inner().acquire_writer_permit(key).await
     }
 
     /// Overrides [`Records::check_writable`].
@@ -73,8 +73,8 @@ impl<W: RecordsWrapper> Records for W {
         RecordsWrapper::versions(self, keys).await
     }
 
-    async fn wait_turn(&self, key: &Key) -> WriterTurn {
-        RecordsWrapper::wait_turn(self, key).await
+    async fn acquire_writer_permit(&self, key: &Key) -> WriterPermit {
+        RecordsWrapper::acquire_writer_permit(self, key).await
     }
 
     async fn check_writable(&self) -> Result<(), StoreError> {

@@ -11,7 +11,7 @@ use futures_util::{StreamExt, stream};
 
 use super::Replay;
 
-/// A [`Backend`] that builds its requests as another one does, and whose events are those of the record.
+/// A [`Backend`] that builds its requests with another backend and yields the recorded events.
 pub struct ReplayBackend<B> {
     backend: B,
     replay: Arc<Replay>,

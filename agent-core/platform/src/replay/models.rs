@@ -13,7 +13,7 @@ use futures_util::{StreamExt, stream};
 use super::Replay;
 use super::progress::ReplayedCall;
 
-/// A [`ModelSource`] whose models build their requests as those of another source do, and answer from the record.
+/// A [`ModelSource`] whose models build their requests with the models of another source, and answer from the record.
 pub struct ReplayModels<S, C> {
     source: S,
     replay: Arc<Replay>,
@@ -33,8 +33,8 @@ impl<S, C> ReplayModels<S, C> {
         Self { source, replay, fallbacks: Box::new(|_| Vec::new()), live: None }
     }
 
-    /// Sets the function that returns the settings of a container's fallbacks. A round whose request was built for one of
-    /// them builds it for the same one.
+    /// Sets the function that returns the settings of a container's fallbacks. A round whose recorded request was built for a
+    /// fallback builds it for the same fallback.
     pub fn with_fallbacks(self, fallbacks: impl Fn(&C) -> Vec<C> + Send + Sync + 'static) -> Self {
         Self { fallbacks: Box::new(fallbacks), ..self }
     }

@@ -18,7 +18,7 @@ const HIDDEN_TEXT: &str = "…";
 #[derive(Debug, Default)]
 pub(super) struct Script {
     pub(super) rounds: Vec<ScriptRound>,
-    /// Events of the log but for its start, its end and those of the platform, for a backend elsewhere.
+    /// Events of the log without its start, its end and the platform's own events, for a remote backend.
     pub(super) source: Vec<Event>,
     /// End of the run; `None` for a log without one.
     pub(super) end: Option<RunEnd>,
@@ -209,8 +209,8 @@ impl ScriptRound {
     }
 }
 
-/// Returns the events that the turn makes: not those that the platform has added around it, and not the results of calls
-/// that an earlier run has made, which are in the turn's messages.
+/// Returns the events that the turn makes: neither the events that the platform adds around it, nor the results of calls by an
+/// earlier run, which are in the turn's messages.
 pub(super) fn of_run(recorded: &[Event]) -> impl Iterator<Item = &Event> {
     let first =
         recorded.iter().position(|event| matches!(event, Event::StepStarted { .. })).unwrap_or_default();

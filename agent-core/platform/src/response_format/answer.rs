@@ -29,8 +29,8 @@ const DEFAULT_REPAIRS: u8 = 1;
 
 /// A [`ModelSource`] whose models hold back an answer in JSON until it is complete and valid.
 ///
-/// A valid answer becomes a text and an [`Object`](ModelEvent::Object), an invalid one the request for another one, as often
-/// as the format has repairs, and then an error. Text in front of tool calls is a [`Draft`](ModelEvent::Draft).
+/// A valid answer becomes a text and an [`Object`](ModelEvent::Object). An invalid answer becomes a request for a corrected one,
+/// up to the format's number of repairs, and then an error. Text in front of tool calls is a [`Draft`](ModelEvent::Draft).
 pub struct ValidatedModels<S> {
     source: S,
 }
@@ -161,7 +161,7 @@ impl ValidatedAnswer {
             self.ready.push_back(ModelEvent::Finish(reason));
             return Ok(());
         }
-        let fault = match self.validator.read(&self.held) {
+        let error = match self.validator.read(&self.held) {
             Ok(object) => {
                 // The text is that of the value, whatever was around it or in it twice.
                 let events = [
@@ -172,17 +172,17 @@ impl ValidatedAnswer {
                 self.ready.extend(events);
                 return Ok(());
             }
-            Err(fault) => fault,
+            Err(error) => error,
         };
         let repair = self.repairs.fetch_add(1, Ordering::Relaxed) + 1;
         if repair > self.max_repairs {
-            return invalid(format!("the answer does not have the requested format: {}", fault.paths));
+            return invalid(format!("the answer does not have the requested format: {}", error.paths));
         }
         self.release_draft();
-        self.ready.push_back(ModelNotice::OutputRejected { repair, reason: fault.paths }.into());
+        self.ready.push_back(ModelNotice::OutputRejected { repair, reason: error.paths }.into());
         let correction = format!(
             "Your answer is not valid: {}. Answer again, with the corrected JSON value and nothing else.",
-            fault.words
+            error.description
         );
         self.ready.push_back(ModelEvent::Rejected(correction));
         Ok(())

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::recursion::is_recursive;
 
 /// Keywords that both subsets have.
-const COMMON: [&str; 14] = [
+const COMMON_KEYWORDS: [&str; 14] = [
     "$defs",
     "$ref",
     "additionalProperties",
@@ -61,8 +61,9 @@ impl SchemaDialect {
 
     fn has_within(self, schema: &Value, properties: &mut usize) -> bool {
         let Value::Object(members) = schema else { return false };
-        let is_keyword =
-            |name: &str| COMMON.contains(&name) || self == Self::OpenAiStrict && STRICT.contains(&name);
+        let is_keyword = |name: &str| {
+            COMMON_KEYWORDS.contains(&name) || self == Self::OpenAiStrict && STRICT.contains(&name)
+        };
         if !members.keys().all(|name| is_keyword(name)) {
             return false;
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::schema_keywords::{ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS};
 
 /// Keywords whose schemas are applied to the same value as the schema that has them.
-const SAME_VALUE: [&str; 9] =
+const SAME_VALUE_KEYWORDS: [&str; 9] =
     ["allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then"];
 
 /// Place that a reference names.
@@ -102,7 +102,7 @@ fn collect_references<'a>(schema: &'a Value, is_same_value: bool, references: &m
     let Value::Object(members) = schema else { return };
     for (name, value) in members {
         let name = name.as_str();
-        let is_same_value = is_same_value && SAME_VALUE.contains(&name);
+        let is_same_value = is_same_value && SAME_VALUE_KEYWORDS.contains(&name);
         match value {
             Value::Array(schemas) if SCHEMA_LISTS.contains(&name) => {
                 schemas.iter().for_each(|schema| collect_references(schema, is_same_value, references));

@@ -18,9 +18,9 @@ use crate::catalog::Catalog;
 /// Identifier of the prompt's fragment that describes the format.
 const FRAGMENT: &str = "responseFormat";
 /// Description of the format in the prompt.
-const OF_SCHEMA: &str = "Your final answer must be one JSON value that conforms to the JSON Schema below, and nothing \
+const SCHEMA_INSTRUCTION: &str = "Your final answer must be one JSON value that conforms to the JSON Schema below, and nothing \
                          else: no explanation and no code fence.";
-const OF_OBJECT: &str =
+const OBJECT_INSTRUCTION: &str =
     "Your final answer must be one JSON object, and nothing else: no explanation and no code fence.";
 
 /// A [`ModelSource`] whose models request the format of an answer by the [method](FormatMethod) that each model has.
@@ -91,8 +91,8 @@ impl Model for FormattedModel {
 /// Returns the prompt with a description of the format behind the stable fragments of the system prompt.
 fn with_description(prompt: &Prompt, format: &ResponseFormat) -> Prompt {
     let text = match &format.schema {
-        Some(schema) => format!("{OF_SCHEMA}\n\n{schema}"),
-        None => OF_OBJECT.to_owned(),
+        Some(schema) => format!("{SCHEMA_INSTRUCTION}\n\n{schema}"),
+        None => OBJECT_INSTRUCTION.to_owned(),
     };
     let mut fragments = prompt.system_fragments().to_vec();
     let position = fragments.iter().position(|fragment| fragment.stability > STABLE_PREFIX_LIMIT);

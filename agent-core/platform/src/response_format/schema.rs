@@ -97,11 +97,11 @@ pub struct AnswerValidator {
     schema: Option<(Value, Validator)>,
 }
 
-/// Faults of an answer.
+/// Error of an answer that does not have the requested format.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct AnswerFault {
-    /// Description for the model; it may quote the answer.
-    pub(super) words: String,
+pub(super) struct InvalidAnswerError {
+    /// Message for the model; it may quote the answer.
+    pub(super) description: String,
     /// Paths of the faults, without values.
     pub(super) paths: String,
 }
@@ -130,38 +130,41 @@ impl AnswerValidator {
     ///
     /// # Errors
     /// The faults of an answer that is not JSON, or does not conform to the schema.
-    pub(super) fn read(&self, answer: &str) -> Result<Value, AnswerFault> {
-        let value: Value = serde_json::from_str(without_fence(answer)).map_err(|error| AnswerFault {
-            words: format!("it is not one JSON value and nothing else: {error}"),
-            paths: "it is not JSON".to_owned(),
-        })?;
+    pub(super) fn read(&self, answer: &str) -> Result<Value, InvalidAnswerError> {
+        let value: Value =
+            serde_json::from_str(without_fence(answer)).map_err(|error| InvalidAnswerError {
+                description: format!("it is not one JSON value and nothing else: {error}"),
+                paths: "it is not JSON".to_owned(),
+            })?;
         let Some((schema, validator)) = &self.schema else {
             return match value {
                 Value::Object(_) => Ok(value),
-                _ => Err(AnswerFault {
-                    words: "it is not a JSON object".to_owned(),
+                _ => Err(InvalidAnswerError {
+                    description: "it is not a JSON object".to_owned(),
                     paths: "it is not a JSON object".to_owned(),
                 }),
             };
         };
         if !is_bounded(schema, &value, MAX_CHECK_STEPS) {
-            return Err(AnswerFault {
-                words: "it is too long to be checked against the schema".to_owned(),
+            return Err(InvalidAnswerError {
+                description: "it is too long to be checked against the schema".to_owned(),
                 paths: "it is too long to be checked".to_owned(),
             });
         }
-        let (mut words, mut paths) = (Vec::new(), Vec::new());
+        let (mut descriptions, mut paths) = (Vec::new(), Vec::new());
         for error in validator.iter_errors(&value).take(MAX_REPORTED_FAULTS) {
             let path = match error.instance_path().as_str() {
                 "" => "/".to_owned(),
                 path => cut(path.to_owned()),
             };
             paths.push(format!("{path} ({})", error.kind().keyword()));
-            words.push(format!("{path}: {}", cut(error.to_string())));
+            descriptions.push(format!("{path}: {}", cut(error.to_string())));
         }
-        match words.is_empty() {
+        match descriptions.is_empty() {
             true => Ok(value),
-            false => Err(AnswerFault { words: words.join("; "), paths: paths.join(", ") }),
+            false => {
+                Err(InvalidAnswerError { description: descriptions.join("; "), paths: paths.join(", ") })
+            }
         }
     }
 }

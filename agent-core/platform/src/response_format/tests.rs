@@ -179,7 +179,7 @@ fn without_a_schema_any_object_is_an_answer_and_nothing_else() {
 }
 
 #[test]
-fn an_invalid_answer_is_repaired_with_the_validator_s_words_and_both_calls_are_counted() {
+fn an_invalid_answer_is_repaired_with_the_validators_message() {
     let answers = vec![
         ScriptedAnswer::new()
             .text(r#"{"item": "pear", "count": "three"}"#)
@@ -204,7 +204,7 @@ fn an_invalid_answer_is_repaired_with_the_validator_s_words_and_both_calls_are_c
 }
 
 #[test]
-fn a_run_that_fails_tells_the_usage_of_its_last_answer_too() {
+fn a_failed_run_reports_the_usage_of_its_last_answer() {
     let answer = || ScriptedAnswer::new().text("No.").usage(10, 5).finish(FinishReason::Stop);
     let events = fixture(json!({"type": "json"}), vec![answer(), answer()]).run();
     let Some(Event::RunError { usage, code, message }) = events.last() else { panic!("{events:?}") };
@@ -223,7 +223,7 @@ fn the_number_of_repairs_is_that_of_the_format() {
 }
 
 #[test]
-fn tools_run_as_always_and_text_in_front_of_a_call_is_for_the_model_alone() {
+fn tools_run_as_always_and_text_in_front_of_a_call_is_only_for_the_model() {
     let answers = vec![
         ScriptedAnswer::new().text("I look.").call("1", "look", ["{}"]).finish(FinishReason::ToolCalls),
         ScriptedAnswer::from_text(r#"{"item": "pear", "count": 3}"#),
@@ -240,7 +240,7 @@ fn tools_run_as_always_and_text_in_front_of_a_call_is_for_the_model_alone() {
 }
 
 #[test]
-fn a_long_answer_is_told_of_while_it_is_held_back() {
+fn a_held_back_answer_is_announced_while_it_grows() {
     let long = "x".repeat(1_000);
     let answer = ScriptedAnswer::new().text("{\"a\":\"").text(long.clone()).text(long.clone()).text(long);
     let events = fixture(json!({"type": "json"}), vec![answer.text("\"}").finish(FinishReason::Stop)]).run();
@@ -373,7 +373,7 @@ fn the_work_of_checking_an_answer_is_bounded() {
     let wide = validator(json!({"allOf": vec![json!({"type": "number"}); 1_000]}));
     assert!(wide.read(&list(900)).is_ok());
     let fault = wide.read(&list(100_000)).expect_err("a hundred million steps");
-    assert_eq!(fault.words, "it is too long to be checked against the schema");
+    assert_eq!(fault.description, "it is too long to be checked against the schema");
     // Labels of many items, each compared with all of an enumeration.
     let labels: Vec<String> = (0..900).map(|number| format!("label-{number}")).collect();
     let labelled = json!(vec!["label-899"; 5_000]).to_string();

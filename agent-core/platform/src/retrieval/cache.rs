@@ -330,8 +330,7 @@ impl IndexState {
         digest.finish()
     }
 
-    /// Gives the document vectors in place of those that it had, if they fit into `max_bytes`, and records which chunks
-    /// lack one.
+    /// Replaces the vectors of a document, if the new ones fit into `max_bytes`, and records which chunks have no vector.
     pub(super) fn set_vectors(
         &mut self,
         id: &DocumentId,
@@ -392,8 +391,8 @@ impl IndexState {
         self.apply(removals);
     }
 
-    /// Makes room if the index exceeds `max_bytes`: removes the documents that are not `wanted`, then those that were
-    /// `added` last, which cannot be searched then.
+    /// Makes room if the index exceeds `max_bytes`: removes the documents that are not `wanted`, then the ones that were `added`
+    /// last, which then cannot be searched.
     pub(super) fn shrink(
         &mut self,
         max_bytes: usize,

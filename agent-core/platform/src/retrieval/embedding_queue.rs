@@ -1,6 +1,6 @@
 //! Queue of the documents that lack vectors, in two lanes.
 //!
-//! In the main lane, companies take turns. The retry lane runs at the same time. It has the documents that failed before, and
+//! In the main lane, companies alternate. The retry lane runs at the same time. It has the documents that failed before, and
 //! all documents of a company after several failures in a row. An embedder that hangs with a company's documents therefore
 //! delays other companies for two attempts at most.
 
@@ -17,12 +17,12 @@ use futures_util::future::select;
 
 use self::failures::EmbeddingFailures;
 pub(super) use self::failures::{FailedAttempt, FailureCause, Lane};
-use super::queue::{DocumentQueue, MAX_DOCUMENTS, MAX_OF_COMPANY, WakeSignal};
+use super::queue::{DocumentQueue, MAX_DOCUMENTS, MAX_DOCUMENTS_PER_COMPANY, WakeSignal};
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 
 /// Maximum numbers of attempts that are kept: those of the documents that wait.
 const ATTEMPT_LIMITS: CompanyTableLimits =
-    CompanyTableLimits { total: MAX_DOCUMENTS, per_company: MAX_OF_COMPANY };
+    CompanyTableLimits { total: MAX_DOCUMENTS, per_company: MAX_DOCUMENTS_PER_COMPANY };
 
 /// An attempt to embed a document that continues behind chunks that have failed.
 #[derive(Debug, Default)]
@@ -111,7 +111,7 @@ impl EmbeddingQueue {
         self.notify();
     }
 
-    /// Queues a document for the next slice of its attempt, which has neither succeeded nor failed so far.
+    /// Queues a document for the next slice of an attempt that is still open: it has neither succeeded nor failed.
     pub(super) fn resume(&self, company_id: &CompanyId, id: &str) {
         self.push_ready(company_id, id);
     }
@@ -163,7 +163,7 @@ impl EmbeddingQueue {
         let failures = &*failures;
         // A document that was announced during its failed attempt waits for the next one.
         let take_ready = || loop {
-            let next = self.ready.take_of(|company_id| failures.admits(company_id, lane, now))?;
+            let next = self.ready.take_of(|company_id| failures.may_try(company_id, lane, now))?;
             if !failures.is_waiting(&next.0, &next.1) {
                 return Some(next);
             }
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_document_is_announced_in_vain_until_it_changes() {
+    fn a_failed_document_is_not_embedded_again_until_it_changes() {
         let (queue, now) = (EmbeddingQueue::default(), Instant::now());
         queue.record_failure(&"a".into(), ("1", 1), FailureCause::Permanent, now);
         queue.push(&"a".into(), "1", 1);

@@ -27,8 +27,8 @@ impl IndexedText {
 
 /// Documents that lack some of their vectors, within a limit on their bytes.
 ///
-/// Documents take turns, so the one that was used last is needed last. That is why those that are kept stay until their next
-/// turns, and one for which there is no room is read again.
+/// Documents alternate, so the one that was used last is needed last. Kept documents therefore stay until their next slice, and a
+/// document for which there is no room is read again.
 pub(super) struct KeptIndexes {
     max_bytes: usize,
     documents: Mutex<HashMap<(CompanyId, String), (IndexedText, Instant)>>,

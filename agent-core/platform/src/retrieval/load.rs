@@ -54,8 +54,7 @@ impl WantedDocuments {
         self.reverted.iter().filter(is_newer).map(|(id, _)| id)
     }
 
-    /// Returns the documents, with their versions, whose stored index differs from that in memory, and those that are
-    /// not verified.
+    /// Returns the documents, with their versions, whose stored index differs from the index in memory or is not verified yet.
     fn with_new_vectors(
         &self,
         entry: &CompanyEntry,
@@ -209,8 +208,8 @@ impl DocumentRetriever {
         Ok(())
     }
 
-    /// Removes documents that do not exist, or whose version in the index the store has lost, and makes room for wanted ones
-    /// that were too large beside others.
+    /// Removes documents that do not exist, or of which the store has lost the indexed version. Makes room for wanted documents
+    /// that did not fit beside others.
     async fn remove(
         &self,
         entry: &Arc<CompanyEntry>,

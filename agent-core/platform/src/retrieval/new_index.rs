@@ -117,8 +117,8 @@ impl DocumentRetriever {
         Ok(stored)
     }
 
-    /// Gives the stored index of a document, whose record has a version, the version of the document. If the index has changed since,
-    /// which its vectors may have, that one gets the version, and it differs from the one in memory.
+    /// Gives the stored index of a document, whose record has a version, the version of the document. If the stored index has
+    /// changed since, for example its vectors, it gets the version and differs from the index in memory.
     async fn keep_stored_index(
         &self,
         company_id: &CompanyId,

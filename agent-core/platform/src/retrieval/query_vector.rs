@@ -59,7 +59,8 @@ pub enum EmbedderSkip {
     Rejected,
     /// The model's answer is no vector, or none that can be compared.
     InvalidAnswer,
-    /// The model failed less than five seconds ago, in a search of the company or in those of two others, and was not called.
+    /// The model was not called, because it failed less than five seconds ago in a search of the company, or in searches of two
+    /// other companies.
     Paused,
 }
 

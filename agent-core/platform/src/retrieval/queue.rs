@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use futures_util::lock::Mutex as AsyncMutex;
 
 /// Maximum number of waiting documents, of one company and of all.
-pub(super) const MAX_OF_COMPANY: usize = 10_000;
+pub(super) const MAX_DOCUMENTS_PER_COMPANY: usize = 10_000;
 pub(super) const MAX_DOCUMENTS: usize = 100_000;
 
 /// Wakes the task that waits for work. A wake-up while no task waits is kept for the next one.
@@ -74,7 +74,7 @@ impl DocumentQueue {
             companies.push_back(company_id.clone());
             CompanyQueue::default()
         });
-        if queue.order.len() < MAX_OF_COMPANY && queue.ids.insert(id.to_owned()) {
+        if queue.order.len() < MAX_DOCUMENTS_PER_COMPANY && queue.ids.insert(id.to_owned()) {
             queue.order.push_back(id.to_owned());
             *total += 1;
         }
@@ -154,12 +154,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_company_fills_its_share_alone() {
+    async fn a_company_fills_only_its_share() {
         let queue = DocumentQueue::default();
-        for n in 0..MAX_OF_COMPANY + 10 {
+        for n in 0..MAX_DOCUMENTS_PER_COMPANY + 10 {
             queue.push(&"a".into(), &n.to_string());
         }
-        assert_eq!(queue.lock().total, MAX_OF_COMPANY);
+        assert_eq!(queue.lock().total, MAX_DOCUMENTS_PER_COMPANY);
         queue.push(&"b".into(), "1");
         queue.next().await;
         assert_eq!(queue.next().await.0.as_str(), "b");

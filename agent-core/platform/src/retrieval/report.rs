@@ -7,7 +7,7 @@ use std::ops::Range;
 use agent_core::event::{Audience, EventObserver};
 use agent_core::prompt::LayerReport;
 use agent_retrieval::document::DocumentId;
-use agent_retrieval::pack::{Fragment, Packed, Verdict};
+use agent_retrieval::pack::{Fragment, PackOutcome, Packed};
 use agent_retrieval::search::{Hit, QueryTerm, TermOrigin};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -38,9 +38,9 @@ impl RetrievalReport {
     pub fn to_json(&self) -> Value {
         let ranges = self.result.ranking.hits.iter().map(|hit| (&hit.document, hit.range.clone()));
         let characters = self.character_ranges(ranges);
-        let hits = self.result.ranking.hits.iter().zip(&self.packed.verdicts).zip(characters).zip(1..);
+        let hits = self.result.ranking.hits.iter().zip(&self.packed.outcomes).zip(characters).zip(1..);
         let fragments: Vec<Value> = hits
-            .map(|(((hit, verdict), characters), rank)| self.hit(hit, (*verdict, rank), characters))
+            .map(|(((hit, outcome), characters), rank)| self.hit(hit, (*outcome, rank), characters))
             .collect();
         let mut value = json!({
             "scope": self.result.scope,
@@ -63,7 +63,7 @@ impl RetrievalReport {
         ]
     }
 
-    fn hit(&self, hit: &Hit, (verdict, rank): (Verdict, usize), characters: Range<usize>) -> Value {
+    fn hit(&self, hit: &Hit, (outcome, rank): (PackOutcome, usize), characters: Range<usize>) -> Value {
         let terms = &self.result.ranking.terms;
         let matched: Vec<&str> =
             hit.matched.iter().filter_map(|&term| Some(terms.get(term)?.term.as_str())).collect();
@@ -78,8 +78,8 @@ impl RetrievalReport {
             "fused": rounded(hit.score),
             "relevance": rounded(hit.relevance),
             "matched": matched,
-            "kept": verdict == Verdict::Kept,
-            "why": reason(verdict),
+            "kept": outcome == PackOutcome::Kept,
+            "why": reason(outcome),
         });
         let members = [
             ("heading", hit.heading.as_deref().map(Value::from)),
@@ -135,7 +135,7 @@ impl RetrievalReport {
             .map(|((fragment, number), characters)| self.source(fragment, number, characters))
             .collect::<Vec<_>>();
         let terms = self.result.ranking.terms.iter().filter(|term| term.origin != TermOrigin::Feedback);
-        let dropped = self.packed.verdicts.iter().filter(|verdict| **verdict != Verdict::Kept).count();
+        let dropped = self.packed.outcomes.iter().filter(|outcome| **outcome != PackOutcome::Kept).count();
         let mut value = json!({
             "query": {"terms": terms.map(|term| term.term.as_str()).collect::<Vec<_>>()},
             "fragments": fragments,
@@ -186,14 +186,14 @@ fn term(term: &QueryTerm) -> Value {
     json!({"term": term.term, "idf": rounded(term.idf), "weight": rounded(term.weight), "from": origin})
 }
 
-fn reason(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Kept => "kept",
-        Verdict::Gate => "gate",
-        Verdict::PerDocument => "perDocument",
-        Verdict::Duplicate => "duplicate",
-        Verdict::Budget => "budget",
-        Verdict::Unavailable => "unavailable",
+fn reason(outcome: PackOutcome) -> &'static str {
+    match outcome {
+        PackOutcome::Kept => "kept",
+        PackOutcome::Irrelevant => "gate",
+        PackOutcome::PerDocument => "perDocument",
+        PackOutcome::Duplicate => "duplicate",
+        PackOutcome::Budget => "budget",
+        PackOutcome::Unavailable => "unavailable",
     }
 }
 

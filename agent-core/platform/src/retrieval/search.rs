@@ -177,8 +177,8 @@ impl DocumentRetriever {
         }
     }
 
-    /// Returns the versions of documents, and, with an embedder, those of the record of dropped vectors and of the stored
-    /// indexes of documents that lack vectors in memory. Identifiers that occur several times count once.
+    /// Returns the versions of documents. With an embedder, it also returns the versions of the record of dropped vectors, and of
+    /// the stored indexes of documents that lack vectors in memory. Identifiers that occur several times count once.
     pub(super) async fn find(
         &self,
         company_id: &CompanyId,

@@ -190,7 +190,7 @@ async fn a_document_is_analyzed_again_only_if_its_text_or_title_has_changed() {
 }
 
 #[tokio::test]
-async fn a_company_takes_its_share_of_the_memory_and_no_more() {
+async fn a_company_takes_only_its_share_of_the_memory() {
     let records = Arc::new(MemoryRecords::default());
     let text = |n: usize| (0..4_000).map(|word| format!("word{n}x{word} ")).collect::<String>();
     for n in 0..8 {
@@ -212,7 +212,7 @@ async fn a_company_takes_its_share_of_the_memory_and_no_more() {
 }
 
 #[tokio::test]
-async fn what_was_evicted_is_found_again() {
+async fn evicted_indexes_are_loaded_again() {
     let records = Arc::new(MemoryRecords::default());
     save(&records, "d", "The printer is broken.").await;
     // Less than one entry needs.

@@ -1,4 +1,4 @@
-//! Rotation of the operator's key: seals the secrets of records under the current key, those of roles and others.
+//! Rotation of the operator's key: seals the secrets of roles and of other records under the current key.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -34,7 +34,7 @@ impl MemoryPulse {
     /// Creates a scheduler without jobs.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
-            inner: LocalPulse::like_a_service(Arc::new(MemoryJobStore::default()), clock),
+            inner: LocalPulse::with_service_ids(Arc::new(MemoryJobStore::default()), clock),
             is_available: AtomicBool::new(true),
             changed: Mutex::default(),
         }

@@ -65,9 +65,9 @@ impl Tokens {
         self.count((company_id, token_id), caps, None).await.map(drop)
     }
 
-    /// Counts a run of a token as [`count_run`](Self::count_run) does, and claims the id that the client has chosen for it by
-    /// the same commit, as [`RunRegistry::claim`](crate::run_registry::RunRegistry::claim) does by one of its own. Returns
-    /// `None` if the user has already used the id; the run is counted nevertheless, since repetitions must not be free.
+    /// Counts a run of a token as [`count_run`](Self::count_run) does and, in the same commit, claims the run id that the client
+    /// has chosen, as [`RunRegistry::claim`](crate::run_registry::RunRegistry::claim) does in a separate commit. Returns `None`
+    /// if the user has already used the id; the run is counted nevertheless, since repetitions must not be free.
     ///
     /// # Errors
     /// [`RunCapError::PerDay`] and [`RunCapError::PerMinute`] if a cap is reached; then the run is not counted, and its id

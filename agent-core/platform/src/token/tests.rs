@@ -88,7 +88,7 @@ fn api(agents: &[&str]) -> NewToken {
 }
 
 #[test]
-fn what_was_minted_is_found() {
+fn a_minted_token_is_found() {
     let bench = bench();
     let grant = WidgetGrant {
         origins: vec!["https://shop.example".into()],
@@ -214,7 +214,7 @@ fn a_token_ends_with_its_time() {
 }
 
 #[test]
-fn what_is_revoked_is_refused_at_once_and_stays_so() {
+fn a_revoked_token_is_refused_at_once_and_for_good() {
     let bench = bench();
     let minted = bench.mint(widget("a"));
     let other = bench.mint(widget("a"));

@@ -119,8 +119,8 @@ async fn schedule_tool(
     Ok(ScheduledCall { job_id, execute_at: utc_time(execute_at) })
 }
 
-/// Returns the key of the job that a call creates, so that a repeated call creates it once. The scheduler's keys are
-/// those of the company, the call's are those of the user.
+/// Returns the key of the job that a call creates, so that a repeated call creates it once. Idempotency keys are unique per
+/// company at the scheduler, but per user in calls.
 fn job_key(context: &ExecutionContext, call: &str) -> String {
     let digest = Sha256::new().chain_update(&*context.user_id).chain_update([0]).chain_update(call);
     format!("tool:{}", hex::encode(digest.finalize()))

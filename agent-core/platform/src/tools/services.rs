@@ -15,8 +15,7 @@ pub struct ToolServices {
     pub messenger: Option<Arc<dyn Messenger>>,
     /// Schedules later tool calls.
     pub pulse: Option<Arc<dyn Pulse>>,
-    /// Searches the documents. If absent, the tools have a retriever of their own, which analyzes texts on the thread of the
-    /// call.
+    /// Searches the documents. If absent, the tools create a retriever, which analyzes texts on the thread of the call.
     pub retriever: Option<Arc<dyn Retriever>>,
     /// Journals of the occurrences that this process runs, whose records the tools' commits join.
     pub journals: Option<Arc<Journals>>,

@@ -349,7 +349,7 @@ fn visitors_have_what_the_role_names_for_them_and_the_agent_has() {
 }
 
 #[test]
-fn a_failure_tells_the_model_what_it_can_mend() {
+fn errors_tell_the_model_how_to_correct_a_call() {
     let world = ToolFixture::new(&demo());
     let no_list = ExecutionContext { todo_list_id: None, ..ada() };
     let bob = ExecutionContext { user_id: "bob".into(), ..ada() };

@@ -105,9 +105,9 @@ impl StartingRuns {
     }
 }
 
-/// A run that was admitted before its backend starts, which takes the admission. An admission that is not taken ends when this
-/// is dropped. The run does not count towards limits on numbers of runs if its beginning is not stored, and its calls fail once
-/// neither this nor a [`StoredOutcome`] is left.
+/// A run that was admitted before its backend starts, which takes the admission. An admission that is not taken ends when this is
+/// dropped. A run whose beginning is not stored does not count towards limits on the number of runs. Its calls fail once this
+/// value and every [`StoredOutcome`] are dropped.
 #[must_use]
 pub struct AdmittedRun {
     run: OpenRun<StartingRun>,

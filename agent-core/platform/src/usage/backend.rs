@@ -27,7 +27,7 @@ pub enum Booking<S> {
     PerRun(SettingsNames<S>),
 }
 
-/// A [`Backend`] whose runs are booked, also if they fail or their client leaves.
+/// A [`Backend`] whose runs are booked, even if they fail or their client disconnects.
 pub struct MeteredBackend<B: Backend> {
     backend: B,
     kind: BackendKind,
@@ -36,7 +36,7 @@ pub struct MeteredBackend<B: Backend> {
 }
 
 impl<B: Backend> MeteredBackend<B> {
-    /// Wraps a backend, whose runs are reported as those of a kind.
+    /// Wraps a backend. Its runs are reported under a backend kind.
     pub fn new(
         backend: B,
         kind: BackendKind,

@@ -105,7 +105,8 @@ impl MeteredCall {
         self.usage = usage;
     }
 
-    /// Names the model that was asked for in a report without a name, which would be added to that of another model of the run.
+    /// Sets the requested model's name in a usage report without a model name. Without it, the report would be added to another
+    /// model of the run.
     pub(super) fn name_model(&self, usage: &mut Usage) {
         if !self.model.is_empty() {
             usage.model.get_or_insert_with(|| self.model.clone());

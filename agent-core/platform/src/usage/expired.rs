@@ -19,11 +19,11 @@ use crate::records::{Collection, Inventory, PlatformWalk, Precondition, Record, 
 const METER_RETENTION: SignedDuration = SignedDuration::from_hours(24 * 40);
 /// Minimum time between the two passes that find the reservation of a run unchanged after the end of its lease. After a time
 /// without the store, the process of a run renews its reservation sooner.
-const MIN_UNRENEWED_TIME: Duration = Duration::from_secs(30);
+const MIN_LOST_RUN_TIME: Duration = Duration::from_secs(30);
 /// Maximum number of such reservations in memory.
-const MAX_UNRENEWED: usize = 10_000;
+const MAX_TRACKED_RUNS: usize = 10_000;
 /// Outcome of a call whose process was lost.
-const LOST: &str = "lost";
+const LOST_OUTCOME: &str = "lost";
 
 /// Passes over the reservations of all companies. After the last company a pass begins again.
 ///
@@ -63,8 +63,8 @@ impl ExpiredReservations {
         Self { runs, ..Self::default() }
     }
 
-    /// Settles the expired reservations of the next page. A call that is in the ledger counts with what it has used, and
-    /// another one is booked with all that was reserved. Those that the store does not settle now are left to the next walk.
+    /// Settles the expired reservations of the next page. A call that is in the ledger counts with its usage; any other call is
+    /// booked with everything that was reserved for it. Those that the store does not settle now are left to the next walk.
     /// Returns false after the last company.
     ///
     /// # Errors
@@ -146,9 +146,9 @@ impl ExpiredReservations {
             Some((version, first_found)) if *version == record.version => *first_found,
             _ => found_at,
         };
-        let is_lost = found_at.saturating_duration_since(first_found) >= MIN_UNRENEWED_TIME;
+        let is_lost = found_at.saturating_duration_since(first_found) >= MIN_LOST_RUN_TIME;
         // One that is lost and cannot be settled is found again: its process may not be able to write either.
-        if !is_lost && self.found.len() < MAX_UNRENEWED {
+        if !is_lost && self.found.len() < MAX_TRACKED_RUNS {
             self.found.insert(run, (record.version, first_found));
         }
         is_lost
@@ -157,7 +157,7 @@ impl ExpiredReservations {
     /// Returns the time after which the next pass may find that runs are lost; `None` if the last one has found no reservation
     /// of a run after the end of its lease.
     pub fn next_pass_after(&self) -> Option<Duration> {
-        (!self.unrenewed.is_empty()).then_some(MIN_UNRENEWED_TIME)
+        (!self.unrenewed.is_empty()).then_some(MIN_LOST_RUN_TIME)
     }
 
     /// Deletes the meters of the next page that have no effect any more. Returns false after the last company.
@@ -216,7 +216,7 @@ async fn book_lost_call(
         cost: *cost,
         price_as_of: price_as_of.clone(),
         estimated: true,
-        outcome: LOST.to_owned(),
+        outcome: LOST_OUTCOME.to_owned(),
         ended_at: recorder.now(),
     };
     if entry.cost.is_none() {

@@ -94,7 +94,8 @@ impl<S> MeteredModels<S> {
         S: ModelSource<C>,
     {
         let model = self.source.model_for_run(settings, context)?;
-        // A summary waits for no run: the later turns of the thread share it, also if that of this run is not stored.
+        // A summary does not wait until the run's beginning is stored: later turns of the thread share it, even if the run fails
+        // to begin.
         let is_answer = self.operation == UsageOperation::Chat;
         let starting = if is_answer { self.recorder.starting_run(context) } else { None };
         Ok(Arc::new(MeteredModel {

@@ -37,7 +37,7 @@ impl TokenPrices {
 
     /// Returns the counts with which a call of so many tokens costs the most: a prompt that is written to the provider's
     /// cache may cost more than one that is not.
-    pub(super) fn dearest_counts(&self, input_tokens: u64, output_tokens: u64) -> TokenCounts {
+    pub(super) fn max_cost_counts(&self, input_tokens: u64, output_tokens: u64) -> TokenCounts {
         let cache_write_tokens = if self.cache_write > self.input { input_tokens } else { 0 };
         TokenCounts { input_tokens, cache_write_tokens, output_tokens, ..TokenCounts::default() }
     }
@@ -133,9 +133,9 @@ pub trait PricedSettings {
         None
     }
 
-    /// Returns the price that the settings set. It applies only to calls that the operator and the company do not pay: those
-    /// with a key of the settings' own or at an address of their own, which is none of the `operator`'s. With `None`, whose
-    /// addresses are unknown, an address alone is not enough.
+    /// Returns the price that the settings set. It applies only to calls that neither the operator nor the company pays for:
+    /// calls with a key in the settings, or to an address in the settings that is not one of the `operator`'s. With `None`, the
+    /// operator's addresses are unknown and a key is required.
     fn own_price(&self, _operator: Option<&OperatorAddresses>) -> Option<ModelPrice> {
         None
     }
@@ -192,7 +192,7 @@ impl<'a> CallPayer<'a> {
 
     /// Returns true if the settings name a key or an address of their own. Ollama asks for no key, and the model in the
     /// process has neither.
-    pub(crate) fn names_own(&self) -> bool {
+    pub(crate) fn has_own_key_or_address(&self) -> bool {
         match self.provider {
             LOCAL_PROVIDER => false,
             OLLAMA_PROVIDER => self.base_url.is_some(),
@@ -204,7 +204,8 @@ impl<'a> CallPayer<'a> {
     fn is_settings_owner(&self, operator: Option<&OperatorAddresses>) -> bool {
         let has_own_address =
             operator.zip(self.base_url).is_some_and(|(operator, base_url)| !operator.contains(base_url));
-        self.names_own() && (has_own_address || (self.has_key && self.provider != OLLAMA_PROVIDER))
+        self.has_own_key_or_address()
+            && (has_own_address || (self.has_key && self.provider != OLLAMA_PROVIDER))
     }
 }
 

@@ -34,7 +34,7 @@ mod writer;
 /// Maximum number of runs whose calls are summed up for their line in the log. Tool calls of further ones are booked
 /// one by one.
 const MAX_OPEN_RUNS: usize = 100_000;
-/// Name of the provider with which a call is reported whose provider may be one of a company.
+/// Provider name under which a call is reported if its provider may belong to a company.
 const OTHER_PROVIDER: &str = "other";
 
 /// Books the calls of models and tools. Clones share the queue.

@@ -53,7 +53,7 @@ impl FlushTask {
                     Ok(settled) => self.metering.publish(&self.company_id, requests, settled),
                     Err(error) => {
                         let all = requests.into_iter().chain(unsettled).collect();
-                        self.metering.give_back(&self.company_id, all, &error);
+                        self.metering.return_requests(&self.company_id, all, &error);
                         break;
                     }
                 }
@@ -306,7 +306,7 @@ impl Metering {
     }
 
     /// Returns the requests that could not be counted to their meters. Those that wait are decided by this process's counts.
-    fn give_back(&self, company_id: &CompanyId, requests: Vec<UnsettledRequests>, error: &StoreError) {
+    fn return_requests(&self, company_id: &CompanyId, requests: Vec<UnsettledRequests>, error: &StoreError) {
         let mut table = self.lock();
         for UnsettledRequests { id, per_minute, admitted, .. } in requests {
             if let Some(meter) = table.meters.get_mut(company_id, &id) {

@@ -1,7 +1,7 @@
 //! Counts of companies' runs in the commits of other modules.
 //!
-//! A run at half of the company's limit or above waits for a commit. If another commit admits the run too, such as that of a
-//! budget, it counts the run, so that the run waits for one commit and not for two.
+//! A run at half of the company's limit or above waits for a commit. If another module's commit, such as a budget's, admits the
+//! run anyway, it counts the run too, so that the run waits for one commit instead of two.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -66,8 +66,8 @@ impl Drop for UncountedRun {
     }
 }
 
-/// Count of a company's runs as a commit changes it. If the commit is not made, what this process had admitted before is
-/// counted by another one.
+/// Count of a company's runs as a commit changes it. If the commit is not made, a later commit counts the runs that this process
+/// admitted before.
 pub(crate) struct RunCount {
     metering: Arc<Metering>,
     company_id: CompanyId,

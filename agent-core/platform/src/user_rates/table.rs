@@ -26,8 +26,8 @@ pub(super) enum MeterId {
     CompanyRuns,
 }
 
-/// Answer to a request that waits to be counted in the store, with the claim of its run's id, unless it has none or the id is
-/// used.
+/// Answer to a request that waits to be counted in the store, with the claim of its run id; `None` if it has no run id or the id
+/// is used.
 pub(super) type CountedRequest = Result<Option<RunIdClaim>, RateLimitError>;
 
 /// Request that waits to be admitted by a commit.

@@ -165,7 +165,7 @@ async fn the_limit_is_exact_above_half_of_it() {
 }
 
 #[tokio::test]
-async fn processes_that_do_not_know_of_each_other_exceed_the_limit_by_half_of_it_each() {
+async fn unaware_processes_exceed_the_limit_by_half_each() {
     for (per_minute, processes) in [(20, 2), (20, 3), (1, 3), (7, 4)] {
         let test = RatesFixture::new(processes, per_minute);
         let limit = per_minute as usize;
@@ -529,7 +529,7 @@ async fn a_run_with_an_id_is_not_admitted_while_the_store_fails() {
 }
 
 #[tokio::test]
-async fn the_id_of_a_request_that_is_cancelled_before_it_has_the_answer_is_released() {
+async fn the_run_id_of_a_cancelled_request_is_released() {
     let test = RatesFixture::new(1, 20);
     assert_eq!(test.burst(0, 10).await, 10);
     test.settle().await;
@@ -564,7 +564,7 @@ async fn the_id_of_a_request_that_is_cancelled_before_it_has_the_answer_is_relea
 }
 
 #[tokio::test]
-async fn what_a_commit_of_another_module_does_not_count_is_counted_later() {
+async fn runs_that_a_joined_commit_leaves_out_are_counted_later() {
     let test = RatesFixture::new(2, 20);
     let (company, per_minute) = ("c".into(), NonZeroU32::new(8).expect("a limit"));
     let begin = || match test.processes[0].begin_company_run(&company, per_minute) {

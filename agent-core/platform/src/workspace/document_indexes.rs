@@ -246,8 +246,7 @@ pub(crate) fn vector_drops_key(company_id: &CompanyId) -> Result<Key, StoreError
     Key::new(company_id, collection::VECTOR_DROPS, "company")
 }
 
-/// Stores the index of a document without vectors in place of the one whose record has the version `replaced`, if that is still
-/// at its version.
+/// Replaces the stored index of a document by the index without vectors, if its record still has the version `replaced`.
 ///
 /// Every process sees it with its next search. The document lacks vectors then, and nothing else records that it waits for
 /// them.
@@ -342,8 +341,8 @@ pub(crate) async fn keep_document_index(
     Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored))
 }
 
-/// Appends a slice of vectors to the stored index of a document, whose record has the version `replaced`, if the document and
-/// that record are still at their versions. The writes are as large as the slice, and one piece at most beside it.
+/// Appends a slice of vectors to the stored index of a document, if the document is still at its version and the index's record
+/// at the version `replaced`. The writes are as large as the slice, and one piece at most beside it.
 pub(crate) async fn append_vector_slice(
     records: &dyn Records,
     company_id: &CompanyId,

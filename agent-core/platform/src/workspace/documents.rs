@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_created_is_listed_and_appended_to() {
+    fn a_created_document_is_listed_and_appended_to() {
         let records = MemoryRecords::default();
         let (made, version) = create_document(&records, &"c".into(), &"ada".into(), (" Log ", " one\n"))
             .now_or_never()

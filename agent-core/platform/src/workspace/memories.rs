@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_in_other_words_is_not_recalled() {
+    fn searches_match_words_and_not_meanings() {
         let (records, folder) = (MemoryRecords::default(), folder_of("c", "a", None, "ada"));
         for text in ["Ada likes green tea.", "Bob likes coffee.", "The TEA is in the cupboard.", "Ünder"] {
             ready(create_memory(&records, &folder, text));
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_selected_is_deleted_in_all_folders_and_nothing_else() {
+    fn only_selected_entries_are_deleted_in_all_folders() {
         let (ada, agent) = (UserId::from("ada"), AgentId::from("a"));
         for (selection, count, left) in [
             (MemorySelection::Agent(&agent), 6, [0, 0, 0, 0, 1]),

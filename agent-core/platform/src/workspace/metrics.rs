@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::tally::create_counted;
+use super::record_counters::create_counted;
 use super::text::{self, checked_line};
 use super::time::{timestamp, utc_time};
 use super::view::{ListPage, list_projected};
@@ -132,9 +132,9 @@ pub async fn record_metric(
         Stored { id: &id, company_id, agent_id, name, value: metric.value, unit, at: utc_time(metric.at) };
     let key = Collection::new(company_id, collection::METRICS)?.key(id.as_str())?;
     // The collection's name and an agent id together are short enough for the id of a key.
-    let tally = format!("{}/{agent_id}", collection::METRICS);
+    let counter = format!("{}/{agent_id}", collection::METRICS);
     let limit = ("agent's record of metrics", MAX_METRICS_PER_AGENT);
-    create_counted(records, (&key, to_json(&stored)?), &tally, limit).await?;
+    create_counted(records, (&key, to_json(&stored)?), &counter, limit).await?;
     Ok(Metric {
         id,
         name: name.to_owned(),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_figure_is_refused() {
+    fn invalid_metrics_are_refused() {
         let records = MemoryRecords::default();
         let good = NewMetric { name: "n".into(), value: 1.0, unit: None, at: Timestamp::UNIX_EPOCH };
         let long = "x".repeat(MAX_METRIC_NAME_BYTES + 1);

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_marked_is_read_and_what_gave_way_does_not_come_back() {
+    fn read_marks_are_kept_and_evicted_notifications_stay_deleted() {
         let records = MemoryRecords::default();
         let ada = context("ada", "c");
         for title in ["one", "two", "three"] {

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_and_what_is_wrong_with_the_rest() {
+    fn texts_are_trimmed_or_refused_with_the_reason() {
         for (text, line, is_complete) in [
             (" a b ", Ok("a b"), Ok("a b")),
             ("a\nb\tc\r\n", Err("has a line break or another control character"), Ok("a\nb\tc")),

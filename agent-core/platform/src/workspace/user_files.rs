@@ -334,7 +334,7 @@ pub async fn list_expired_files(
     Ok(ExpiredFiles { files, next_cursor: page.next_cursor })
 }
 
-/// Deletes a file that has expired and is in none of `threads`, which are those that exist. It stays if another
+/// Deletes a file that has expired and that no thread in `threads` contains; `threads` are the existing ones. It stays if another
 /// process has put it into a thread meanwhile.
 ///
 /// # Errors

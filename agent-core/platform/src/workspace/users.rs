@@ -26,7 +26,7 @@ pub struct User {
     pub role: Option<CompanyRole>,
 }
 
-/// Role of a user in the company, which decides what the user may change besides own items.
+/// Role of a user in the company, which decides which items of other users the user may change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum CompanyRole {

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_looks_at_no_more_than_its_share() {
+    fn a_page_reads_at_most_its_share() {
         let (all, sizes) = walk(MAX_RECORDS_SCANNED as u32 + 10, None, |n| n == 0);
         assert_eq!((all, sizes), (vec![0], vec![0, 1]));
     }

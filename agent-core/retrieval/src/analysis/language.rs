@@ -108,8 +108,8 @@ impl Language {
         }
     }
 
-    /// Returns the language whose function words are at least a fifth of a text's words, and by two and by a third more
-    /// than those of any other language.
+    /// Returns the language whose function words make up at least a fifth of the text's words and outnumber those of every other
+    /// language by two and by a third.
     fn by_function_words(text: &str) -> Option<Self> {
         static WORDS: LazyLock<Vec<HashSet<&'static str>>> = LazyLock::new(|| {
             Language::ALL.iter().map(|language| language.function_words().collect()).collect()

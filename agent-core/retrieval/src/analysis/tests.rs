@@ -31,7 +31,7 @@ fn abbreviations_have_no_parts() {
 }
 
 #[test]
-fn abbreviations_with_the_letters_of_function_words_are_terms_with_their_dots_too() {
+fn abbreviations_like_function_words_are_indexed_with_their_dots() {
     assert_eq!(english("U.S. US I.T. a.m."), "us u.s us it i.t am a.m");
     assert_eq!(english("e.g. i.e. eg ie"), "eg e.g ie i.e eg ie");
     let is_stop_term = |term: &&str| Language::English.is_stop_term(term);
@@ -87,7 +87,7 @@ fn scripts_without_spaces_give_pairs_of_characters() {
 }
 
 #[test]
-fn latin_words_in_other_scripts_have_english_stems() {
+fn latin_words_in_other_scripts_are_stemmed_as_english() {
     assert_eq!(terms(Language::Russian, "установка installing"), ["установк", "instal"]);
 }
 

@@ -118,7 +118,7 @@ fn a_document_gets_vectors_without_a_merge() {
 }
 
 #[test]
-fn vectors_find_chunks_of_the_scope_and_of_their_embedder_alone() {
+fn vectors_find_only_chunks_of_the_scope_and_of_their_embedder() {
     let embedded = |id: &str, embedder: &str, vector: [f32; 2]| {
         let vectors = Vectors::quantize(embedder, 2, &[Some(vector)]).expect("vectors are stored");
         let index = index("", id).as_ref().clone().with_vectors(Some(vectors)).expect("one chunk");
@@ -202,7 +202,7 @@ proptest! {
 
     /// Whatever the history, results are exactly those of the documents that are left, searched without merging.
     #[test]
-    fn rankings_depend_on_the_documents_alone(
+    fn rankings_depend_only_on_the_documents(
         steps in steps(), batch in 1_usize..6, text in prop::collection::vec(0..WORDS.len(), 1..5),
         previous in prop::option::of(0..WORDS.len()), in_scope in any::<u8>(), limit in 1_usize..30,
         vector in prop::array::uniform3(-1.0_f32..1.0), weight in 0.0_f32..1.0,

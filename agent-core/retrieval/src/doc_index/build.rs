@@ -96,7 +96,7 @@ impl Builder {
         });
     }
 
-    /// Returns the number of a path of headings, and analyzes it unless it is the one before.
+    /// Returns the number of a heading path. A path that differs from the previous one is analyzed and gets a new number.
     fn enter_heading(&mut self, heading: Option<&str>) -> u32 {
         let Some(heading) = heading.map(|heading| prefix(heading, MAX_HEADING_BYTES)) else { return 0 };
         if self.headings.last().map(AsRef::as_ref) != Some(heading) {

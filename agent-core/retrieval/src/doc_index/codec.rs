@@ -26,8 +26,8 @@ use crate::postings::Postings;
 /// The version that [`DocIndex::encode`] writes. It rises with each change of the layout, and of the chunks or terms that equal
 /// texts give, since an index stays stored while the text of its document does.
 pub const FORMAT_VERSION: u16 = 5;
-/// The oldest version with the same layout, whose vectors can be taken over. The terms of abbreviations were others in it, in
-/// version 3 the headings of chunks beside indented code, and in version 4 those of chunks within tables.
+/// The oldest version with the same layout, whose vectors can be taken over. Later versions changed the terms of abbreviations
+/// (3), the headings of chunks beside indented code (4), and the headings of chunks within tables (5).
 const FIRST_VERSION_WITH_VECTORS: u16 = 2;
 
 const MAGIC: &[u8; 4] = b"ADIX";
@@ -81,8 +81,8 @@ impl DocIndex {
         }
     }
 
-    /// Decodes the vectors of an index, also of one in a former version of the same layout, so that an index that is built
-    /// again takes them over. Returns `None` if there are none.
+    /// Decodes the vectors of an index, including indexes in older versions of the same layout, so that a rebuilt index can reuse
+    /// them. Returns `None` if there are none.
     pub fn decode_vectors(bytes: &[u8]) -> Option<Arc<Vectors>> {
         let (version, rest) = version_and_rest(bytes).ok()?;
         let is_known = (FIRST_VERSION_WITH_VECTORS..=FORMAT_VERSION).contains(&version);

@@ -37,7 +37,8 @@ impl DocIndex {
     /// other embedders, and those with another number of components, are dropped.
     ///
     /// # Errors
-    /// The chunks do not ascend, are not as many as the vectors, or are none of the document with this text.
+    /// The numbers of the chunks do not ascend, there are not as many chunks as vectors, or a chunk is not one of the document
+    /// with this text.
     pub fn with_embeddings(
         self,
         embedder: &EmbedderId,

@@ -141,7 +141,7 @@ fn vectors_are_checked_before_they_are_stored() {
 }
 
 #[test]
-fn vectors_take_no_more_memory_than_they_need() {
+fn vectors_take_only_the_memory_that_they_need() {
     let vectors = vec![Some(vec![1.0; 384]); 20];
     let stored = Vectors::quantize("e", 384, &vectors).expect("vectors are stored");
     let rows = 20 * (384 + size_of::<f32>() + size_of::<u64>());

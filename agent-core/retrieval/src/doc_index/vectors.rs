@@ -138,7 +138,7 @@ impl Vectors {
         Ok(merged.finish())
     }
 
-    /// Returns vectors for chunks with these inputs: those of this value for equal inputs, and none for others.
+    /// Returns vectors for chunks with these inputs: this value's vectors where the inputs are equal, and no vector elsewhere.
     pub(super) fn for_inputs(&self, inputs: impl IntoIterator<Item = u64>) -> Self {
         let mut rows_by_input: HashMap<u64, VectorRow<'_>> =
             self.rows().flatten().map(|row| (row.input, row)).collect();

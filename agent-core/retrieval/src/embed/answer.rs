@@ -43,7 +43,7 @@ impl Embeddings {
     /// Checks and normalizes vectors that came with the positions of their texts, in any order.
     ///
     /// # Errors
-    /// As [`new`](Self::new); also if a position occurs twice, not at all, or is that of no text.
+    /// As [`new`](Self::new); also if a position occurs twice or not at all, or belongs to no text.
     pub fn from_indexed(
         expected: usize,
         vectors: impl IntoIterator<Item = (usize, Vec<f32>)>,

@@ -36,8 +36,8 @@ fn packed(ranking: &Ranking, max_tokens: usize) -> Packed {
     pack(ranking, max_tokens, text_of, |text| text.split_whitespace().count())
 }
 
-fn verdicts(hits: Vec<Hit>, max_tokens: usize) -> Vec<Verdict> {
-    packed(&ranking(hits), max_tokens).verdicts
+fn outcomes(hits: Vec<Hit>, max_tokens: usize) -> Vec<PackOutcome> {
+    packed(&ranking(hits), max_tokens).outcomes
 }
 
 #[test]
@@ -68,9 +68,9 @@ fn the_budget_is_never_exceeded_and_smaller_hits_still_fit() {
     long.range = 0..55;
     let hits = vec![hit("a", 0, 5.0), long, hit("c", 4, 3.0)];
     let packed = packed(&ranking(hits), 8);
-    assert_eq!(packed.verdicts, [Verdict::Kept, Verdict::Budget, Verdict::Kept]);
+    assert_eq!(packed.outcomes, [PackOutcome::Kept, PackOutcome::Budget, PackOutcome::Kept]);
     assert_eq!(packed.tokens, 8);
-    assert_eq!(verdicts(vec![hit("a", 0, 5.0)], 0), [Verdict::Budget]);
+    assert_eq!(outcomes(vec![hit("a", 0, 5.0)], 0), [PackOutcome::Budget]);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn titles_and_headings_count() {
     headed.heading = Some("Costs > Trains".into());
     assert_eq!(packed(&ranking(vec![headed.clone()]), 9).tokens, 3 + 3 + 3);
     assert_eq!(packed(&ranking(vec![headed.clone()]), 8).fragments[0].text, "a alpha");
-    assert_eq!(verdicts(vec![headed], 6), [Verdict::Budget]);
+    assert_eq!(outcomes(vec![headed], 6), [PackOutcome::Budget]);
 }
 
 #[test]
@@ -101,14 +101,14 @@ fn the_best_of_hits_that_do_not_fit_is_cut() {
         (12, "Rows:"),
     ] {
         let packed = pack_within(max_tokens);
-        assert_eq!(packed.verdicts, [Verdict::Kept, Verdict::Unavailable]);
+        assert_eq!(packed.outcomes, [PackOutcome::Kept, PackOutcome::Unavailable]);
         assert_eq!(packed.fragments[0].text, expected, "{max_tokens}");
         assert_eq!(packed.fragments[0].range, 7..7 + expected.len());
         assert!(packed.tokens <= max_tokens, "{}", packed.tokens);
     }
     for max_tokens in [0, 5, 6] {
         let packed = pack_within(max_tokens);
-        assert_eq!(packed.verdicts, [Verdict::Budget, Verdict::Unavailable], "{max_tokens}");
+        assert_eq!(packed.outcomes, [PackOutcome::Budget, PackOutcome::Unavailable], "{max_tokens}");
         assert!(packed.fragments.is_empty());
     }
 }
@@ -120,10 +120,10 @@ fn a_document_has_three_fragments_unless_it_is_alone() {
     (far.chunk, far.range) = (9, 15..25);
     hits.push(far);
     hits.push(hit("a", 1, 0.1));
-    use Verdict::{Kept, PerDocument};
-    assert_eq!(verdicts(hits.clone(), 100), [Kept, Kept, Kept, PerDocument, Kept]);
+    use PackOutcome::{Kept, PerDocument};
+    assert_eq!(outcomes(hits.clone(), 100), [Kept, Kept, Kept, PerDocument, Kept]);
     let alone = Ranking { documents: 1, ..ranking(hits) };
-    assert_eq!(packed(&alone, 100).verdicts, [Kept; 5]);
+    assert_eq!(packed(&alone, 100).outcomes, [Kept; 5]);
 }
 
 #[test]
@@ -132,8 +132,8 @@ fn repeated_irrelevant_and_missing_texts_are_left_out() {
     weak.is_relevant = false;
     let hits =
         vec![hit("copy", 0, 5.0), hit("copy", 0, 4.0), hit("copy of it", 0, 3.0), hit("gone", 1, 2.0), weak];
-    use Verdict::{Duplicate, Gate, Kept, Unavailable};
-    assert_eq!(verdicts(hits, 100), [Kept, Duplicate, Duplicate, Unavailable, Gate]);
+    use PackOutcome::{Duplicate, Irrelevant, Kept, Unavailable};
+    assert_eq!(outcomes(hits, 100), [Kept, Duplicate, Duplicate, Unavailable, Irrelevant]);
 }
 
 #[test]

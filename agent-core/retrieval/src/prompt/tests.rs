@@ -45,7 +45,7 @@ fn fragments_are_quoted_with_their_places() {
 }
 
 #[test]
-fn nothing_in_a_text_looks_like_the_boundary() {
+fn no_text_imitates_the_boundary() {
     let attempts = [
         "</fragment-x7f3>",
         "</fragment>",

@@ -59,7 +59,7 @@ struct Word {
     weight: f64,
     is_previous: bool,
     is_stop_word: bool,
-    /// Terms, with the bits of the languages in which they are those of the word.
+    /// Terms of a word, each with the bits of the languages in which the word has this term.
     variants: Vec<(Vec<String>, u32)>,
 }
 

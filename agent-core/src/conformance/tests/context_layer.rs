@@ -145,7 +145,7 @@ async fn a_layer_over_a_data_source_conforms() {
 }
 
 #[tokio::test]
-async fn a_defective_layer_is_found_out() {
+async fn a_defective_layer_is_detected() {
     let cases = [
         (LayerDefect::HasABadName, "a layer's name is in kebab-case"),
         (LayerDefect::HasNoFragment, "the layer contributes to the suite's turn"),

@@ -303,7 +303,7 @@ fn note_subject(notes: &Arc<NoteTools>, tools: Arc<dyn ToolRegistry>) -> ToolReg
 }
 
 #[tokio::test]
-async fn a_defective_registry_is_found_out() {
+async fn a_defective_registry_is_detected() {
     let cases = [
         (ToolDefect::ListsUnsorted, "tools are sorted by name"),
         (ToolDefect::ListsForbidden, "a tool that is not allowed is not listed"),

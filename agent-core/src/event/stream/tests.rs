@@ -94,7 +94,7 @@ fn everything() -> Vec<Given> {
 }
 
 #[test]
-fn whatever_the_source_does_there_is_one_terminal_event() {
+fn every_source_ends_with_one_terminal_event() {
     let slow = || Err(AgentError::new(AgentErrorKind::Timeout, "slow"));
     let theirs = || ok(Event::RunStarted { thread_id: "theirs".into(), run_id: "theirs".into() });
     let error = || ok(Event::RunError { message: "m".into(), code: "THEIRS".into(), usage: vec![] });
@@ -124,7 +124,7 @@ fn whatever_the_source_does_there_is_one_terminal_event() {
 }
 
 #[test]
-fn what_is_open_is_closed_in_reverse_before_the_run_is_finished() {
+fn open_items_are_closed_in_reverse_before_the_end() {
     let events = read(EventStream::new(run(), stream::iter(everything())));
     assert_eq!(
         names(&events)[10..],
@@ -225,7 +225,7 @@ fn reported_calls_stand_where_they_were_made() {
 }
 
 #[test]
-fn a_run_says_once_how_many_reported_calls_it_left_out() {
+fn a_run_reports_once_the_number_of_omitted_calls() {
     for last in [finished(), Err(AgentError::new(AgentErrorKind::Timeout, "slow"))] {
         let calls = FakeReportedCalls::default();
         calls.start_call("read");

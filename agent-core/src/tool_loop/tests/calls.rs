@@ -83,7 +83,7 @@ fn fragments_belong_to_the_call_of_their_index() {
 }
 
 #[test]
-fn arguments_are_an_object_or_the_model_is_told() {
+fn invalid_arguments_are_reported_to_the_model() {
     let not_json = "invalid arguments: they are not JSON";
     let no_object = "invalid arguments: they must be a JSON object";
     let cases: [(&[&str], Result<Value, &str>); 10] = [
@@ -122,7 +122,7 @@ fn arguments_are_an_object_or_the_model_is_told() {
 }
 
 #[test]
-fn what_a_tool_does_wrong_is_its_result() {
+fn tool_failures_become_error_results() {
     let fails =
         |error: fn() -> ToolError| FakeTools::new().behaves("x", move |_| async move { Err(error()) });
     let cases = [
@@ -188,7 +188,7 @@ fn tools_work_for_the_caller() {
 }
 
 #[tokio::test]
-async fn a_call_that_takes_too_long_is_dropped_and_the_model_told() {
+async fn a_call_that_times_out_is_dropped_with_an_error_result() {
     let tools = FakeTools::new().hangs("slow").answers("fast", "yes");
     let first = ScriptedAnswer::new().call("a", "slow", ["{}"]).call("b", "fast", ["{}"]);
     let bench = bench(tools, [first.finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Done.")]);
@@ -216,7 +216,7 @@ async fn a_call_that_takes_too_long_is_dropped_and_the_model_told() {
 }
 
 #[test]
-fn every_call_has_an_id_of_its_own() {
+fn every_call_has_its_own_id() {
     let first = ScriptedAnswer::new().call("", "x", ["{}"]).call("0", "x", ["{}"]).call("0", "x", ["{}"]);
     let second =
         ScriptedAnswer::new().call("0", "x", ["{}"]).call("old", "x", ["{}"]).call("new", "x", ["{}"]);
@@ -273,7 +273,7 @@ fn a_call_is_forced_once_and_forbidden_throughout() {
 }
 
 #[test]
-fn a_notice_is_told_beside_the_answer_and_not_to_visitors() {
+fn a_notice_is_reported_beside_the_answer_but_not_to_visitors() {
     let value = json!({"kind": "promptCut", "estimatedTokens": 900, "readTokens": 258, "contextWindow": 512});
     let notice = value.as_object().expect("an object").clone();
     let answer = || ScriptedAnswer::new().text("Hel").event(ModelEvent::Notice(notice.clone())).text("lo");

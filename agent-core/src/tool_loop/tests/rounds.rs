@@ -137,7 +137,7 @@ fn reasoning_is_closed_before_the_text_and_text_before_the_calls() {
 }
 
 #[test]
-fn text_after_a_call_is_a_message_of_its_own() {
+fn text_after_a_call_is_a_separate_message() {
     let tools = FakeTools::new().answers("x", "yes");
     let first =
         ScriptedAnswer::new().call("a", "x", ["{}"]).text("Wait.").call("b", "x", ["{}"]).text("Still.");

@@ -45,7 +45,7 @@ impl ToolRegistry for FailingStore {
 }
 
 #[tokio::test]
-async fn whatever_fails_before_the_start_is_an_error_that_says_where() {
+async fn errors_before_the_start_name_their_stage() {
     let error =
         run_turn(&Platform::new(Arc::new(FailingStore)), &ada(), asks("a")).await.err().expect("no run");
     assert!(matches!(error, TurnError::Store(_)), "{error:?}");
@@ -62,7 +62,7 @@ async fn whatever_fails_before_the_start_is_an_error_that_says_where() {
 }
 
 #[tokio::test]
-async fn what_the_backend_refuses_is_an_error_of_its_kind() {
+async fn refusals_of_the_backend_keep_their_kind() {
     let kind = |error: TurnError| match error {
         TurnError::Backend(failure) => failure.kind(),
         other => panic!("{other:?}"),

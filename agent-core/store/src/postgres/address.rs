@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn encryption_is_wanted_where_the_address_says_so() {
+    fn the_url_decides_about_encryption() {
         for (query, expected) in [
             ("", SslMode::Disable),
             ("?sslmode=disable", SslMode::Disable),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_an_address_is_said_without_it() {
+    fn errors_of_a_url_do_not_repeat_it() {
         for url in [
             "",
             "sqlite://secret",

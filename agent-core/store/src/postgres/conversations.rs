@@ -20,7 +20,7 @@ use self::owner_write::OwnerWrite;
 use self::run_upkeep::RunWrite;
 use self::tables::{ConversationTables, TableError};
 use super::PostgresRecords;
-use super::fault::OperationError;
+use super::error::OperationError;
 use super::session::Session;
 use crate::conversation_row::{FIRST_DUE, RowError};
 
@@ -34,7 +34,7 @@ mod runs;
 pub(super) mod tables;
 mod threads;
 
-/// Ends a read, and separates what was rejected from what failed.
+/// Ends a read, and separates rejections from database errors.
 async fn end_read<T>(
     tables: ConversationTables,
     result: Result<T, TableError>,
@@ -42,7 +42,7 @@ async fn end_read<T>(
     let outcome = match result {
         Ok(found) => Ok(Ok(found)),
         Err(RowError::Rejected(error)) => Ok(Err(error)),
-        Err(RowError::Failed(fault)) => Err(OperationError::from(fault)),
+        Err(RowError::Failed(error)) => Err(OperationError::from(error)),
     };
     tables.0.release(outcome).await
 }

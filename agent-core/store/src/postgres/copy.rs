@@ -87,7 +87,7 @@ const SELECT_TARGET_STATE: &str = "
                OR EXISTS (SELECT FROM usage_days),
            has_sequence_privilege('record_version', 'UPDATE')";
 
-/// Lets the versions of new records follow those that were copied, and those that the database has assigned before it was
+/// Makes the versions of new records follow the copied versions, and the versions that the database assigned before it was
 /// emptied.
 const CONTINUE_VERSIONS: &str = "
     SELECT setval('record_version', greatest($1::int8, (SELECT last_value FROM record_version)))";

@@ -1,4 +1,4 @@
-//! Fair distribution of the connections of a pool to companies, and of turns to owners.
+//! Fair distribution of the permits for a pool's connections, or for the writes of an owner, to those that wait for them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,21 +6,21 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::fault::{PostgresError, PostgresErrorKind};
-use crate::company_turns::{CompanyTurns, Waiting};
+use super::error::{PostgresError, PostgresErrorKind};
+use crate::round_robin::{Cancellable, RoundRobin};
 
 /// Maximum number of operations of one company that wait for a connection.
 const MAX_WAITING_PER_COMPANY: usize = 1024;
 
-/// Permits for the connections of a pool. Companies that wait are granted permits in turn, and no company holds more
-/// than its share, so that one with many operations delays those of another by one operation at most.
+/// Permits for the connections of a pool. Waiting companies are granted permits round-robin, and no company holds more than its
+/// share, so that a company with many operations delays another company by at most one operation.
 pub(super) struct FairQueue {
     state: Arc<Mutex<QueueState>>,
 }
 
 struct QueueState {
     free: usize,
-    turns: CompanyTurns<oneshot::Sender<Permit>>,
+    waiting: RoundRobin<oneshot::Sender<Permit>>,
 }
 
 /// A permit to use one connection, returned when dropped.
@@ -29,7 +29,7 @@ pub(super) struct Permit {
     company: Arc<str>,
 }
 
-impl Waiting for oneshot::Sender<Permit> {
+impl Cancellable for oneshot::Sender<Permit> {
     fn is_caller_waiting(&self) -> bool {
         !self.is_closed()
     }
@@ -44,13 +44,13 @@ impl FairQueue {
     /// Creates a queue of `permits` permits, of which one company gets `share` at most. There is at least one of each.
     pub(super) fn with_share(permits: usize, share: usize) -> Self {
         let state =
-            QueueState { free: permits.max(1), turns: CompanyTurns::new(share, MAX_WAITING_PER_COMPANY) };
+            QueueState { free: permits.max(1), waiting: RoundRobin::new(share, MAX_WAITING_PER_COMPANY) };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
     /// Returns true if a company holds permits or waits for one.
     pub(super) fn is_used_by(&self, company: &str) -> bool {
-        lock(&self.state).turns.is_used_by(company)
+        lock(&self.state).waiting.is_used_by(company)
     }
 
     /// Waits for a permit for at most `limit`.
@@ -59,13 +59,13 @@ impl FairQueue {
         let granted = {
             let mut state = lock(&self.state);
             if state.free > 0
-                && let Some(company) = state.turns.start(company)
+                && let Some(company) = state.waiting.start(company)
             {
                 state.free -= 1;
                 return Ok(Permit { state: self.state.clone(), company });
             }
             let (grant, granted) = oneshot::channel();
-            if !state.turns.push(company, grant) {
+            if !state.waiting.push(company, grant) {
                 return Err(busy());
             }
             granted
@@ -81,7 +81,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
         state.free += 1;
-        state.turns.finish(&self.company);
+        state.waiting.finish(&self.company);
         let grants = state.grants(&self.state);
         drop(state);
         for (waiting, permit) in grants {
@@ -92,11 +92,11 @@ impl Drop for Permit {
 }
 
 impl QueueState {
-    /// Takes the waiting operations that can be granted a permit, in turn.
+    /// Takes the waiting operations that can be granted a permit, round-robin by company.
     fn grants(&mut self, shared: &Arc<Mutex<Self>>) -> Vec<(oneshot::Sender<Permit>, Permit)> {
         let mut grants = Vec::new();
         while self.free > 0
-            && let Some((company, waiting)) = self.turns.take_next()
+            && let Some((company, waiting)) = self.waiting.take_next()
         {
             self.free -= 1;
             grants.push((waiting, Permit { state: shared.clone(), company }));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn companies_take_turns_and_none_holds_all() {
+    async fn companies_alternate_and_none_holds_all_permits() {
         let queue = FairQueue::new(4);
         let mut held = Vec::new();
         for _ in 0..3 {
@@ -137,10 +137,10 @@ mod tests {
         let mut second = Box::pin(acquire(&queue, "small"));
         assert!((&mut second).now_or_never().is_none(), "all permits are taken");
         drop(held.pop());
-        let turns = [(&mut waiting[0]).now_or_never().is_some(), (&mut second).now_or_never().is_some()];
-        assert_eq!(turns, [false, true], "a company that had its share is behind the others");
+        let granted = [(&mut waiting[0]).now_or_never().is_some(), (&mut second).now_or_never().is_some()];
+        assert_eq!(granted, [false, true], "a company that had its share is behind the others");
         drop(held.pop());
-        assert!((&mut waiting[0]).now_or_never().is_some(), "companies take turns");
+        assert!((&mut waiting[0]).now_or_never().is_some(), "companies alternate");
         drop((held, other, waiting, second));
         for _ in 0..3 {
             std::mem::forget(acquire(&queue, "large").await);
@@ -148,11 +148,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn writes_of_one_owner_take_turns_beside_others() {
+    async fn writes_of_one_owner_are_serialized_beside_others() {
         let queue = FairQueue::with_share(usize::MAX, 1);
         let (first, other) = (acquire(&queue, "ada").await, acquire(&queue, "bob").await);
         let mut waiting = [0, 1].map(|_| Box::pin(acquire(&queue, "ada")));
-        let mut done = || waiting.each_mut().map(|turn| turn.now_or_never());
+        let mut done = || waiting.each_mut().map(|permit| permit.now_or_never());
         assert!(done().iter().all(Option::is_none));
         drop(other);
         assert!(!queue.is_used_by("bob") && queue.is_used_by("ada"));
@@ -173,7 +173,7 @@ mod tests {
         drop(held);
         drop(next.now_or_never().expect("the permit goes to the caller that still waits"));
         drop(acquire(&queue, "a").await);
-        assert!(lock(&queue.state).turns.is_empty(), "idle companies are forgotten");
+        assert!(lock(&queue.state).waiting.is_empty(), "idle companies are forgotten");
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,8 +14,8 @@ use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 
 use super::address::{Address, PoolMode};
+use super::error::OperationError;
 use super::fair_queue::{FairQueue, Permit};
-use super::fault::OperationError;
 use super::jobs::{self, Sender};
 use super::listen::Listener;
 use super::lock_wait::{LockAttempts, LockQueues};
@@ -95,8 +95,8 @@ impl PostgresJobs {
         })
     }
 
-    /// Waits for a connection for an operation on jobs of one company, which takes turns with other companies, or of all.
-    /// The latter are those of the process that delivers jobs: few at a time, and all companies wait for them.
+    /// Waits for a connection for an operation on the jobs of one company, or of all companies with `None`. Companies are served
+    /// round-robin. The latter are those of the process that delivers jobs: few at a time, and all companies wait for them.
     async fn session(&self, company: Option<&str>) -> Result<(Option<Permit>, Session), OperationError> {
         let permit = match company {
             Some(company) => Some(self.permits.acquire(company, self.wait_timeout).await?),
@@ -120,7 +120,7 @@ impl PostgresJobs {
             attempts.acquire_permits().await.map_err(StoreError::unavailable)?;
             let session = self.sessions.get().await.map_err(StoreError::unavailable)?;
             match write(session, attempts.lock_timeout()).await {
-                Err(OperationError::Failed(fault)) if attempts.is_repeated_after(&fault) => {}
+                Err(OperationError::Failed(error)) if attempts.is_repeated_after(&error) => {}
                 outcome => return self.signal_if_earliest(outcome),
             }
         }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use self::filter::{SqlFilter, row_limit};
-use super::fault::OperationError;
+use super::error::OperationError;
 use super::session::{Session, contains_nul};
 use crate::job_row::{ceil_millis, from_millis, job_page, parse_job};
 

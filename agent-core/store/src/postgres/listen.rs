@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::address::Address;
-use super::fault::{PostgresError, PostgresErrorKind};
+use super::error::{PostgresError, PostgresErrorKind};
 use super::jobs::Sender;
 
 /// Pauses before attempts to reconnect.

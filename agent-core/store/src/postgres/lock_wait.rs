@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::error::{PostgresError, PostgresErrorKind};
 use super::fair_queue::{FairQueue, Permit};
-use super::fault::{PostgresError, PostgresErrorKind};
 
 /// Maximum time for which a transaction waits for a lock before it makes room for commits that do not need it. Transactions
 /// of other processes that change the same rows end sooner.
@@ -27,7 +27,7 @@ pub(super) struct LockQueues<'s> {
 }
 
 /// Attempts at a transaction, which is repeated while other transactions hold locks that it needs. It holds no connection
-/// between two attempts, and the later ones take turns with those of other companies.
+/// between two attempts, and the later ones are queued round-robin with those of other companies.
 pub(super) struct LockAttempts<'s> {
     queues: LockQueues<'s>,
     /// Company of the transaction; `None` for one of the process itself, which needs no permit of the first queue.
@@ -74,8 +74,8 @@ impl<'s> LockAttempts<'s> {
 
     /// Returns true if an attempt failed because of a held lock and another one may be made. The server has reported it, so
     /// the attempt had no effect.
-    pub(super) fn is_repeated_after(&mut self, fault: &PostgresError) -> bool {
-        if fault.kind() != PostgresErrorKind::Locked {
+    pub(super) fn is_repeated_after(&mut self, error: &PostgresError) -> bool {
+        if error.kind() != PostgresErrorKind::Locked {
             return false;
         }
         let now = Instant::now();

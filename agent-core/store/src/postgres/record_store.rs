@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agent_platform::records::{
-    Collection, Inventory, Key, ListQuery, Page, Record, Records, StoreError, Write, WriterQueues,
-    WriterTurn, check_writes,
+    Collection, Inventory, Key, ListQuery, Page, Record, Records, StoreError, Write, WriterPermit,
+    WriterQueues, check_writes,
 };
 use async_trait::async_trait;
 use tokio::task::AbortHandle;
 
+use super::error::{OperationError, PostgresErrorKind};
 use super::fair_queue::{FairQueue, Permit};
-use super::fault::{OperationError, PostgresErrorKind};
 use super::lock_wait::LockQueues;
 use super::records::{ChangeTracker, CommitQueue, Committer, Poller, rows};
 use super::schema;
@@ -128,20 +128,20 @@ impl PostgresRecords {
         let _permit = self.permits.acquire(company, self.wait_timeout).await?;
         for _ in 0..self.sessions.max_size() {
             match read(self.sessions.get().await?).await {
-                Err(OperationError::Failed(fault)) if fault.kind() == PostgresErrorKind::Unreachable => {}
+                Err(OperationError::Failed(error)) if error.kind() == PostgresErrorKind::Unreachable => {}
                 done => return done,
             }
         }
         read(self.sessions.get().await?).await
     }
 
-    /// Waits for the turn of a read of records for their owner, if that is the platform. A token is looked up before its company
-    /// is known, so that in one queue, many lookups of one token would delay those of all others.
+    /// Waits for the permit of a read of records, if their owner is the platform. A token is looked up before its company is
+    /// known. In a single queue, many lookups of one token would delay the lookups of all other tokens.
     async fn wait_lookup(&self, owner: &str, keys: &[Key]) -> Result<Option<Permit>, StoreError> {
         let Some(key) = keys.first().filter(|_| owner.is_empty()) else { return Ok(None) };
         let record = [key.collection().path(), key.id()].join("/");
-        let turn = self.lookups.acquire(&record, self.wait_timeout).await;
-        Ok(Some(turn.map_err(OperationError::from)?))
+        let permit = self.lookups.acquire(&record, self.wait_timeout).await;
+        Ok(Some(permit.map_err(OperationError::from)?))
     }
 
     async fn read_records(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
@@ -194,8 +194,8 @@ impl Records for PostgresRecords {
         .await
     }
 
-    async fn wait_turn(&self, key: &Key) -> WriterTurn {
-        self.queues.wait_turn(key).await
+    async fn acquire_writer_permit(&self, key: &Key) -> WriterPermit {
+        self.queues.acquire(key).await
     }
 
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {

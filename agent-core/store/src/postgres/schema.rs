@@ -11,7 +11,7 @@ use agent_platform::records::StoreError;
 use tokio::time::sleep;
 use tokio_postgres::Row;
 
-use super::fault::{PostgresError, PostgresErrorKind};
+use super::error::{PostgresError, PostgresErrorKind};
 use super::session::{Session, SessionPool};
 use super::{PostgresOpenError, PostgresOptions};
 use crate::job_row::NewerSchemaError;
@@ -51,7 +51,7 @@ macro_rules! select_versions {
 #[derive(Debug)]
 pub(super) struct Schema {
     pub(super) name: &'static str,
-    /// A table that every version has, and a column of it, which tell the schema from that of another program.
+    /// A table that every version has, and a column of it, which distinguish the schema from another program's.
     table: (&'static str, &'static str),
     /// Migration steps, one per schema version; the first creates version 1. A released step must not be changed.
     steps: &'static [&'static str],
@@ -235,8 +235,8 @@ impl Schema {
         let mut is_reported = false;
         loop {
             match self.run_steps(session).await {
-                Err(PostgresOpenError::Failed(fault))
-                    if fault.kind() == PostgresErrorKind::Locked && Instant::now() < deadline =>
+                Err(PostgresOpenError::Failed(error))
+                    if error.kind() == PostgresErrorKind::Locked && Instant::now() < deadline =>
                 {
                     session.run("ROLLBACK").await?;
                     if !is_reported {

@@ -16,7 +16,7 @@ use tokio_postgres::{Config, Row, SimpleQueryMessage, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::address::{Address, PoolMode};
-use super::fault::{OperationError, PostgresError, PostgresErrorKind};
+use super::error::{OperationError, PostgresError, PostgresErrorKind};
 use super::param::Param;
 use super::{PostgresOpenError, PostgresOptions};
 
@@ -133,8 +133,8 @@ impl SessionPool {
         Ok(Self { pool, mode, begin: begin.into(), failures: Arc::default(), response_timeout })
     }
 
-    /// Counts failures with those of another pool of the same server, whose [`check_writable`](Self::check_writable) then
-    /// tries the server after a failure of either.
+    /// Counts failures together with another pool of the same server, so that [`check_writable`](Self::check_writable) of that
+    /// pool tries the server after a failure of either.
     pub(super) fn count_failures_with(self, other: &Self) -> Self {
         Self { failures: other.failures.clone(), ..self }
     }
@@ -152,7 +152,7 @@ impl SessionPool {
             pids.push(session.backend_pid().await?);
         }
         let is_shared = pids[0] == pids[1] || pids[0] != pids[2];
-        other.release(Ok(())).await.map_err(OperationError::into_fault)?;
+        other.release(Ok(())).await.map_err(OperationError::into_error)?;
         if is_shared { Err(PostgresOpenError::SharedConnections) } else { Ok(()) }
     }
 
@@ -188,10 +188,10 @@ impl SessionPool {
                 Err(PostgresError::from_kind(PostgresErrorKind::ReadOnly))
             }
             Ok(_) => Ok(()),
-            Err(fault) => Err(fault),
+            Err(error) => Err(error),
         };
         let released = session.release(checked.map_err(OperationError::from)).await;
-        released.map_err(OperationError::into_fault)
+        released.map_err(OperationError::into_error)
     }
 
     pub(super) async fn get(&self) -> Result<Session, PostgresError> {
@@ -385,7 +385,7 @@ impl Session {
     ) -> Result<T, OperationError> {
         let is_clean = match &outcome {
             Ok(_) => true,
-            Err(OperationError::Failed(fault)) if !fault.leaves_session_usable() => false,
+            Err(OperationError::Failed(error)) if !error.leaves_session_usable() => false,
             Err(_) => self.run("ROLLBACK").await.is_ok(),
         };
         if is_clean {

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
-use super::fault::{OperationError, PostgresErrorKind};
+use super::error::{OperationError, PostgresErrorKind};
 use super::lock_wait::{MAX_LOCK_WAIT, MAX_LOCK_WAIT_BESIDE_HELD};
 use super::param::Param;
 use super::session::{Session, contains_nul};
@@ -235,8 +235,8 @@ impl PostgresRecords {
             let session = self.sessions.get().await?;
             let booked = batch.book(&session, lock_timeout).await.map_err(OperationError::from);
             match session.release(booked).await {
-                Err(OperationError::Failed(fault))
-                    if fault.kind() == PostgresErrorKind::Unreachable && remaining_retries > 0 =>
+                Err(OperationError::Failed(error))
+                    if error.kind() == PostgresErrorKind::Unreachable && remaining_retries > 0 =>
                 {
                     remaining_retries -= 1;
                 }
@@ -252,7 +252,7 @@ impl PostgresRecords {
         lock_timeout: Duration,
     ) -> Result<bool, OperationError> {
         match self.book_batch(batch, lock_timeout.min(self.lock_timeout)).await {
-            Err(OperationError::Failed(fault)) if fault.kind() == PostgresErrorKind::Locked => Ok(false),
+            Err(OperationError::Failed(error)) if error.kind() == PostgresErrorKind::Locked => Ok(false),
             outcome => outcome.map(|_| true),
         }
     }
@@ -276,8 +276,8 @@ impl UsageStore for PostgresRecords {
         if batches.len() == 1 {
             return Ok(batches.into_keys().collect());
         }
-        // The transaction had no effect. Each company has one of its own now, as long as that takes no longer than a wait for
-        // one lock.
+        // The transaction had no effect. Each company is now booked in a separate transaction, within the time of a single lock
+        // wait.
         let deadline = Instant::now() + self.lock_timeout;
         let mut locked = HashSet::new();
         for (company_id, batch) in batches {

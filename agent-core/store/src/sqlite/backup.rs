@@ -6,7 +6,7 @@ use std::thread;
 use futures_channel::oneshot;
 use rusqlite::{Connection, OpenFlags};
 
-use super::fault::SqliteError;
+use super::error::SqliteError;
 use super::file::sync_folder;
 
 /// Maximum number of findings of an integrity check.

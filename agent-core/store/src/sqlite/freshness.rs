@@ -1,10 +1,9 @@
 //! Cache invalidation: writes of this process are tracked as they happen, those of other processes by polling
 //! a counter in the file. See [`slots`](crate::slots) for the stamps.
 //!
-//! Every transaction that changes records increments the counter in the file. Each read and each write of
-//! this process reads the counter in its own snapshot; a value that is neither that of its last commit nor
-//! that of the commit in progress was written by another process and invalidates all stamps. Cached results
-//! may be served for [`MAX_STALENESS`] after such a check.
+//! Every transaction that changes records increments the counter in the file. Each read and each write of this process reads the
+//! counter in its own snapshot. A value that this process has not written, in its last commit or in the commit in progress, was
+//! written by another process and invalidates all stamps. Cached results may be served for [`MAX_STALENESS`] after such a check.
 
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use agent_core::clock::Clock;
 
-use crate::slots::{Freshness, SlotTable, Stamp};
+use crate::slots::{SlotTable, Stamp, StampSource};
 
 /// Maximum delay after which a write of another process is visible to cached reads.
 pub const MAX_STALENESS: Duration = Duration::from_millis(100);
@@ -106,7 +105,7 @@ impl ChangeTracker {
     }
 }
 
-impl Freshness for ChangeTracker {
+impl StampSource for ChangeTracker {
     fn stamp(&self, of: &impl Hash) -> Option<Stamp> {
         let slot = SlotTable::slot(of);
         self.state().slots.stamp(slot)

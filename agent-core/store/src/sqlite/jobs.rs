@@ -13,7 +13,7 @@ use rusqlite::Connection;
 
 use self::filter::JobQuery;
 use self::rows::JobTable;
-use super::fault::WriteError;
+use super::error::WriteError;
 use super::write_op::{WriteBatch, WriteOp};
 use super::{SqliteStore, schema};
 use crate::job_row::{JobRow, ceil_millis, ends_delivery, floor_millis, from_millis, job_page};
@@ -72,7 +72,7 @@ where
     }
 }
 
-/// Returns the company that takes turns with others for operations on jobs of a scope; none for those of the process that
+/// Returns the company under which operations on the jobs of a scope are queued; none for those of the process that
 /// delivers jobs.
 fn owner_of_scope(scope: &JobScope) -> CompanyId {
     scope.company.clone().unwrap_or_else(|| CompanyId::from(""))

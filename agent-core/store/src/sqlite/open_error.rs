@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::fault::{SqliteError, SqliteErrorKind};
+use super::error::{SqliteError, SqliteErrorKind};
 
 /// Error of opening a file as a store.
 #[derive(Debug, thiserror::Error)]
@@ -70,15 +70,15 @@ pub enum SqliteOpenError {
 }
 
 impl SqliteOpenError {
-    pub(super) fn failed(path: &Path, fault: impl Into<SqliteError>) -> Self {
-        let (path, fault) = (path.to_owned(), fault.into());
-        match fault.kind() {
+    pub(super) fn failed(path: &Path, error: impl Into<SqliteError>) -> Self {
+        let (path, error) = (path.to_owned(), error.into());
+        match error.kind() {
             SqliteErrorKind::Full => Self::Full(path),
             SqliteErrorKind::Locked => Self::Locked(path),
             SqliteErrorKind::ReadOnly => Self::ReadOnly(path),
             SqliteErrorKind::Damaged => Self::Damaged(path),
             SqliteErrorKind::NotADatabase => Self::NotADatabase(path),
-            _ => Self::Failed { path, source: fault },
+            _ => Self::Failed { path, source: error },
         }
     }
 }

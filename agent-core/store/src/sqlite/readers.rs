@@ -10,19 +10,19 @@ use agent_platform::records::StoreError;
 use futures_channel::oneshot;
 use rusqlite::Connection;
 
-use super::fault::{SqliteError, WriteError};
+use super::error::{SqliteError, WriteError};
 use super::file;
 use super::freshness::ChangeTracker;
 use super::open_error::SqliteOpenError;
+use super::operation_queue::OperationQueue;
 use super::rows::RecordTable;
 use super::spin::{SpinReceiver, SpinWaits};
-use super::turn_queue::TurnQueue;
 use super::{SqliteOptions, schema};
 use crate::activity::ActivityCounters;
-use crate::company_turns::Waiting;
+use crate::round_robin::Cancellable;
 
 /// A queued read and its caller, independent of the result type.
-trait QueuedRead: Waiting + Send {
+trait QueuedRead: Cancellable + Send {
     fn run(self: Box<Self>, connection: &Connection);
 }
 
@@ -34,7 +34,7 @@ struct PendingRead<Q, T> {
     answer: oneshot::Sender<Result<T, WriteError>>,
 }
 
-impl<Q, T> Waiting for PendingRead<Q, T> {
+impl<Q, T> Cancellable for PendingRead<Q, T> {
     fn is_caller_waiting(&self) -> bool {
         !self.answer.is_canceled()
     }
@@ -55,10 +55,10 @@ where
     }
 }
 
-/// Queue of reads, and the threads that process it. Companies take turns, and one company's reads use three quarters of the
+/// Queue of reads, and the threads that process it. Companies alternate, and one company's reads use three quarters of the
 /// threads at most. Dropping it waits until the queue is empty.
 pub(super) struct Readers {
-    queue: TurnQueue<Box<dyn QueuedRead>>,
+    queue: OperationQueue<Box<dyn QueuedRead>>,
     threads: Vec<JoinHandle<()>>,
     freshness: Arc<ChangeTracker>,
     counts: Arc<ActivityCounters>,
@@ -73,7 +73,7 @@ impl Readers {
         counts: &Arc<ActivityCounters>,
     ) -> Result<Self, SqliteOpenError> {
         let readers = options.readers.max(1);
-        let queue = TurnQueue::new(readers * 3 / 4);
+        let queue = OperationQueue::new(readers * 3 / 4);
         // If a thread cannot be started, dropping this value ends the others.
         let (freshness, counts, spin) = (Arc::clone(freshness), Arc::clone(counts), options.spin);
         let mut store_readers = Self { queue, threads: Vec::new(), freshness, counts, waits: spin.waits() };

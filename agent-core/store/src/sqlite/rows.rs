@@ -8,7 +8,7 @@ use agent_platform::records::{
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use serde_json::value::RawValue;
 
-use super::fault::WriteError;
+use super::error::WriteError;
 
 /// Access to the records table within one transaction.
 pub(super) struct RecordTable<'c>(pub(super) &'c Connection);

@@ -6,7 +6,7 @@ use std::path::Path;
 use agent_platform::records::StoreError;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::fault::WriteError;
+use super::error::WriteError;
 use super::open_error::SqliteOpenError;
 use crate::job_row::NewerSchemaError;
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
 
-use super::turn_queue::TurnReceiver;
-use crate::company_turns::Waiting;
+use super::operation_queue::OperationReceiver;
+use crate::round_robin::Cancellable;
 
 /// Number of times a reader thread polls the empty queue, yielding in between, before it blocks: some tens of
 /// microseconds. Reads often follow one another, such as of a role and then of its documents.
@@ -50,7 +50,7 @@ impl Default for SpinOptions {
 
 impl SpinOptions {
     /// Creates the receiving end of a reader thread's queue.
-    pub(super) fn receiver<T>(self, queue: TurnReceiver<T>) -> SpinReceiver<T> {
+    pub(super) fn receiver<T>(self, queue: OperationReceiver<T>) -> SpinReceiver<T> {
         SpinReceiver { queue, polls: self.readers, last_waits: [Duration::MAX; 2] }
     }
 
@@ -84,11 +84,11 @@ impl SpinWaits {
         is_polled: bool,
     ) -> Result<T, oneshot::Canceled> {
         let _count = WaitCount::new(&self.waiting);
-        if is_polled && self.polls_next() {
+        if is_polled && self.should_poll() {
             // Without it, a task that reads again and again would keep its thread from the others.
             yield_to_tasks().await;
             let started = Instant::now();
-            while self.polls_next() && started.elapsed() < TASK_SPIN_TIME {
+            while self.should_poll() && started.elapsed() < TASK_SPIN_TIME {
                 if let Some(answer) = answered.try_recv()? {
                     return Ok(answer);
                 }
@@ -99,7 +99,7 @@ impl SpinWaits {
     }
 
     /// Returns true if the task that waits may poll.
-    fn polls_next(&self) -> bool {
+    fn should_poll(&self) -> bool {
         self.polls && self.waiting.load(Ordering::Relaxed) == 1
     }
 }
@@ -135,14 +135,14 @@ async fn yield_to_tasks() {
 
 /// Receiving end of a reader thread's queue.
 pub(super) struct SpinReceiver<T> {
-    queue: TurnReceiver<T>,
+    queue: OperationReceiver<T>,
     /// True if the thread may poll.
     polls: bool,
     /// Durations of the last two waits, the last one first.
     last_waits: [Duration; 2],
 }
 
-impl<T: Waiting> SpinReceiver<T> {
+impl<T: Cancellable> SpinReceiver<T> {
     /// Returns the next item; `None` once the queue is closed and no item can be taken.
     pub(super) fn receive(&mut self) -> Option<T> {
         if let Some(item) = self.queue.try_receive() {
@@ -150,7 +150,7 @@ impl<T: Waiting> SpinReceiver<T> {
             return Some(item);
         }
         let wait_started = Instant::now();
-        let found = if self.polls_next() { self.spin() } else { None };
+        let found = if self.should_poll() { self.spin() } else { None };
         let found = found.or_else(|| self.queue.receive());
         self.record_wait(wait_started.elapsed());
         found
@@ -161,7 +161,7 @@ impl<T: Waiting> SpinReceiver<T> {
     }
 
     /// Returns true if the thread polls in its next wait.
-    fn polls_next(&self) -> bool {
+    fn should_poll(&self) -> bool {
         self.polls && self.last_waits[1] <= READER_SPIN_TIME
     }
 
@@ -186,12 +186,12 @@ mod tests {
     use futures_util::poll;
 
     use super::*;
-    use crate::sqlite::turn_queue::TurnQueue;
+    use crate::sqlite::operation_queue::OperationQueue;
 
     #[derive(Debug, PartialEq, Eq)]
     struct Item(u32);
 
-    impl Waiting for Item {
+    impl Cancellable for Item {
         fn is_caller_waiting(&self) -> bool {
             true
         }
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_queue_is_emptied_before_its_end_is_reported() {
         for options in OPTIONS {
-            let queue = TurnQueue::new(usize::MAX);
+            let queue = OperationQueue::new(usize::MAX);
             let mut receiver = options.receiver(queue.receiver());
             for number in 0..3 {
                 queue.send("company", Item(number)).expect("it has room");
@@ -219,11 +219,11 @@ mod tests {
     #[test]
     fn a_thread_polls_if_the_wait_before_the_last_one_was_short() {
         let (short, long) = (READER_SPIN_TIME, READER_SPIN_TIME + Duration::from_micros(1));
-        let queue = TurnQueue::<Item>::new(usize::MAX);
+        let queue = OperationQueue::<Item>::new(usize::MAX);
         let mut receiver = SpinOptions::default().receiver(queue.receiver());
         let mut polls = |wait: Duration| {
             receiver.record_wait(wait);
-            receiver.polls_next()
+            receiver.should_poll()
         };
         assert!(!polls(short), "the wait before is not known");
         assert!([short, short].iter().all(|wait| polls(*wait)));
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!([long, long, long].map(polls), [true, false, false], "reads are rare");
         let mut receiver = OPTIONS[1].receiver(queue.receiver());
         [short, short].iter().for_each(|wait| receiver.record_wait(*wait));
-        assert!(!receiver.polls_next(), "it is switched off");
+        assert!(!receiver.should_poll(), "it is switched off");
     }
 
     #[tokio::test]
@@ -256,11 +256,11 @@ mod tests {
         {
             let mut first = pin!(waits.wait(answered, true));
             assert!(poll!(&mut first).is_pending());
-            assert!(waits.polls_next());
+            assert!(waits.should_poll());
             let (_sender, answered) = oneshot::channel::<()>();
             let mut second = pin!(waits.wait(answered, true));
             assert!(poll!(&mut second).is_pending());
-            assert!(!waits.polls_next(), "both sleep");
+            assert!(!waits.should_poll(), "both sleep");
         }
         assert!(sender.is_canceled());
         assert_eq!(waits.waiting.load(Ordering::Relaxed), 0, "cancelled tasks wait no more");

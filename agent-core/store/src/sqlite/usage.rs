@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Row, Statement, params, params_from_iter};
 
 use super::SqliteStore;
-use super::fault::WriteError;
+use super::error::WriteError;
 use super::write_op::{WriteBatch, WriteOp};
 use crate::usage_row::{
     CALL_COLUMNS, CallRow, DayRow, KEY_COLUMNS, SUM_COLUMNS, SumQuery, added_sums, parse_entry, usage_row,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent_platform::records::Key;
 
-use super::fault::WriteError;
+use super::error::WriteError;
 use super::rows::RecordTable;
 
 /// Maximum number of versions that are kept.
@@ -13,9 +13,9 @@ const MAX_VERSIONS: usize = 16 * 1024;
 
 /// Cache of versions by the keys of their records.
 ///
-/// A search compares the versions of all its documents with those of its index, and then those of the documents that it
-/// quotes. The versions are valid as long as the file's counter is unchanged. Every change of a record increments the
-/// counter, and the counter is read in the same snapshot, so a returned version is never stale.
+/// A search compares the versions of all its documents with its index, and later the versions of the documents that it quotes.
+/// The versions are valid as long as the file's counter is unchanged. Every change of a record increments the counter, and the
+/// counter is read in the same snapshot, so a returned version is never stale.
 #[derive(Default)]
 pub(super) struct VersionMemo {
     known: Mutex<KnownVersions>,

@@ -5,9 +5,9 @@ use futures_channel::oneshot;
 use rusqlite::Connection;
 
 use super::claimed::ClaimedJobs;
-use super::fault::WriteError;
+use super::error::WriteError;
 use super::rows::RecordTable;
-use crate::company_turns::Waiting;
+use crate::round_robin::Cancellable;
 use crate::slots::SlotTable;
 
 /// A write operation, applied within a transaction as a whole or not at all.
@@ -91,7 +91,7 @@ impl WriteOp for Vec<Write> {
 }
 
 /// A queued write operation and its caller, independent of the result type.
-pub(super) trait QueuedWrite: Waiting + Send {
+pub(super) trait QueuedWrite: Cancellable + Send {
     fn bytes(&self) -> usize;
 
     fn apply(&mut self, batch: &mut WriteBatch<'_>) -> Result<(), WriteError>;
@@ -117,7 +117,7 @@ impl<A: WriteOp> PendingWrite<A> {
     }
 }
 
-impl<A: WriteOp> Waiting for PendingWrite<A> {
+impl<A: WriteOp> Cancellable for PendingWrite<A> {
     fn is_caller_waiting(&self) -> bool {
         !self.answer.is_canceled()
     }

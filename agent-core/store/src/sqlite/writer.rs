@@ -13,14 +13,14 @@ use futures_channel::oneshot;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::claimed::ClaimedJobs;
-use super::fault::{SqliteError, SqliteErrorKind, WriteError};
+use super::error::{SqliteError, SqliteErrorKind, WriteError};
 use super::freshness::ChangeTracker;
+use super::operation_queue::{OperationQueue, OperationReceiver};
 use super::rows::to_millis;
-use super::turn_queue::{TurnQueue, TurnReceiver};
 use super::write_op::{Changes, PendingWrite, QueuedWrite, WriteBatch, WriteOp};
 use super::{SqliteOptions, schema};
 use crate::activity::ActivityCounters;
-use crate::company_turns::Waiting;
+use crate::round_robin::Cancellable;
 
 /// Maximum number of commits per transaction.
 const MAX_GROUP_COMMITS: usize = 256;
@@ -30,10 +30,10 @@ const MAX_GROUP_BYTES: usize = 8 << 20;
 /// Minimum size of a group after which the writer polls for more commits.
 const MIN_POLLED_GROUP: usize = 4;
 
-/// Queue of commits, and the thread that processes it. A transaction takes commits of all companies in turn. Dropping it
+/// Queue of commits, and the thread that processes it. A transaction takes the commits of all companies round-robin. Dropping it
 /// waits until the queue is empty and the file is closed.
 pub(super) struct WriterHandle {
-    queue: TurnQueue<Box<dyn QueuedWrite>>,
+    queue: OperationQueue<Box<dyn QueuedWrite>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -45,7 +45,7 @@ impl WriterHandle {
         counts: Arc<ActivityCounters>,
         signal: WakeSignal,
     ) -> io::Result<Self> {
-        let queue = TurnQueue::new(usize::MAX);
+        let queue = OperationQueue::new(usize::MAX);
         let mut commits = queue.receiver();
         let clock = Arc::clone(&options.clock);
         let (claimed, spin_iterations) = (ClaimedJobs::default(), options.spin.writer_iterations());
@@ -86,7 +86,7 @@ impl Drop for WriterHandle {
 /// unless the previous one was small: then polling would cost more than it saves.
 fn collect_group(
     first: Box<dyn QueuedWrite>,
-    commits: &mut TurnReceiver<Box<dyn QueuedWrite>>,
+    commits: &mut OperationReceiver<Box<dyn QueuedWrite>>,
     usual: usize,
     spin_iterations: usize,
 ) -> Vec<Box<dyn QueuedWrite>> {
@@ -158,8 +158,8 @@ impl Writer {
         // A cancelled commit was not acknowledged and need not be applied.
         group.retain(|commit| commit.is_caller_waiting());
         let outcomes = match self.transact(&mut group) {
-            Err(GroupError::Write(fault) | GroupError::Transaction(fault))
-                if fault.kind() == SqliteErrorKind::Full && group.len() == 1 && self.truncate_log() =>
+            Err(GroupError::Write(error) | GroupError::Transaction(error))
+                if error.kind() == SqliteErrorKind::Full && group.len() == 1 && self.truncate_log() =>
             {
                 self.transact(&mut group)
             }
@@ -183,10 +183,10 @@ impl Writer {
                     self.commit(vec![commit]);
                 }
             }
-            Err(GroupError::Write(fault) | GroupError::Transaction(fault)) => {
+            Err(GroupError::Write(error) | GroupError::Transaction(error)) => {
                 self.counts.is_failing.store(true, Ordering::Relaxed);
                 for commit in group {
-                    commit.respond(Err(StoreError::unavailable(fault.clone())));
+                    commit.respond(Err(StoreError::unavailable(error.clone())));
                 }
             }
         }
@@ -227,7 +227,7 @@ impl Writer {
                     return Err(GroupError::PartlyApplied(index));
                 }
                 Err(WriteError::Refused(error)) => outcomes.push(Err(error)),
-                Err(WriteError::Failed(fault)) => return Err(GroupError::Write(fault)),
+                Err(WriteError::Failed(error)) => return Err(GroupError::Write(error)),
             }
         }
         if commits == 0 {
@@ -282,7 +282,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
-    use crate::slots::Freshness;
+    use crate::slots::StampSource;
     use crate::sqlite::file;
     use crate::sqlite::write_op::{WriteResult, WrittenVersions};
 
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_undoes_its_transaction_and_the_writer_goes_on() {
+    fn a_panic_rolls_back_its_transaction_and_the_writer_continues() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut writer = writer(&folder);
         let (panicking, mut answer) = PendingWrite::new(PanickingWrite);
@@ -354,8 +354,8 @@ mod tests {
                 let Ok(Some(Err(StoreError::Unavailable(source)))) = answer.try_recv() else {
                     panic!("nothing of {group:?} can be stored")
                 };
-                let fault = source.downcast_ref::<SqliteError>().expect("a fault");
-                assert_eq!(fault.kind(), SqliteErrorKind::ReadOnly);
+                let error = source.downcast_ref::<SqliteError>().expect("an error");
+                assert_eq!(error.kind(), SqliteErrorKind::ReadOnly);
             }
         }
         assert!(writer.counts.is_failing.load(Ordering::Relaxed), "the next check writes");
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_that_cannot_be_committed_is_nobodys() {
+    fn a_failed_transaction_is_not_attributed_to_a_company() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut writer = writer(&folder);
         writer.connection.commit_hook(Some(|| true)).expect("a hook that turns commits into rollbacks");
@@ -429,7 +429,7 @@ mod tests {
                 panic!("nothing was stored, and everybody is told")
             };
             assert_eq!(
-                source.downcast_ref::<SqliteError>().expect("a fault").kind(),
+                source.downcast_ref::<SqliteError>().expect("an error").kind(),
                 SqliteErrorKind::Failed
             );
         }

@@ -149,7 +149,7 @@ async fn an_installation_is_copied_there_and_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_copy_that_is_cut_short_leaves_nothing_behind() {
+async fn an_aborted_copy_leaves_no_file() {
     let (mut cluster, folder) = (Cluster::start(), tempfile::tempdir().expect("a folder"));
     let path = folder.path().join("first.db");
     fill(&open(&path)).await;

@@ -26,7 +26,7 @@ async fn recovered(store: &PostgresJobs) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_was_acknowledged_survives_the_server() {
+async fn acknowledged_writes_survive_a_server_crash() {
     let mut cluster = Cluster::start();
     let url = database(&cluster, "jobs").await;
     // The store must override this database setting.
@@ -48,8 +48,8 @@ async fn what_was_acknowledged_survives_the_server() {
         recovered(&store).await;
         check(&store, &stored).await;
     }
-    the_store_hears_again(&store, &url).await;
-    a_backend_that_is_killed_takes_nothing_along(&cluster, &store).await;
+    the_listener_reconnects(&store, &url).await;
+    a_killed_server_backend_affects_no_other_operation(&cluster, &store).await;
 }
 
 /// Inserts and delivers jobs, and runs `fault` once some are acknowledged. Returns the acknowledged state of each job.
@@ -128,7 +128,7 @@ async fn check(store: &PostgresJobs, acknowledged: &HashMap<JobId, JobState>) {
     }
 }
 
-async fn the_store_hears_again(store: &PostgresJobs, url: &str) {
+async fn the_listener_reconnects(store: &PostgresJobs, url: &str) {
     let mut wakes = store.notifications();
     let elsewhere = super::store(url).await;
     // If the listener is not connected yet, it gives the signal when it is.
@@ -138,7 +138,7 @@ async fn the_store_hears_again(store: &PostgresJobs, url: &str) {
 
 /// Kills one server process. The server then closes all connections, because its shared memory may be
 /// corrupt.
-async fn a_backend_that_is_killed_takes_nothing_along(cluster: &Cluster, store: &PostgresJobs) {
+async fn a_killed_server_backend_affects_no_other_operation(cluster: &Cluster, store: &PostgresJobs) {
     let made = job("acme", 5);
     store.insert(vec![made.clone()]).await.expect("insert");
     let asked =
@@ -157,19 +157,19 @@ async fn a_backend_that_is_killed_takes_nothing_along(cluster: &Cluster, store: 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_the_server_refuses_is_said_and_not_stored() {
+async fn refused_writes_are_reported_and_not_stored() {
     // Half a page more than a WAL segment, which the server creates in one piece.
     let cluster = Cluster::start_with_small_files((16 << 20) + 4096);
-    a_full_disk_is_said_and_passes(&cluster).await;
-    a_database_that_takes_no_writes_is_said_and_passes(&cluster).await;
-    a_lock_that_outlasts_the_wait_is_said_and_passes(&cluster).await;
+    a_full_disk_is_reported_and_recovers(&cluster).await;
+    a_read_only_server_is_reported_and_recovers(&cluster).await;
+    a_lock_timeout_is_reported_and_recovers(&cluster).await;
     a_locked_job_delays_no_step_on_another(&cluster).await;
-    a_lack_of_connections_is_said_and_passes(&cluster).await;
+    exhausted_connections_are_reported_and_recover(&cluster).await;
     writes_that_wait_for_locks_leave_connections_to_others(&cluster).await;
-    what_no_column_can_hold_is_said(&cluster).await;
+    identifiers_with_nul_are_refused(&cluster).await;
 }
 
-async fn a_full_disk_is_said_and_passes(cluster: &Cluster) {
+async fn a_full_disk_is_reported_and_recovers(cluster: &Cluster) {
     let store = store(&database(cluster, "packed").await).await;
     let large = |n: usize| {
         let mut job = job("acme", n as i64);
@@ -205,7 +205,7 @@ async fn a_full_disk_is_said_and_passes(cluster: &Cluster) {
     store.insert(vec![large(0)]).await.expect("it goes on");
 }
 
-async fn a_database_that_takes_no_writes_is_said_and_passes(cluster: &Cluster) {
+async fn a_read_only_server_is_reported_and_recovers(cluster: &Cluster) {
     let store = store(&database(cluster, "frozen").await).await;
     let made = job("acme", 5);
     store.insert(vec![made.clone()]).await.expect("insert");
@@ -234,7 +234,7 @@ async fn a_database_that_takes_no_writes_is_said_and_passes(cluster: &Cluster) {
     assert!(is_there(&store, &refused).await);
 }
 
-async fn a_lock_that_outlasts_the_wait_is_said_and_passes(cluster: &Cluster) {
+async fn a_lock_timeout_is_reported_and_recovers(cluster: &Cluster) {
     let url = database(cluster, "locked").await;
     let options = PostgresOptions { lock_timeout: Duration::from_millis(50), ..impatient() };
     let store = PostgresJobs::open(&url, options).await.expect("open");
@@ -284,7 +284,7 @@ async fn a_locked_job_delays_no_step_on_another(cluster: &Cluster) {
     assert!(is_paused(&jobs[0]).await);
 }
 
-async fn a_lack_of_connections_is_said_and_passes(cluster: &Cluster) {
+async fn exhausted_connections_are_reported_and_recover(cluster: &Cluster) {
     let url = database(cluster, "busy").await;
     let wait_timeout = Duration::from_millis(50);
     let options =
@@ -372,7 +372,7 @@ async fn writes_that_wait_for_locks_leave_connections_to_others(cluster: &Cluste
     }
 }
 
-async fn what_no_column_can_hold_is_said(cluster: &Cluster) {
+async fn identifiers_with_nul_are_refused(cluster: &Cluster) {
     let store = store(&database(cluster, "nul").await).await;
     let nul = job("ac\0me", 5);
     let refused = store.insert(vec![job("acme", 5), nul.clone()]).await;

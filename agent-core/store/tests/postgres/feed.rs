@@ -58,20 +58,20 @@ pub(crate) async fn wait_for(store: &PostgresRecords, key: &Key, expected: &str)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn caches_hear_of_changes() {
+async fn caches_are_invalidated_by_changes() {
     let mut cluster = Cluster::start();
     let url = database(&cluster, "feed").await;
     let (one, two) = (open(&url).await, open(&url).await);
-    a_change_of_another_process_ends_what_is_cached(&one, &two).await;
+    a_change_of_another_process_invalidates_the_cache(&one, &two).await;
     a_transaction_that_commits_late_is_not_missed(&cluster, &one, &two).await;
-    a_transaction_that_stays_open_delays_nobody(&cluster, &one, &two).await;
+    an_open_transaction_delays_no_other(&cluster, &one, &two).await;
     more_changes_than_are_listed_end_all_that_is_cached(&cluster, &two).await;
-    a_commit_of_many_records_is_heard_of(&one, &two).await;
+    a_commit_of_many_records_invalidates_caches(&one, &two).await;
     changes_of_another_server_end_nothing(&cluster, &one, &two).await;
     a_restarted_server_loses_no_change(&mut cluster, &one, &two).await;
 }
 
-async fn a_change_of_another_process_ends_what_is_cached(one: &PostgresRecords, two: &PostgresRecords) {
+async fn a_change_of_another_process_invalidates_the_cache(one: &PostgresRecords, two: &PostgresRecords) {
     let (watched, elsewhere) = (key("acme", "watched"), key("acme", "elsewhere"));
     for round in 0..20 {
         let text = round.to_string();
@@ -106,14 +106,14 @@ async fn a_transaction_that_commits_late_is_not_missed(
     wait_for(two, &late, "2").await;
 }
 
-async fn a_transaction_that_stays_open_delays_nobody(
+async fn an_open_transaction_delays_no_other(
     cluster: &Cluster,
     one: &PostgresRecords,
     two: &PostgresRecords,
 ) {
     let client = other(cluster, "feed").await;
     client.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.expect("begun");
-    a_change_of_another_process_ends_what_is_cached(one, two).await;
+    a_change_of_another_process_invalidates_the_cache(one, two).await;
     client.batch_execute("ROLLBACK").await.expect("ended");
 }
 
@@ -127,7 +127,7 @@ async fn more_changes_than_are_listed_end_all_that_is_cached(cluster: &Cluster, 
     wait_for(two, &late, "3").await;
 }
 
-async fn a_commit_of_many_records_is_heard_of(one: &PostgresRecords, two: &PostgresRecords) {
+async fn a_commit_of_many_records_invalidates_caches(one: &PostgresRecords, two: &PostgresRecords) {
     let keys: Vec<Key> = (0..1200).map(|n| key("acme", &format!("many-{n}"))).collect();
     wait_until_cached(two, &keys[7]).await;
     one.commit(keys.iter().map(|key| put(key, "1", Precondition::Absent)).collect()).await.expect("put");

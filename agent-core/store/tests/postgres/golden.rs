@@ -32,7 +32,7 @@ fn claim_at(now: Timestamp) -> ClaimRequest {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_databases_of_every_version_are_read_and_none_is_written_in_secret() {
+async fn databases_of_every_version_are_read_and_migrated_explicitly() {
     let cluster = Cluster::start();
     for (name, script) in DATABASES {
         a_database_is_read(&cluster, name, script).await;

@@ -12,16 +12,16 @@ async fn refused(url: &str) -> PostgresOpenError {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_cannot_be_opened_is_said_and_what_can_is_made_once() {
+async fn unusable_databases_are_refused_and_usable_ones_migrated_once() {
     let cluster = Cluster::start();
-    an_address_that_leads_nowhere_is_said(&cluster).await;
+    an_unreachable_address_is_reported(&cluster).await;
     many_may_open_an_empty_database_at_the_same_time(&cluster).await;
-    what_is_not_ours_is_left_alone(&cluster).await;
-    what_cannot_keep_jobs_is_refused(&cluster).await;
+    foreign_and_newer_schemas_are_refused_unchanged(&cluster).await;
+    unsuitable_databases_are_refused(&cluster).await;
     few_rights_are_enough(&cluster).await;
 }
 
-async fn an_address_that_leads_nowhere_is_said(cluster: &Cluster) {
+async fn an_unreachable_address_is_reported(cluster: &Cluster) {
     assert!(matches!(refused("mysql://u@h/d").await, PostgresOpenError::Address(_)));
     let nowhere = refused("postgres://u:canary@%2Fno%2Fsuch%2Ffolder/d").await;
     assert!(matches!(&nowhere, PostgresOpenError::Unreachable(_)), "{nowhere:?}");
@@ -53,7 +53,7 @@ async fn many_may_open_an_empty_database_at_the_same_time(cluster: &Cluster) {
     assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [4]);
 }
 
-async fn what_is_not_ours_is_left_alone(cluster: &Cluster) {
+async fn foreign_and_newer_schemas_are_refused_unchanged(cluster: &Cluster) {
     let url = database(cluster, "newer").await;
     drop(store(&url).await);
     let client = other(cluster, "newer").await;
@@ -77,7 +77,7 @@ async fn what_is_not_ours_is_left_alone(cluster: &Cluster) {
     client.batch_execute("INSERT INTO scheduler.jobs VALUES (1)").await.expect("it is as it was");
 }
 
-async fn what_cannot_keep_jobs_is_refused(cluster: &Cluster) {
+async fn unsuitable_databases_are_refused(cluster: &Cluster) {
     let client = other(cluster, "postgres").await;
     let sql = "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'";
     client.batch_execute(sql).await.expect("made");
@@ -115,7 +115,7 @@ async fn few_rights_are_enough(cluster: &Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_is_encrypted_is_verified() {
+async fn tls_connections_verify_the_server() {
     let cluster = Cluster::start_with_certificate();
     let client = other(&cluster, "postgres").await;
     let trusted = format!("sslrootcert={}", cluster.certificate().display());

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::conversation_locks::{
     a_locked_lease_delays_no_run, a_locked_run_delays_no_run_of_another_company,
-    a_signal_that_is_left_anew_is_not_deleted, commits_that_wait_for_locks_leave_connections_to_others,
+    a_signal_that_is_set_again_is_not_deleted, commits_that_wait_for_locks_leave_connections_to_others,
     many_locked_logs_hide_no_expired_log_of_another_company,
     many_locked_runs_hide_no_lost_run_of_another_company, signals_that_cannot_be_deleted_are_taken,
 };
@@ -46,7 +46,7 @@ async fn faults_of_the_server_are_typed_and_lose_nothing() {
     // Half a page more than a WAL segment, which the server creates in one piece.
     let cluster = Cluster::start_with_small_files((16 << 20) + 4096);
     a_full_disk_stores_nothing_in_part(&cluster).await;
-    a_read_only_database_is_told(&cluster).await;
+    a_read_only_database_is_reported(&cluster).await;
     a_held_key_delays_its_own_commits_only(&cluster).await;
     commits_beside_a_held_record_do_not_wait_for_it(&cluster).await;
     companies_that_wait_for_connections_share_transactions(&cluster).await;
@@ -57,11 +57,11 @@ async fn faults_of_the_server_are_typed_and_lose_nothing() {
     many_locked_runs_hide_no_lost_run_of_another_company(&cluster).await;
     many_locked_logs_hide_no_expired_log_of_another_company(&cluster).await;
     signals_that_cannot_be_deleted_are_taken(&cluster).await;
-    a_signal_that_is_left_anew_is_not_deleted(&cluster).await;
+    a_signal_that_is_set_again_is_not_deleted(&cluster).await;
     a_locked_ledger_delays_no_booking_of_another_company(&cluster).await;
     commits_that_wait_for_locks_leave_connections_to_others(&cluster).await;
     a_statement_that_takes_too_long_is_given_up(&cluster).await;
-    exhausted_connections_are_told(&cluster).await;
+    exhausted_connections_are_reported(&cluster).await;
     connections_that_were_lost_while_idle_are_replaced(&cluster).await;
 }
 
@@ -80,7 +80,7 @@ async fn lookups_of_one_token_delay_no_other(cluster: &Cluster) {
     let reads: FuturesUnordered<_> = reads.into_iter().collect();
     let order: Vec<&str> = reads.map(|read| read.expect("read")).collect().await;
     let place = order.iter().position(|token| *token == "small");
-    assert!(place.is_some_and(|place| place <= 2), "the tokens take turns: {order:?}");
+    assert!(place.is_some_and(|place| place <= 2), "the lookups alternate by token: {order:?}");
 }
 
 async fn a_full_disk_stores_nothing_in_part(cluster: &Cluster) {
@@ -110,7 +110,7 @@ async fn a_full_disk_stores_nothing_in_part(cluster: &Cluster) {
     store.check_writable().await.expect("it can be written");
 }
 
-async fn a_read_only_database_is_told(cluster: &Cluster) {
+async fn a_read_only_database_is_reported(cluster: &Cluster) {
     let url = database(cluster, "frozen").await;
     let (store, jobs) = (open(&url, hasty()).await, super::store(&url).await);
     let (first, refused) = (super::job("acme", 0), super::job("acme", 1));
@@ -317,7 +317,7 @@ async fn a_statement_that_takes_too_long_is_given_up(cluster: &Cluster) {
 }
 
 /// One company that waits for its locks leaves connections to another one.
-async fn exhausted_connections_are_told(cluster: &Cluster) {
+async fn exhausted_connections_are_reported(cluster: &Cluster) {
     let url = database(cluster, "busy").await;
     let options = PostgresOptions {
         connections: 4,

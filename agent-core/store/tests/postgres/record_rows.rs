@@ -51,7 +51,7 @@ fn put(key: &Key, text: &str) -> Write {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn databases_of_every_version_are_read_and_migrations_are_told() {
+async fn databases_of_every_version_are_read_and_migrations_reported() {
     let cluster = Cluster::start();
     for (name, script) in DATABASES {
         a_database_is_read_and_written(&cluster, name, script).await;
@@ -61,7 +61,7 @@ async fn databases_of_every_version_are_read_and_migrations_are_told() {
     rows_are_written_in_the_format_of_the_newest_version(&cluster).await;
     conversations_are_written_in_the_format_of_the_newest_version(&cluster).await;
     a_newer_compatible_version_is_used_and_another_refused(&cluster).await;
-    pending_migrations_are_told_and_nothing_is_changed(&cluster).await;
+    pending_migrations_are_reported_without_changes(&cluster).await;
     few_rights_are_enough(&cluster).await;
 }
 
@@ -175,7 +175,7 @@ async fn a_newer_compatible_version_is_used_and_another_refused(cluster: &Cluste
     assert!(matches!(others, PostgresOpenError::OtherProgram { schema: "app" }), "{others:?}");
 }
 
-async fn pending_migrations_are_told_and_nothing_is_changed(cluster: &Cluster) {
+async fn pending_migrations_are_reported_without_changes(cluster: &Cluster) {
     let url = database(cluster, "empty").await;
     let status = |app, jobs| {
         vec![

@@ -23,11 +23,11 @@ async fn processes_share_a_database() {
     no_job_is_claimed_twice_and_none_is_lost(&cluster).await;
     keys_in_any_order_are_one_jobs_each(&cluster).await;
     steps_in_any_order_wait_and_do_not_block_one_another(&cluster).await;
-    others_are_told_of_the_earliest_alone(&cluster).await;
+    other_processes_are_notified_of_the_earliest_job_only(&cluster).await;
     others_wake(&cluster).await;
-    who_is_behind_very_many_is_found(&cluster).await;
-    a_job_that_cannot_be_read_keeps_nobody_waiting(&cluster).await;
-    a_caller_that_goes_away_leaves_nothing_half_done(&cluster).await;
+    due_jobs_behind_thousands_of_others_are_claimed(&cluster).await;
+    an_unreadable_job_blocks_no_other(&cluster).await;
+    a_cancelled_call_leaves_no_partial_write(&cluster).await;
 }
 
 /// Opens several stores on one empty database, like separate processes.
@@ -141,7 +141,7 @@ async fn steps_in_any_order_wait_and_do_not_block_one_another(cluster: &Cluster)
     assert_eq!(cancelled, 30, "each is cancelled once");
 }
 
-async fn others_are_told_of_the_earliest_alone(cluster: &Cluster) {
+async fn other_processes_are_notified_of_the_earliest_job_only(cluster: &Cluster) {
     let [store] = stores::<1>(cluster).await;
     let (listening, mut connection) =
         tokio_postgres::connect(&cluster.url("shared"), NoTls).await.expect("a connection");
@@ -196,7 +196,7 @@ async fn others_wake(cluster: &Cluster) {
     tokio::time::timeout(NOTIFICATION_TIMEOUT, wakes.next()).await.expect("it is told").expect("it goes on");
 }
 
-async fn a_caller_that_goes_away_leaves_nothing_half_done(cluster: &Cluster) {
+async fn a_cancelled_call_leaves_no_partial_write(cluster: &Cluster) {
     let [store] = stores::<1>(cluster).await;
     let jobs: Vec<Job> = (0..50).map(|_| job("acme", 5)).collect();
     store.insert(jobs.clone()).await.expect("insert");
@@ -213,7 +213,7 @@ async fn a_caller_that_goes_away_leaves_nothing_half_done(cluster: &Cluster) {
     assert_eq!(store.cancel_all(&JobFilter::default(), at(2)).await.expect("nothing is locked"), 50);
 }
 
-async fn who_is_behind_very_many_is_found(cluster: &Cluster) {
+async fn due_jobs_behind_thousands_of_others_are_claimed(cluster: &Cluster) {
     let [store] = stores::<1>(cluster).await;
     let mut jobs: Vec<Job> = (0..2500).map(|n| job("greedy", n / 2)).collect();
     jobs.extend((0..3).map(|n| job("modest", 5000 - n)));
@@ -232,7 +232,7 @@ async fn who_is_behind_very_many_is_found(cluster: &Cluster) {
     assert_eq!(companies, ["greedy", "greedy", "small", "small", "modest"]);
 }
 
-async fn a_job_that_cannot_be_read_keeps_nobody_waiting(cluster: &Cluster) {
+async fn an_unreadable_job_blocks_no_other(cluster: &Cluster) {
     let [store] = stores::<1>(cluster).await;
     let jobs = [job("acme", 1), job("acme", 2)];
     store.insert(jobs.to_vec()).await.expect("insert");

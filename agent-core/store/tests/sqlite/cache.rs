@@ -24,7 +24,7 @@ async fn reads(store: &SqliteStore, work: impl Future) -> u64 {
 }
 
 #[tokio::test]
-async fn what_is_kept_is_read_without_a_statement() {
+async fn cached_records_are_read_without_a_statement() {
     let temp_store = TempStore::new();
     let store = temp_store.store(at(&ManualClock::new()));
     store
@@ -99,7 +99,7 @@ async fn versions_of_many_are_never_older_than_another_process_wrote() {
 }
 
 #[tokio::test]
-async fn what_others_write_is_seen_in_time() {
+async fn writes_of_other_processes_become_visible_in_time() {
     let temp_store = TempStore::new();
     let clock = ManualClock::new();
     let store = temp_store.store(at(&clock));
@@ -157,14 +157,14 @@ async fn a_cache_is_bounded() {
     assert!(again >= 80, "of a million bytes at most 200,000 are kept, and {again} of 100 were read again");
 }
 
-/// Number of record pairs in [`nobody_reads_what_is_old`].
+/// Number of record pairs in [`cached_reads_are_never_stale`].
 const PAIRS: usize = 3;
 
 /// Writes, removes and recreates pairs of records in single commits, while other tasks read them in all ways.
 /// The model has the last acknowledged number of each pair: no later read returns a smaller one, and no read
 /// returns two different numbers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nobody_reads_what_is_old() {
+async fn cached_reads_are_never_stale() {
     let temp_store = TempStore::new();
     let store = Arc::new(temp_store.store(SqliteOptions::default()));
     // Writes other records, so that counter checks find foreign changes all the time.

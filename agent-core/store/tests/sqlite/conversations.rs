@@ -53,7 +53,7 @@ async fn a_thread_is_read_with_the_contents_of_its_path() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_is_deleted_is_not_in_the_file() {
+async fn deleted_conversations_are_erased_from_the_file() {
     let temp_store = TempStore::new();
     let store = Arc::new(temp_store.store(SqliteOptions::default()));
     for n in 0..40 {

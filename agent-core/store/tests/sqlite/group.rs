@@ -66,7 +66,7 @@ async fn a_commit_does_not_wait_for_all_those_of_another_company() {
 }
 
 #[tokio::test]
-async fn a_commit_that_is_refused_undoes_itself_alone() {
+async fn a_refused_commit_does_not_affect_its_group() {
     let temp_store = TempStore::new();
     let store = temp_store.store(SqliteOptions::default());
     let there = store.put(&key("there"), json("1"), Precondition::Absent).await.expect("put");
@@ -91,7 +91,7 @@ async fn a_commit_that_is_refused_undoes_itself_alone() {
 }
 
 #[tokio::test]
-async fn what_fills_the_disk_fails_alone_and_what_was_acknowledged_is_there() {
+async fn a_commit_that_fills_the_disk_fails_without_affecting_others() {
     let temp_store = TempStore::new();
     let large = format!("\"{}\"", "x".repeat(300_000));
     let limit = SqliteOptions { max_file_bytes: Some(300_000), ..SqliteOptions::default() };

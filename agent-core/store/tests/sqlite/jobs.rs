@@ -103,7 +103,7 @@ async fn a_file_with_records_alone_gets_its_jobs() {
 }
 
 #[tokio::test]
-async fn what_another_process_does_is_seen() {
+async fn changes_of_another_process_are_visible() {
     let temp_store = TempStore::new();
     let (one, two) = (temp_store.store(uncached()), temp_store.store(uncached()));
     let mut wakes = one.notifications();
@@ -116,7 +116,7 @@ async fn what_another_process_does_is_seen() {
 }
 
 #[tokio::test]
-async fn a_lock_that_outlasts_the_wait_is_said_of_every_act() {
+async fn a_lock_timeout_is_reported_by_every_operation() {
     let temp_store = TempStore::new();
     let store = temp_store.store(impatient());
     let there = job("acme", 1);
@@ -141,7 +141,7 @@ async fn a_lock_that_outlasts_the_wait_is_said_of_every_act() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_said_and_what_was_acknowledged_is_there() {
+async fn a_full_disk_is_reported_and_loses_no_acknowledged_write() {
     let temp_store = TempStore::new();
     let limit = SqliteOptions { max_file_bytes: Some(450_000), ..SqliteOptions::default() };
     let mut acknowledged = Vec::new();
@@ -192,7 +192,7 @@ async fn a_batch_that_fails_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_none_any_more_is_named_and_not_shown() {
+async fn a_malformed_job_is_reported_without_its_content() {
     let temp_store = TempStore::new();
     let store = temp_store.store(uncached());
     let (broken, intact) = (job("acme", 1), job("acme", 2));
@@ -244,7 +244,7 @@ async fn a_bulk_cancel_is_made_in_batches() {
 
 /// A cached claimed job must not hide changes of its row.
 #[tokio::test]
-async fn what_others_make_of_a_claimed_job_counts() {
+async fn changes_of_a_claimed_job_by_others_are_respected() {
     let (temp_store, cases) = (TempStore::new(), ["body", "progress"]);
     let store = temp_store.store(uncached());
     store.insert(cases.map(|_| job("acme", 1)).to_vec()).await.expect("insert");
@@ -263,7 +263,7 @@ async fn what_others_make_of_a_claimed_job_counts() {
 }
 
 #[tokio::test]
-async fn acts_that_wait_share_a_transaction_and_fail_apart() {
+async fn waiting_operations_share_a_transaction_and_fail_separately() {
     let temp_store = TempStore::new();
     let store = temp_store.store(SqliteOptions::default());
     let due: Vec<Job> = (0..20).map(|n| job("acme", n)).collect();

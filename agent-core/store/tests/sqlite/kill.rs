@@ -16,7 +16,7 @@ const ROUNDS: usize = 12;
 
 /// Kills a writing process repeatedly on the same file, and checks the file after each kill.
 #[tokio::test]
-async fn what_was_acknowledged_survives_a_kill() {
+async fn acknowledged_commits_survive_a_kill() {
     let temp_store = TempStore::new();
     let mut killed_early = 0;
     for round in 0..ROUNDS {

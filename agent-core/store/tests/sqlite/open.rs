@@ -29,7 +29,7 @@ fn a_folder_is_no_file() {
 }
 
 #[test]
-fn what_is_no_database_is_refused_and_left_alone() {
+fn a_file_that_is_not_a_database_is_refused_unchanged() {
     let temp_store = TempStore::new();
     for content in [&b"hello"[..], &[b'x'; 100], &[0xa5; 10_000]] {
         fs::write(temp_store.file(), content).expect("a file");
@@ -135,13 +135,13 @@ fn a_lock_that_outlasts_the_wait_is_named() {
 /// Kernel file systems are not writable even for root, so the test is independent of its user.
 #[cfg(target_os = "linux")]
 #[test]
-fn what_cannot_be_written_is_named() {
+fn a_read_only_path_is_reported() {
     assert!(matches!(refused(Path::new("/sys/app.db")), SqliteOpenError::ReadOnly(_)));
     assert!(matches!(refused(Path::new("/proc/sys/kernel/osrelease")), SqliteOpenError::ReadOnly(_)));
 }
 
 #[test]
-fn no_room_for_the_tables_is_named() {
+fn a_full_disk_is_reported_when_the_tables_are_created() {
     let temp_store = TempStore::new();
     let options = SqliteOptions { max_file_bytes: Some(4096), ..SqliteOptions::default() };
     let error = SqliteStore::open(temp_store.file(), options).expect_err("refused");
@@ -151,7 +151,7 @@ fn no_room_for_the_tables_is_named() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn the_files_are_their_owners_alone() {
+async fn only_their_owner_reads_the_files() {
     use std::os::unix::fs::PermissionsExt;
 
     let temp_store = TempStore::new();

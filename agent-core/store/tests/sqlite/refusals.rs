@@ -4,7 +4,7 @@ use agent_store::sqlite::{SqliteErrorKind, SqliteOptions};
 use super::{TempStore, fault, impatient, json, key, other, put, uncached};
 
 #[tokio::test]
-async fn a_lock_that_outlasts_the_wait_is_said_and_passes() {
+async fn a_lock_timeout_is_reported_and_recovers() {
     let temp_store = TempStore::new();
     let store = temp_store.store(impatient());
     let lock = other(&temp_store.file());
@@ -17,7 +17,7 @@ async fn a_lock_that_outlasts_the_wait_is_said_and_passes() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_no_json_any_more_is_named_and_not_shown() {
+async fn a_malformed_value_is_reported_without_its_content() {
     let temp_store = TempStore::new();
     let store = temp_store.store(uncached());
     store.put(&key("a"), json("1"), Precondition::Any).await.expect("put");
@@ -30,7 +30,7 @@ async fn a_value_that_is_no_json_any_more_is_named_and_not_shown() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_found_out() {
+async fn a_damaged_file_is_detected() {
     let temp_store = TempStore::new();
     let text = format!("\"{}\"", "x".repeat(3000));
     {

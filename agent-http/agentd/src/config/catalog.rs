@@ -11,12 +11,12 @@ use super::values::SettingValues;
 
 const MODEL_CATALOG: &str = "MODEL_CATALOG";
 
-/// Returns the built-in catalogue with the file merged over it, if there is one. Adds the fault of a file that cannot be
+/// Returns the built-in catalogue with the file merged over it, if there is one. Adds the error of a file that cannot be
 /// used.
 pub(super) fn load(
     resolved: &ResolvedSettings,
     values: &SettingValues,
-    faults: &mut Vec<SettingError>,
+    errors: &mut Vec<SettingError>,
 ) -> Arc<Catalog> {
     let shipped = Catalog::shipped();
     let Some(path) = values.path(MODEL_CATALOG) else { return shipped };
@@ -26,7 +26,7 @@ pub(super) fn load(
         });
     merged.map(Arc::new).unwrap_or_else(|message| {
         let source = resolved.get(MODEL_CATALOG).map(|(_, source)| source.clone());
-        faults.push(SettingError { name: MODEL_CATALOG.to_owned(), source, message });
+        errors.push(SettingError { name: MODEL_CATALOG.to_owned(), source, message });
         shipped
     })
 }

@@ -37,10 +37,10 @@ pub enum CodingIssuerConfig {
 /// Name of the setting whose value becomes a header.
 const ORIGINATOR: &str = "CODING_ORIGINATOR";
 
-/// Adds a fault if the originator is not valid in a header.
-pub(super) fn check(resolved: &ResolvedSettings, values: &SettingValues, faults: &mut Vec<SettingError>) {
+/// Adds an error if the originator is not valid in a header.
+pub(super) fn check(resolved: &ResolvedSettings, values: &SettingValues, errors: &mut Vec<SettingError>) {
     if values.text(ORIGINATOR).is_some_and(|name| originator(&name).is_none()) {
-        faults.push(SettingError {
+        errors.push(SettingError {
             name: ORIGINATOR.to_owned(),
             source: resolved.get(ORIGINATOR).map(|(_, source)| source.clone()),
             message: "must be printable ASCII".to_owned(),

@@ -45,9 +45,9 @@ pub struct EmbeddingServerConfig {
     pub dimensions: Option<usize>,
 }
 
-/// Adds the faults of settings that do not fit together.
-pub(super) fn check(resolved: &ResolvedSettings, values: &SettingValues, faults: &mut Vec<SettingError>) {
-    let is_faulty = |name: &str| faults.iter().any(|fault| fault.name.starts_with(name));
+/// Adds the errors of settings that do not fit together.
+pub(super) fn check(resolved: &ResolvedSettings, values: &SettingValues, errors: &mut Vec<SettingError>) {
+    let is_faulty = |name: &str| errors.iter().any(|error| error.name.starts_with(name));
     let is_missing = |name: &str| resolved.get(name).is_none() && !is_faulty(name);
     let provider = values.text(PROVIDER).unwrap_or_default();
     let missing = match provider.as_str() {
@@ -59,13 +59,13 @@ pub(super) fn check(resolved: &ResolvedSettings, values: &SettingValues, faults:
         _ => None,
     };
     if let Some((name, message)) = missing {
-        faults.push(SettingError { name: name.to_owned(), source: None, message: message.to_owned() });
+        errors.push(SettingError { name: name.to_owned(), source: None, message: message.to_owned() });
     }
     if provider == "local" {
         for name in [BASE_URL, API_KEY, DIMENSIONS] {
             if let Some((_, source)) = resolved.get(name) {
                 let message = "is not a setting of the provider local".to_owned();
-                faults.push(SettingError { name: name.to_owned(), source: Some(source.clone()), message });
+                errors.push(SettingError { name: name.to_owned(), source: Some(source.clone()), message });
             }
         }
     }

@@ -30,9 +30,9 @@ pub struct ConfigError(pub Vec<SettingError>);
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, fault) in self.0.iter().enumerate() {
+        for (index, error) in self.0.iter().enumerate() {
             let line_break = if index > 0 { "\n" } else { "" };
-            write!(f, "{line_break}{fault}")?;
+            write!(f, "{line_break}{error}")?;
         }
         Ok(())
     }

@@ -22,16 +22,16 @@ pub struct FallbackConfig {
     pub first_content: Duration,
 }
 
-/// Returns the configuration. Adds the fault of fallbacks that are invalid, of which there are none then.
+/// Returns the configuration. Adds the error of fallbacks that are invalid, of which there are none then.
 pub(super) fn load(
     resolved: &ResolvedSettings,
     values: &SettingValues,
-    faults: &mut Vec<SettingError>,
+    errors: &mut Vec<SettingError>,
 ) -> Option<FallbackConfig> {
     let text = values.text(MODEL_FALLBACKS).unwrap_or_default();
     let fallbacks = parse_fallbacks(&text).unwrap_or_else(|message| {
         let source = resolved.get(MODEL_FALLBACKS).map(|(_, source)| source.clone());
-        faults.push(SettingError { name: MODEL_FALLBACKS.to_owned(), source, message });
+        errors.push(SettingError { name: MODEL_FALLBACKS.to_owned(), source, message });
         Vec::new()
     });
     let max_attempts = u32::try_from(values.number("MODEL_ATTEMPTS")?).ok()?;

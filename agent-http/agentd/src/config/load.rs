@@ -28,11 +28,11 @@ use super::{
 use super::{catalog, coding, embedding, extraction, fallback};
 
 pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError> {
-    let (values, mut faults) = SettingValues::parse(resolved);
-    embedding::check(resolved, &values, &mut faults);
-    let catalog = catalog::load(resolved, &values, &mut faults);
-    let fallback = fallback::load(resolved, &values, &mut faults);
-    into_result(faults)?;
+    let (values, mut errors) = SettingValues::parse(resolved);
+    embedding::check(resolved, &values, &mut errors);
+    let catalog = catalog::load(resolved, &values, &mut errors);
+    let fallback = fallback::load(resolved, &values, &mut errors);
+    into_result(errors)?;
     Ok(AppConfig {
         server: server(resolved, &values, catalog),
         database: required(values.database("DATABASE_URL")),
@@ -132,20 +132,20 @@ fn limit(values: &SettingValues, name: &str) -> Option<NonZeroU32> {
 }
 
 pub(super) fn runtime(resolved: &ResolvedSettings) -> Result<RuntimeConfig, ConfigError> {
-    let (values, mut faults) = SettingValues::parse(resolved);
-    let is_secret_fault = |fault: &SettingError| fault.name.starts_with("RUNTIME_SECRET");
+    let (values, mut errors) = SettingValues::parse(resolved);
+    let is_secret_error = |error: &SettingError| error.name.starts_with("RUNTIME_SECRET");
     let is_exposed = values.host("HOST").is_some_and(|host| !host.is_loopback());
-    if is_exposed && values.secret("RUNTIME_SECRET").is_none() && !faults.iter().any(is_secret_fault) {
-        faults.push(SettingError {
+    if is_exposed && values.secret("RUNTIME_SECRET").is_none() && !errors.iter().any(is_secret_error) {
+        errors.push(SettingError {
             name: "RUNTIME_SECRET".to_owned(),
             source: None,
             message: "is required when HOST is not loopback, since the runtime would be open to the network"
                 .to_owned(),
         });
     }
-    coding::check(resolved, &values, &mut faults);
-    let catalog = catalog::load(resolved, &values, &mut faults);
-    into_result(faults)?;
+    coding::check(resolved, &values, &mut errors);
+    let catalog = catalog::load(resolved, &values, &mut errors);
+    into_result(errors)?;
     Ok(RuntimeConfig {
         server: server(resolved, &values, catalog),
         runtime_secret: values.secret("RUNTIME_SECRET"),
@@ -155,22 +155,22 @@ pub(super) fn runtime(resolved: &ResolvedSettings) -> Result<RuntimeConfig, Conf
 }
 
 pub(super) fn scheduler(resolved: &ResolvedSettings) -> Result<SchedulerConfig, ConfigError> {
-    let (values, mut faults) = SettingValues::parse(resolved);
+    let (values, mut errors) = SettingValues::parse(resolved);
     for (name, purpose) in [
         ("PULSE_SECRET", "callers and the receiver know the scheduler by it"),
         ("CALLBACK_URL", "jobs are delivered there"),
     ] {
         let is_reported =
-            faults.iter().any(|fault| fault.name == name || fault.name == format!("{name}_FILE"));
+            errors.iter().any(|error| error.name == name || error.name == format!("{name}_FILE"));
         if resolved.get(name).is_none() && !is_reported {
-            faults.push(SettingError {
+            errors.push(SettingError {
                 name: name.to_owned(),
                 source: None,
                 message: format!("is missing: {purpose}"),
             });
         }
     }
-    into_result(faults)?;
+    into_result(errors)?;
     let serve = serve(&values);
     Ok(SchedulerConfig {
         listen: listen(&values),
@@ -200,8 +200,8 @@ pub(super) fn scheduler(resolved: &ResolvedSettings) -> Result<SchedulerConfig, 
     })
 }
 
-fn into_result(faults: Vec<SettingError>) -> Result<(), ConfigError> {
-    if faults.is_empty() { Ok(()) } else { Err(ConfigError(faults)) }
+fn into_result(errors: Vec<SettingError>) -> Result<(), ConfigError> {
+    if errors.is_empty() { Ok(()) } else { Err(ConfigError(errors)) }
 }
 
 fn server(resolved: &ResolvedSettings, values: &SettingValues, catalog: Arc<Catalog>) -> ServerConfig {

@@ -166,22 +166,23 @@ fn parse_hosts(text: &str) -> Result<Vec<String>, String> {
 /// Checks the directives of the log filter, and returns them without blanks. The filter takes every text for a target, also what
 /// `tracing`'s environment filter has for spans and fields.
 fn parse_log_filter(text: &str) -> Result<String, String> {
-    let fault = |error: String| format!("must be a log filter, such as info,agent_http=debug: {error}");
+    let invalid_filter =
+        |error: String| format!("must be a log filter, such as info,agent_http=debug: {error}");
     let directives: Vec<&str> = text.split(',').map(str::trim).collect();
     let text = directives.join(",");
     let parsed: Result<Targets, _> = text.parse();
-    parsed.map_err(|error| fault(error.to_string()))?;
+    parsed.map_err(|error| invalid_filter(error.to_string()))?;
     for (index, directive) in directives.iter().enumerate() {
         let (target, level) =
             directive.split_once('=').map_or((*directive, None), |(target, level)| (target, Some(level)));
         let number = index + 1;
         if target.is_empty() {
-            return Err(fault(format!("directive {number} is empty")));
+            return Err(invalid_filter(format!("directive {number} is empty")));
         }
         let is_target = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | ':' | '.');
         if !target.chars().all(is_target) {
             let message = format!("directive {number} is not a level, a target, or a target and its level");
-            return Err(fault(format!("{message}; spans and fields are not supported")));
+            return Err(invalid_filter(format!("{message}; spans and fields are not supported")));
         }
         // A misspelt level is taken for a target, which would silence every other one.
         if level.is_none() && target.parse::<LevelFilter>().is_err() {

@@ -23,7 +23,7 @@ pub struct Flags {
 pub(crate) struct ResolvedSettings {
     service: Service,
     values: BTreeMap<&'static str, (String, SettingSource)>,
-    faults: Vec<SettingError>,
+    errors: Vec<SettingError>,
 }
 
 impl fmt::Debug for ResolvedSettings {
@@ -40,12 +40,12 @@ impl ResolvedSettings {
     /// Returns an error if the configuration file cannot be read or is not TOML, since no other setting is then
     /// reliable.
     pub(crate) fn new(service: Service, flags: &Flags, env: &dyn Env) -> Result<Self, ConfigError> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         let file = match &flags.config {
-            Some(path) => read_toml(path, &mut faults)?,
+            Some(path) => read_toml(path, &mut errors)?,
             None => BTreeMap::new(),
         };
-        let mut resolved = Self { service, values: BTreeMap::new(), faults };
+        let mut resolved = Self { service, values: BTreeMap::new(), errors };
         for setting in resolved.settings() {
             if let Some(value) = resolved.resolve_setting(setting, flags, env, &file) {
                 resolved.values.insert(setting.name, value);
@@ -69,8 +69,8 @@ impl ResolvedSettings {
         self.values.get(name)
     }
 
-    pub(super) fn faults(&self) -> &[SettingError] {
-        &self.faults
+    pub(super) fn errors(&self) -> &[SettingError] {
+        &self.errors
     }
 
     /// Formats the settings as TOML, one per line with its source. Secrets are masked. An invalid setting is a
@@ -88,8 +88,8 @@ impl ResolvedSettings {
                 },
             }
         };
-        let faults = self.faults.iter().map(|fault| format!("# {fault}\n"));
-        self.settings().map(|setting| line(setting) + "\n").chain(faults).collect()
+        let errors = self.errors.iter().map(|error| format!("# {error}\n"));
+        self.settings().map(|setting| line(setting) + "\n").chain(errors).collect()
     }
 
     fn resolve_setting(
@@ -129,8 +129,8 @@ impl ResolvedSettings {
     ) -> Option<(String, SettingSource)> {
         let mut read = |name: &str| match read(name) {
             Ok(value) => value.filter(|value| !value.trim().is_empty()),
-            Err(fault) => {
-                self.faults.push(fault);
+            Err(error) => {
+                self.errors.push(error);
                 None
             }
         };
@@ -149,7 +149,7 @@ impl ResolvedSettings {
             Ok(secret) => Some((secret, source.clone())),
             Err(problem) => {
                 let name = if value.is_some() { setting.name.to_owned() } else { file_name };
-                self.faults.push(SettingError { name, source: Some(source.clone()), message: problem });
+                self.errors.push(SettingError { name, source: Some(source.clone()), message: problem });
                 None
             }
         }
@@ -165,7 +165,7 @@ fn read_secret(path: &Path) -> Result<String, String> {
 }
 
 /// Reads the values of a configuration file, by setting name.
-fn read_toml(path: &Path, faults: &mut Vec<SettingError>) -> Result<BTreeMap<String, String>, ConfigError> {
+fn read_toml(path: &Path, errors: &mut Vec<SettingError>) -> Result<BTreeMap<String, String>, ConfigError> {
     let refuse = |problem: String| {
         ConfigError(vec![SettingError {
             name: path.display().to_string(),
@@ -177,20 +177,20 @@ fn read_toml(path: &Path, faults: &mut Vec<SettingError>) -> Result<BTreeMap<Str
     let table: toml::Table = text.parse().map_err(|error| refuse(toml_problem(&text, &error)))?;
     let mut values = BTreeMap::new();
     for (key, value) in table {
-        let fault = |problem: &str| SettingError {
+        let error = |problem: &str| SettingError {
             name: key.clone(),
             source: Some(SettingSource::File),
             message: problem.to_owned(),
         };
         let Some(name) = setting_name(&key) else {
-            faults.push(fault("is not a known setting"));
+            errors.push(error("is not a known setting"));
             continue;
         };
         match toml_value_text(value) {
-            None => faults.push(fault("must be text, a number, or a list of texts")),
+            None => errors.push(error("must be text, a number, or a list of texts")),
             Some(text) => {
                 if values.insert(name, text).is_some() {
-                    faults.push(fault("is set twice, in different spellings"));
+                    errors.push(error("is set twice, in different spellings"));
                 }
             }
         }

@@ -172,7 +172,7 @@ const SETTINGS: &[Setting] = &[
         APP_AND_RUNTIME,
         SettingKind::Number { min: 1, max: 1024 * 1024 },
         &["16384"],
-        "The limit on an answer of a hosted or Ollama model in tokens, for agents whose role sets none. It is at most a quarter of the context window, and for agents whose role sets none at most the limit of the catalogue.",
+        "The limit on an answer of a hosted or Ollama model in tokens, for agents whose role sets none. Every such limit, also a role's, is at most a quarter of the context window; this one is also at most the limit of the catalogue.",
     ),
     setting(
         "MESSENGER_API_URL",
@@ -256,7 +256,7 @@ const SETTINGS: &[Setting] = &[
         APP_AND_RUNTIME,
         SettingKind::Millis { min: 1000, max: DAY_MS },
         &["120000"],
-        "The maximum time between two events of a run's backend, also those that a visitor does not see; after it, the run fails. Where the answer is [delivered whole](http-api.md#answers-that-are-delivered-whole), the maximum time between two pieces of a model's content; after it, the call fails.",
+        "The maximum time between two events of a run's backend, including those that a visitor does not see; after it, the run fails. If the answer is [delivered whole](http-api.md#answers-that-are-delivered-whole), it is the maximum time between two pieces of a model's content; after it, the call fails.",
     ),
     setting(
         "RUN_TIMEOUT_MS",
@@ -438,7 +438,7 @@ const SETTINGS: &[Setting] = &[
         ALL_SERVICES,
         SettingKind::Number { min: 1, max: 1_000_000 },
         &["10000"],
-        "The maximum number of open connections; further ones wait, or replace [idle ones](security.md#connections-at-the-limit) of an address that holds many. A sixteenth, at most 64, is kept for addresses with few connections, and health probes are answered beyond it. The application and the runtime need two descriptors for each, the scheduler one, and 400 more: at start, the process raises its own limit as far as it may, and lowers this one to what it can reach, with a warning. In `dev` the default is 1000.",
+        "The maximum number of open connections; further ones wait, or replace [idle ones](security.md#connections-at-the-limit) of an address that holds many. A sixteenth of them, at most 64, is reserved for addresses with few connections; health probes are answered beyond the limit. Each connection needs two file descriptors in the application and the runtime and one in the scheduler, and each process needs 400 more. At start, the process raises its limit on file descriptors as far as the system allows. If they do not suffice, it lowers `MAX_CONNECTIONS`, with a warning. In `dev` the default is 1000.",
     ),
     setting(
         "DRAIN_MS",

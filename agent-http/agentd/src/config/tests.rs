@@ -53,7 +53,7 @@ fn from_file(text: &str, env: &[(&str, &str)]) -> Result<AppConfig, ConfigError>
 }
 
 #[test]
-fn nothing_set_is_a_configuration() {
+fn the_defaults_are_a_valid_configuration() {
     let config = app(&[]).unwrap();
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:3000");
     assert_eq!(config.server.body.bytes, 1024 * 1024);
@@ -210,7 +210,7 @@ fn every_setting_is_read() {
 }
 
 #[test]
-fn the_scheduler_may_keep_jobs_in_postgres_and_the_address_is_shown_to_nobody() {
+fn the_schedulers_postgres_url_is_never_shown() {
     for url in ["postgres://ada:canary@h:1/db?sslmode=require", " postgresql://ada:canary@h/db "] {
         let env = BTreeMap::from([
             ("PULSE_SECRET", "0123456789abcdef"),
@@ -228,7 +228,7 @@ fn the_scheduler_may_keep_jobs_in_postgres_and_the_address_is_shown_to_nobody() 
 #[cfg(feature = "postgres")]
 #[test]
 fn a_malformed_postgres_url_is_refused_without_its_text() {
-    for (url, fault) in [
+    for (url, expected) in [
         ("postgres:///jobs", "it has no host"),
         (
             "postgres://u:canary?1@host/jobs",
@@ -246,7 +246,7 @@ fn a_malformed_postgres_url_is_refused_without_its_text() {
     ] {
         let error = app(&[("DATABASE_URL", url)]).unwrap_err().to_string();
         let expected =
-            format!("DATABASE_URL (environment) cannot be used: the PostgreSQL URL is invalid: {fault}");
+            format!("DATABASE_URL (environment) cannot be used: the PostgreSQL URL is invalid: {expected}");
         assert!(error.starts_with(&expected), "{url}: {error}");
         assert!(!error.contains("canary"), "{error}");
     }
@@ -299,7 +299,7 @@ fn all_faults_are_reported_at_once() {
 /// `agentd config check` finds it, too: it reads all settings and begins no log.
 #[test]
 fn a_log_filter_with_a_fault_is_an_error_of_the_settings() {
-    for (filter, fault) in [
+    for (filter, expected) in [
         ("info,agent_http=loud", Some("error parsing level filter")),
         ("agent_http=info=debug", Some("invalid filter directive")),
         ("agent_http[x", Some("directive 1 is not a level, a target, or a target and its level")),
@@ -317,8 +317,8 @@ fn a_log_filter_with_a_fault_is_an_error_of_the_settings() {
         let error = AppConfig::load(&Flags::default(), &env).err().map(|error| error.to_string());
         let start = "LOG (environment) must be a log filter, such as info,agent_http=debug: ";
         let found = error.as_deref().map(|error| error.strip_prefix(start).unwrap_or(error));
-        assert_eq!(found.is_some(), fault.is_some(), "{filter}: {found:?}");
-        assert!(found.unwrap_or_default().starts_with(fault.unwrap_or_default()), "{filter}: {found:?}");
+        assert_eq!(found.is_some(), expected.is_some(), "{filter}: {found:?}");
+        assert!(found.unwrap_or_default().starts_with(expected.unwrap_or_default()), "{filter}: {found:?}");
     }
     let env: Map<'_> = [("LOG", "info, agent_http = debug")].into();
     assert!(AppConfig::load(&Flags::default(), &env).is_err(), "no target has blanks within it");

@@ -47,7 +47,7 @@ getters! {
 impl SettingValues {
     /// Parses every setting. Returns the valid values together with all errors so far.
     pub(super) fn parse(resolved: &ResolvedSettings) -> (Self, Vec<SettingError>) {
-        let mut faults = resolved.faults().to_vec();
+        let mut errors = resolved.errors().to_vec();
         let mut values = BTreeMap::new();
         for setting in resolved.settings() {
             let Some((text, source)) = resolved.get(setting.name) else { continue };
@@ -57,11 +57,11 @@ impl SettingValues {
                 }
                 Err(problem) => {
                     let (name, source) = (setting.name.to_owned(), Some(source.clone()));
-                    faults.push(SettingError { name, source, message: problem });
+                    errors.push(SettingError { name, source, message: problem });
                 }
             }
         }
-        (Self(values), faults)
+        (Self(values), errors)
     }
 }
 

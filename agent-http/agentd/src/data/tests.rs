@@ -72,7 +72,7 @@ async fn said(
 }
 
 #[tokio::test]
-async fn a_file_goes_in_and_comes_out_again() {
+async fn a_file_is_imported_and_exported() {
     let desk = ImportFixture::new(FILE);
     let first = desk.import().await.expect("imported");
     assert!(first.ends_with(": 4 created, 0 changed, 0 unchanged.\n"), "{first}");
@@ -105,7 +105,7 @@ async fn an_export_of_an_unknown_company_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named_and_nothing_is_saved() {
+async fn an_invalid_file_is_reported_and_saves_nothing() {
     let bad = FILE.replace(r#""title": "one""#, r#""title": " ""#);
     let desk = ImportFixture::new(&bad);
     let refused = desk.import().await.expect_err("a blank title");
@@ -127,7 +127,7 @@ async fn what_is_wrong_is_named_and_nothing_is_saved() {
 }
 
 #[tokio::test]
-async fn commands_about_what_is_stored_need_it_there() {
+async fn commands_on_stored_data_need_an_existing_database() {
     let desk = ImportFixture::new(FILE);
     let config = desk.config();
     let to = desk.path("copy.db");

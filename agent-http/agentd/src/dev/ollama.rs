@@ -14,10 +14,9 @@ const DEFAULT_OLLAMA_URL: &str = "http://127.0.0.1:11434";
 /// Timeout of the model-list request; short, so that it does not delay the start of the demo.
 const MODEL_LIST_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Queries an Ollama server at `OLLAMA_BASE_URL`, or else at its default address, and stores the result in
-/// the configuration: the server and a model (`OLLAMA_MODEL`, or else the first one that can chat), which
-/// then serve agents without a provider. Returns a message for the terminal, or `None` if no server was found
-/// and none was configured.
+/// Queries an Ollama server at `OLLAMA_BASE_URL`, or else at its default address, and stores the result in the configuration: the
+/// server and a model (`OLLAMA_MODEL`, otherwise the first one that can chat), which then answer for agents without a provider.
+/// Returns a message for the terminal, or `None` if no server was found and none was configured.
 ///
 /// # Errors
 /// The outbound HTTP client cannot be created.

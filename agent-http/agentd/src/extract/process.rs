@@ -27,7 +27,7 @@ const MAX_ERROR_BYTES: usize = 64 * 1024;
 /// Media type of data of any kind.
 const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";
 /// The running program on Linux, also if its file has been replaced since.
-const OWN_PROGRAM: &str = "/proc/self/exe";
+const CURRENT_PROGRAM: &str = "/proc/self/exe";
 
 /// Extracts text by `agentd extract`, a process for each document.
 ///
@@ -43,7 +43,7 @@ pub struct ProcessExtractor {
 impl ProcessExtractor {
     /// Creates an extractor that starts the program of this process.
     pub fn new(config: ExtractionConfig) -> Self {
-        let own_program = Path::new(OWN_PROGRAM);
+        let own_program = Path::new(CURRENT_PROGRAM);
         let program =
             if own_program.exists() { Some(own_program.to_owned()) } else { std::env::current_exe().ok() };
         Self::with_program(program.unwrap_or_else(|| own_program.to_owned()), config)

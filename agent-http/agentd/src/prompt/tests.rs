@@ -75,7 +75,7 @@ async fn a_person_reads_the_whole_turn() {
 }
 
 #[tokio::test]
-async fn colours_are_all_that_a_terminal_gets_more() {
+async fn a_terminal_gets_the_same_text_with_colours() {
     let plain = shown(asked("a1", None), false, &Styles::plain()).await.1;
     let coloured = shown(asked("a1", None), false, &Styles::coloured()).await.1;
     assert!(coloured.contains("\u{1b}[32m") && !plain.contains('\u{1b}'));
@@ -104,7 +104,7 @@ async fn a_program_reads_what_the_route_answers() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_shown_is_said() {
+async fn a_failed_preview_gives_its_reason() {
     let cases = [
         ("unknown", "there is no agent \"unknown\" in the database; see --agent and DATABASE_URL"),
         ("nobody's", "the agent has no owner; give a user with --user"),

@@ -10,8 +10,8 @@ use agent_core::payload::Payload;
 use agent_embedded::EmbeddedModel;
 use async_trait::async_trait;
 
-/// An [`EmbeddedModel`] whose calls are those of the current task's tenant, so that a company's calls do not use what the
-/// model holds of another's prompts.
+/// An [`EmbeddedModel`] that is called on behalf of the current task's tenant, so that a company's calls do not reuse another
+/// company's cached prompt.
 pub(crate) struct TenantEmbeddedModel {
     model: Arc<EmbeddedModel>,
 }

@@ -108,7 +108,7 @@ async fn errors_pass_through() {
 }
 
 #[tokio::test]
-async fn a_document_that_needs_too_much_memory_fails_alone() {
+async fn only_the_document_that_needs_too_much_memory_fails() {
     let config = ExtractionConfig { memory_bytes: 512 * 1024 * 1024, ..ExtractionConfig::default() };
     let extractor = extractor(config);
     let json = format!("[{}1]", "[{}],".repeat(4_000_000));

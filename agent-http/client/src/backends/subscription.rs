@@ -25,7 +25,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use crate::models::responses::{Account, AnswerContext, ResponsesProtocol, turned_away};
+use crate::models::responses::{Account, AnswerContext, ResponsesProtocol, blocked_by_proxy};
 use crate::models::{ModelLimits, ModelSpec, TenantModel};
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust, join_path, status_failure};
 use crate::problem::{PROBLEM_JSON, ProblemDetails};
@@ -206,7 +206,7 @@ impl SubscriptionCall {
         protocol.decode(response, self.context.clone()).await
     }
 
-    /// Repeats the call with another token than that of `generation`, which the vendor has rejected.
+    /// Repeats the call with a newer token, since the vendor has rejected the token of `generation`.
     async fn send_again(&self, generation: u64) -> Result<ModelStream, AgentError> {
         let ExecutionContext { company_id, user_id, .. } = &self.model.context;
         let token = self.model.access.tokens.refresh_after_rejection(company_id, user_id, generation).await?;
@@ -245,7 +245,7 @@ async fn runtime_error(response: OutboundResponse) -> AgentError {
         Some(kind @ AgentErrorKind::Unreachable) => (kind, "the agent runtime could not reach the model"),
         Some(kind @ AgentErrorKind::Timeout) => (kind, "the model did not answer in time"),
         // The runtime names a delay for this reason alone.
-        Some(AgentErrorKind::Failed) if status_error.retry_after().is_some() => return turned_away(),
+        Some(AgentErrorKind::Failed) if status_error.retry_after().is_some() => return blocked_by_proxy(),
         Some(kind @ AgentErrorKind::Failed) => {
             (kind, "the agent runtime could not read the response of the model's server")
         }

@@ -33,12 +33,12 @@ use super::{DEFAULT_REMOTE_BUDGET, push_mcp_server_url, push_optional_member};
 use crate::outbound::{OutboundClient, UrlTrust, for_tenant, parse_supplied_url};
 
 /// Maximum time to read the body of a response that has a `Content-Length`.
-const WHOLE_TIMEOUT: Duration = Duration::from_secs(60);
+const RESPONSE_BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Extra buffer capacity for a request body beside its cached parts, in bytes.
 const BODY_HEADROOM: usize = 4096;
 
 /// `Accept` header: the forms in which a workflow may answer.
-const ACCEPTED: &str = "application/json, application/x-ndjson, text/plain";
+const ACCEPTED_MEDIA_TYPES: &str = "application/json, application/x-ndjson, text/plain";
 
 /// Backend that sends turns to the webhooks that roles name.
 pub struct WorkflowBackend {
@@ -75,8 +75,13 @@ impl Backend for WorkflowBackend {
     ) -> Result<EventStream, AgentError> {
         let PreparedRequest { payload, turn } = prepared;
         let url = parse_supplied_url("webhookUrl", settings.webhook_url.as_deref().unwrap_or_default())?;
-        let request =
-            self.outbound.post_json(&url, UrlTrust::Supplied, None, ACCEPTED, payload.into_bytes())?;
+        let request = self.outbound.post_json(
+            &url,
+            UrlTrust::Supplied,
+            None,
+            ACCEPTED_MEDIA_TYPES,
+            payload.into_bytes(),
+        )?;
         let request = request.continue_trace(turn.context.trace.as_ref());
         let request = auth::authorize(request, settings.auth.as_ref(), &url, &turn.context)?;
         let response = for_tenant(&turn.context.company_id, request.send()).await?;
@@ -94,7 +99,7 @@ impl Backend for WorkflowBackend {
         // an HTTP status rather than a run error.
         let events = if response.headers.contains_key(CONTENT_LENGTH) {
             let relay = response.body.relay();
-            let body = response.read_limited(MAX_WHOLE_BYTES, WHOLE_TIMEOUT).await?;
+            let body = response.read_limited(MAX_WHOLE_BYTES, RESPONSE_BODY_TIMEOUT).await?;
             WorkflowEvents::whole(body, declared_format, relay)?
         } else {
             WorkflowEvents::new(response.into_stream(), declared_format)

@@ -31,7 +31,7 @@ fn secret(text: &str) -> Secret {
 }
 
 #[tokio::test]
-async fn each_call_sends_the_words_of_its_rfc_with_the_runtimes_secret() {
+async fn each_call_sends_the_parameters_of_its_rfc_with_the_secret() {
     let body = r#"{"device_code":"agd_v1.k.x","user_code":"ABCD-EFGH","verification_uri":"https://issuer.example/device",
         "verification_uri_complete":"https://issuer.example/device?c=ABCD-EFGH","expires_in":900,"interval":7,
         "access_token":"at","token_type":"Bearer","refresh_token":"rt","account_id":"acct-1","plan":"plus","scope":"s",
@@ -118,7 +118,7 @@ async fn problems_become_typed_errors() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_of_a_runtime_is_no_answer_of_an_issuer() {
+async fn invalid_runtime_responses_are_errors() {
     for (status, kind, body) in [
         ("200 OK", JSON, "{}"),
         ("200 OK", JSON, r#"{"access_token":"","expires_in":1}"#),

@@ -62,7 +62,7 @@ impl IssuerResponse {
         }
         match AnswerFields::parse(&self.body) {
             Some(fields) => Ok(fields),
-            None if self.is_page => Err(error::turned_away().into()),
+            None if self.is_page => Err(error::blocked_by_proxy().into()),
             None => Err(error::invalid_answer().into()),
         }
     }

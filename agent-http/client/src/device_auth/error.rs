@@ -146,7 +146,7 @@ pub(super) fn read_error_response(
         return error;
     }
     if response.is_page {
-        return turned_away().into();
+        return blocked_by_proxy().into();
     }
     match (dialect, call, response.status) {
         (_, IssuerCall::Start, StatusCode::NOT_FOUND) => no_device_sign_in().into(),
@@ -154,7 +154,7 @@ pub(super) fn read_error_response(
             if status.is_client_error() && !is_transient(status) =>
         {
             match fields {
-                None if !response.body.is_empty() => turned_away().into(),
+                None if !response.body.is_empty() => blocked_by_proxy().into(),
                 fields => codex_status_error(call, status, fields.as_ref()),
             }
         }
@@ -196,7 +196,7 @@ fn failed(message: impl Into<Cow<'static, str>>) -> AgentError {
 }
 
 /// Returns the error of a page that a proxy in front of the issuer has sent.
-pub(super) fn turned_away() -> AgentError {
+pub(super) fn blocked_by_proxy() -> AgentError {
     failed("the request was turned away before it reached the issuer")
 }
 

@@ -106,7 +106,7 @@ fn a_known_code_wins_over_type_and_status_wherever_it_is() {
 }
 
 #[test]
-fn a_refusal_without_a_known_code_is_read_by_its_type_and_then_by_its_status() {
+fn unknown_error_codes_are_classified_by_type_then_by_status() {
     use IssuerCall::{Exchange, Poll, Refresh, Start};
     let page = "<html>authorization_pending</html>";
     let cases: &[(DeviceAuthDialect, IssuerCall, u16, bool, &str, &str)] = &[

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use agent_retrieval::embed::{EmbedError, Embeddings};
 
 /// Number of answers in a row with another number of components, after which that number is the model's.
-const ADOPTED_AFTER: u32 = 3;
+const ADOPTION_THRESHOLD: u32 = 3;
 
 /// The number of components that was requested of a model, or that its answers have.
 ///
@@ -49,7 +49,7 @@ impl Dimensions {
             return Ok(());
         }
         let in_a_row = learned.other.filter(|(other, _)| *other == found).map_or(1, |(_, count)| count + 1);
-        if in_a_row < ADOPTED_AFTER {
+        if in_a_row < ADOPTION_THRESHOLD {
             learned.other = Some((found, in_a_row));
             return embeddings.check_dimensions(known);
         }
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_requested_number_stays() {
         let dimensions = Dimensions::new(Some(4));
-        for _ in 0..2 * ADOPTED_AFTER {
+        for _ in 0..2 * ADOPTION_THRESHOLD {
             assert!(!check(&dimensions, 8));
         }
         dimensions.forget();

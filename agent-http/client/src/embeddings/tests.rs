@@ -199,7 +199,7 @@ async fn models_with_prefixes_get_them_by_role() {
 }
 
 #[tokio::test]
-async fn the_key_goes_to_its_own_url_alone() {
+async fn the_key_is_sent_only_to_its_own_url() {
     let server = answering(|request| ok(&Api::OpenAi.right_answer(request).to_string())).await;
     let elsewhere = Url::parse("https://api.example.com/v1").unwrap();
     for (bound_to, sent) in [(&server.url, true), (&elsewhere, false)] {
@@ -272,7 +272,7 @@ async fn wrong_vectors_are_invalid_answers() {
 }
 
 #[tokio::test]
-async fn answers_that_are_no_vectors_are_invalid() {
+async fn answers_without_valid_vectors_are_invalid() {
     for api in APIS {
         let at = async |body: &str| invalid(embed_at(api, ok(body)).await);
         let not_a_number = api.answer(&[vec![7.5], vec![7.5]]).to_string().replace("7.5", "NaN");
@@ -358,7 +358,7 @@ async fn a_server_that_never_answers_is_unavailable_in_time() {
 }
 
 #[tokio::test]
-async fn a_model_keeps_the_dimensions_of_its_first_answer_until_answers_agree_on_others() {
+async fn dimensions_change_only_after_several_agreeing_answers() {
     for api in APIS {
         let server = answering(move |request| {
             let texts = texts_of(request);

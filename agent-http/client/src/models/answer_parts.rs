@@ -23,7 +23,7 @@ pub(super) enum AnswerPart<'a> {
     Item(&'a RawValue),
 }
 
-/// Splits an answer, whose text is `text`, at the items of `maker`. Those of others, which answered an earlier round of the
+/// Splits an answer, whose text is `text`, at the items of `maker`. Items of other makers, which answered an earlier round of the
 /// run, are left out.
 pub(super) fn answer_parts<'a>(
     message: &'a Message,
@@ -69,7 +69,7 @@ pub(super) struct ItemMaker<'a> {
 }
 
 impl<'a> ItemMaker<'a> {
-    /// Returns one of Anthropic's models. A signature of its thinking holds at every server, but for no other model.
+    /// Returns one of Anthropic's models. Every server accepts the signature of its thinking, but no other model does.
     pub(super) fn thinking(model: &'a str) -> Self {
         Self { item_type: THINKING_TYPE, name: model }
     }

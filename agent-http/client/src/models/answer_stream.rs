@@ -17,7 +17,7 @@ use crate::outbound::BodyStream;
 /// Limit on a line and on the data of an event, in bytes: the last event may repeat the whole answer.
 const MAX_LINE_BYTES: usize = 4 << 20;
 
-/// State of one answer, to which the events of a vendor's API are given.
+/// State machine that decodes the events of one answer of a vendor's API.
 pub(super) trait DecodeAnswer {
     /// Returns the model events that are ready, in order.
     fn ready(&mut self) -> &mut VecDeque<ModelEvent>;

@@ -43,8 +43,8 @@ pub struct ModelLimits {
     pub catalog: Arc<Catalog>,
     /// Limits that servers have reported.
     pub learned: Arc<LearnedLimits>,
-    /// Counter by `o200k_base`, from whose counts those of tokenizers that are not published are estimated; `None` leaves them
-    /// to the platform's counter.
+    /// Counter by `o200k_base`, from which the counts of unpublished tokenizers are estimated; `None` leaves them to the
+    /// platform's counter.
     pub counter: Option<Arc<dyn TokenCounter>>,
 }
 
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn models_that_read_text_alone_are_known() {
+    fn models_that_read_only_text_are_known() {
         let limits = ModelLimits::default();
         let cases =
             [("gpt-5-mini", true), ("o3-mini", false), ("gpt-4-0613", false), ("our-own-model", true)];

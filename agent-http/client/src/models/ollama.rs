@@ -149,7 +149,7 @@ fn estimated_tokens(request: &ModelRequest, tools: &[Arc<ToolSpec>]) -> usize {
 
 /// Returns the level of a model whose reasoning has levels; the reasoning of others is on or off.
 fn thinking_level(model: &str, level: Option<ReasoningLevel>) -> Option<&'static str> {
-    level.filter(|_| model.contains(MODELS_WITH_LEVELS))?.as_one_of_three()
+    level.filter(|_| model.contains(MODELS_WITH_LEVELS))?.as_low_medium_high()
 }
 
 /// Appends `tools` before the messages, because they change less often.

@@ -16,7 +16,7 @@ pub(super) fn request_tokens(request: &ModelRequest, offered: &[Arc<ToolSpec>]) 
     base_tokens(request, counted) + added
 }
 
-/// Returns the tokens of a request's prompt as they were counted, and those of what the run has added, which are estimated.
+/// Returns the counted tokens of a request's prompt, and the estimated tokens of the messages that the run has added.
 pub(super) fn counted_and_added(request: &ModelRequest, offered: &[Arc<ToolSpec>]) -> (usize, usize) {
     let PromptTokens { system, tools, messages } = request.prompt.tokens();
     // A prompt that was assembled elsewhere has not counted the tools.

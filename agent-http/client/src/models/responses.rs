@@ -32,7 +32,7 @@ use self::answer::AnswerReader;
 pub use self::protocol::{AnswerContext, ResponsesProtocol};
 use self::request::limit_member;
 pub use self::server_error::Account;
-pub(crate) use self::server_error::turned_away;
+pub(crate) use self::server_error::blocked_by_proxy;
 use self::server_error::{RESET_HEADER, ServerError};
 use super::answer_stream::AnswerStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
@@ -94,7 +94,7 @@ impl ResponsesProtocol {
                 answer.take_whole(&body)?;
                 Ok(futures_util::stream::iter(answer.ready.into_iter().map(Ok)).boxed())
             }
-            "text/html" => Err(turned_away()),
+            "text/html" => Err(blocked_by_proxy()),
             // Compatible servers send streams with various media types.
             _ => {
                 let body = response.into_stream();

@@ -10,8 +10,8 @@ use agent_platform::parameters::{ModelParameters, ReasoningLevel};
 
 use super::limits::{ModelLimits, ResolvedLimits, window_key};
 
-/// Vendors whose models require, in later requests, the reasoning with which they have called tools: words in names of models
-/// or in addresses.
+/// Vendors whose models require that later requests repeat the reasoning that preceded tool calls: words in names of models or in
+/// addresses.
 const REASONING_ECHO_VENDORS: [&str; 3] = ["deepseek", "kimi", "moonshot"];
 
 /// Name, reasoning level and token limits of a model on a server.
@@ -56,8 +56,8 @@ impl ModelSpec {
         Self { parameters, ..self }
     }
 
-    /// Returns the level of the model's reasoning in OpenAI's terms, if one is set: that of the settings as it is, or the
-    /// parameter's, in whose place the nearest one is sent if the catalogue's model does not have it.
+    /// Returns the reasoning level in OpenAI's terms, if one is set: the level in the settings as it is, or the parameter's
+    /// level. If the catalogue's model does not have the parameter's level, it is the nearest one.
     pub(super) fn effort(&self) -> Option<&str> {
         let level = self.parameters.reasoning.filter(|level| *level != ReasoningLevel::None);
         let sent = || Some(self.nearest_level().or(level)?.as_str());

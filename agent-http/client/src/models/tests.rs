@@ -136,7 +136,7 @@ async fn ollama_is_asked_where_it_is_and_with_the_key_that_was_brought() {
 }
 
 #[test]
-fn what_is_not_known_of_ollama_is_named() {
+fn missing_ollama_settings_are_named() {
     let operator_url = Url::parse("http://127.0.0.1:11434").expect("an address");
     let other = Some("http://ollama.example:11434");
     // Operator's base URL and model, settings' base URL and model; the selected model, or the missing setting.
@@ -162,7 +162,7 @@ fn what_is_not_known_of_ollama_is_named() {
 }
 
 #[test]
-fn what_is_missing_or_unreadable_is_named() {
+fn missing_and_invalid_settings_are_named() {
     let operator_url = Url::parse("https://api.example.com/v1").expect("an address");
     let key = Secret::new("sk-role");
     let refused = |vendor: &HostedVendor, base_url: Option<&str>, key: Option<&Secret>| {
@@ -187,7 +187,7 @@ fn what_is_missing_or_unreadable_is_named() {
 }
 
 #[test]
-fn a_blank_model_is_the_operators() {
+fn a_blank_model_means_the_operators_model() {
     let operator_url = Url::parse("https://api.example.com/v1").expect("an address");
     let vendor = vendor(&operator_url, Some("sk-op"), "");
     for (model, expected) in [(None, "default"), (Some(" "), "default"), (Some(" m-1 "), "m-1")] {
@@ -290,7 +290,7 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
 }
 
 #[test]
-fn an_unknown_provider_is_told_the_choices() {
+fn an_unknown_provider_is_refused_with_the_choices() {
     let operator_url = Url::parse("https://api.example.com/v1").expect("an address");
     let ollama = ollama_server(None, None, "");
     let hosted = vendor(&operator_url, None, "");

@@ -48,9 +48,9 @@ impl Connector {
 
     /// Sends a request to `origin`, and returns the connection and the response head.
     ///
-    /// Idle connections are tried as long as they return the request unsent, which is how a connection that the remote
-    /// side has closed meanwhile shows itself. A request that was sent is never sent again, and none is sent after
-    /// `deadline`, such as by a process that was stopped meanwhile.
+    /// Idle connections are tried until one sends the request: a connection that the remote side has closed returns the request
+    /// unsent. A request that was sent is never sent again, and none is sent after `deadline`, such as by a process that was
+    /// stopped meanwhile.
     pub(super) async fn send(
         &self,
         (uri, origin): (&Uri, &Arc<str>),

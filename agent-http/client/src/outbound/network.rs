@@ -30,7 +30,7 @@ pub trait Network: fmt::Debug + Send + Sync {
     /// The name has no address, or the resolver failed.
     fn lookup_host(&self, name: &str) -> io::Result<Vec<SocketAddr>>;
 
-    /// Connects to one of `addresses`, which have passed the address policy, and to no other address.
+    /// Connects to one of `addresses`, which have passed the address policy, and never to another address.
     ///
     /// # Errors
     /// None of the addresses accepts a connection within `timeout`.

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::connection::Connection;
 
-/// Maximum number of idle connections over all origins, since requests may name any number of hosts. For a further one, the one
-/// that has been idle for the longest time is closed, so that a tenant with many hosts takes no slot from others.
+/// Maximum number of idle connections over all origins, since requests may name any number of hosts. At the maximum, a new
+/// connection closes the tenant's longest idle one, so that a tenant with many hosts takes no slots from other tenants.
 const MAX_IDLE_CONNECTIONS: usize = 1024;
 
 /// Safety margin subtracted from the server's keep-alive time: a request may still be in flight when the server's timer

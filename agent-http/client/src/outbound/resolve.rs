@@ -18,13 +18,13 @@ use super::tenant::current_tenant;
 /// Maximum number of concurrent lookups of supplied names. A lookup holds a blocking thread until the system's resolver
 /// returns, even if its request was cancelled, and supplied names must not occupy all of them: a tokio runtime has 512.
 const MAX_CONCURRENT_LOOKUPS: usize = 256;
-/// Maximum number of these of one tenant, so that one whose domains have no name servers that answer does not stop the
-/// others.
+/// Maximum number of concurrent lookups of one tenant, so that a tenant whose name servers do not answer does not block other
+/// tenants.
 const MAX_LOOKUPS_PER_TENANT: usize = 64;
 /// Maximum number of these below one domain, of all tenants together.
 const MAX_LOOKUPS_PER_DOMAIN: usize = 16;
-/// Maximum number of a tenant's lookups below one domain, so that one domain stops neither the tenant's others nor the
-/// other tenants: names of several owners are below one such as `co.uk`.
+/// Maximum number of a tenant's concurrent lookups below one domain, so that a domain blocks neither the tenant's other domains
+/// nor other tenants: names of several owners are below one such as `co.uk`.
 const MAX_TENANT_LOOKUPS_PER_DOMAIN: usize = 4;
 /// Maximum number of tracked domains or tenants; beyond it, those without a lookup are removed.
 const MAX_IDLE_KEYS: usize = 1024;
@@ -62,8 +62,8 @@ impl LookupPermits {
         }
     }
 
-    /// Waits for the permits of a lookup. The narrowest is the first, so that the lookups that wait for one domain hold few
-    /// of their tenant's permits, and none of the others.
+    /// Waits for the permits of a lookup. The permit with the narrowest scope is acquired first, so that lookups that wait for a
+    /// domain hold few of the tenant's permits and none of the process's.
     async fn acquire(
         &self,
         tenant: &Arc<str>,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use http::header::HeaderName;
 
-/// Header in which an application names to the operator's own runtime the company on whose behalf it sends a request. The
-/// value is percent-encoded as in a form; the runtime only compares it.
+/// Header of a request to the operator's own runtime that names the company on whose behalf the application sends it. The value
+/// is percent-encoded as in a form; the runtime only compares it.
 pub const COMPANY_HEADER: HeaderName = HeaderName::from_static("x-company-id");
 
 tokio::task_local! {

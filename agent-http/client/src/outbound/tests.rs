@@ -228,7 +228,7 @@ async fn keeps_connections_for_the_next_request() {
 }
 
 #[tokio::test]
-async fn tells_apart_how_no_answer_comes() {
+async fn missing_answers_are_classified() {
     let (url, _) = serve(async |mut stream: TcpStream| {
         read_request(&mut stream).await;
     })
@@ -328,7 +328,7 @@ async fn waits_no_longer_than_configured() {
 }
 
 #[tokio::test]
-async fn tells_apart_how_a_body_breaks() {
+async fn broken_bodies_are_classified() {
     const LENGTH: &str = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhead";
     const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhead\r\n";
     let cases = [
@@ -368,7 +368,7 @@ async fn tells_apart_how_a_body_breaks() {
 }
 
 #[tokio::test]
-async fn what_has_arrived_is_read_without_waiting() {
+async fn received_chunks_are_read_without_waiting() {
     let url = serve_answer(concat!(
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
         "3\r\none\r\n3\r\ntwo\r\n5\r\nthree\r\n4\r\nfour\r\n0\r\n\r\n"
@@ -384,7 +384,7 @@ async fn what_has_arrived_is_read_without_waiting() {
 }
 
 #[tokio::test]
-async fn a_connection_is_kept_for_less_long_than_the_other_side_keeps_it() {
+async fn an_idle_connection_is_dropped_before_the_servers_timeout() {
     for (announced, connections) in [("timeout=1", 2), ("timeout=0", 2), ("timeout=60", 1), ("max=9", 1)] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();

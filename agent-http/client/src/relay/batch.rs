@@ -80,7 +80,7 @@ impl FrameBatch {
         }
     }
 
-    /// Records that the source was pending, at which the connection writes what it has.
+    /// Records that the source was pending, so that the connection has written its buffer.
     pub fn after_pending(&mut self) {
         if self.first_delta == FirstDelta::HandedOut {
             self.first_delta = FirstDelta::Written;

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_like_the_last_chunk_is_read_without_parsing() {
+    fn a_chunk_like_the_previous_one_is_matched_without_parsing() {
         let first = br#"{"choices":[{"delta":{"content":"one"}}]}"#;
         let text = std::str::from_utf8(&first[33..36]).unwrap();
         assert_eq!(text, "one");

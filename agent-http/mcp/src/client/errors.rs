@@ -51,8 +51,8 @@ impl From<AgentError> for AnswerError {
     }
 }
 
-/// Returns true if a server may have run a request whose response has an unsuccessful status, which `failure` describes, and
-/// no JSON-RPC error: a gateway has sent the response, and [does not know](may_have_been_processed) the outcome.
+/// Returns true if a server may have run a request whose response has an unsuccessful `status` and no JSON-RPC error: a gateway
+/// has sent the response, and [does not know](may_have_been_processed) the outcome. `failure` describes the status.
 pub(super) fn may_have_run(status: StatusCode, failure: &AgentError) -> bool {
     may_have_been_processed(status.as_u16(), failure.retry_after().is_some())
 }

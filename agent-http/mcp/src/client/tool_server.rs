@@ -110,7 +110,7 @@ mod tests {
     use super::super::{DiscoveryCache, TransportResponse};
     use super::*;
 
-    /// A server that takes half a minute for each page of its list, of which each is followed by another one.
+    /// A server with an endless list of tools, which takes half a minute for each page.
     struct SlowServer;
 
     #[async_trait]

@@ -2,14 +2,14 @@
 //!
 //! A call is recorded in memory and written shortly after in a batch, so that no call waits for the store. If calls
 //! arrive faster than they can be written, or the store is unavailable for long, the oldest entries are dropped, and
-//! their number is logged. A record holds a sheet of many calls, which makes recording cheaper than one write per call;
-//! new sheets replace an agent's oldest ones.
+//! their number is logged. A record holds a segment of many calls, which makes recording cheaper than one write per call;
+//! new segments replace an agent's oldest ones.
 
 mod limits;
 mod pages;
 mod pending;
 mod record;
-mod sheets;
+mod segments;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +29,7 @@ pub use record::{AuditDecision, AuditOutcome, CallRecord};
 use limits::{LIMITS, Limits};
 use pending::PendingEntries;
 use record::{AgentKey, collection};
-use sheets::SheetWriter;
+use segments::SegmentWriter;
 
 /// Time that the first entry of a batch waits for others.
 const BATCH_DELAY: Duration = Duration::from_millis(200);
@@ -66,8 +66,8 @@ struct Inner {
     records: Arc<dyn Records>,
     pending: Mutex<PendingEntries>,
     entry_added: Notify,
-    /// The sheets being filled. Locked during a write, so that one batch is written at a time.
-    writers: tokio::sync::Mutex<HashMap<AgentKey, SheetWriter>>,
+    /// The segments being filled. Locked during a write, so that one batch is written at a time.
+    writers: tokio::sync::Mutex<HashMap<AgentKey, SegmentWriter>>,
     limits: Limits,
 }
 
@@ -202,7 +202,7 @@ impl Inner {
             tracing::warn!(dropped, "the oldest tool calls were dropped from the audit log");
         }
         let mut batch: HashMap<AgentKey, Vec<CallRecord>> = HashMap::new();
-        for (agent, call) in pending.take(2 * self.limits.max_calls_per_sheet) {
+        for (agent, call) in pending.take(2 * self.limits.max_calls_per_segment) {
             batch.entry(agent).or_default().push(call);
         }
         batch
@@ -258,7 +258,7 @@ impl Inner {
 
     async fn write_calls(
         &self,
-        writers: &mut HashMap<AgentKey, SheetWriter>,
+        writers: &mut HashMap<AgentKey, SegmentWriter>,
         agent: &AgentKey,
         calls: &mut Vec<CallRecord>,
     ) -> Result<(), StoreError> {
@@ -266,7 +266,7 @@ impl Inner {
         let writer = match writers.entry(agent.clone()) {
             hash_map::Entry::Occupied(writer) => writer.into_mut(),
             hash_map::Entry::Vacant(vacancy) => {
-                vacancy.insert(SheetWriter::open(records, &agent.0, &agent.1, limits).await?)
+                vacancy.insert(SegmentWriter::open(records, &agent.0, &agent.1, limits).await?)
             }
         };
         writer.write(records, calls, limits).await

@@ -4,10 +4,10 @@
 //! credential that opened it and ends with it, their number is bounded per credential, company and process, and two
 //! concurrent requests of a session cannot share an id: `rmcp` would send both answers to the second.
 //!
-//! With a sealing key, the id that a client knows contains the session's sealed state ([`SessionSealer`]). A process that
-//! does not have the session, because another one has opened it, or because it was evicted or idle for too long,
-//! restores it from its id at its next request ([`SessionRestore`]). Nothing is stored. A session carries no rights: every
-//! request is authorized by its own credential, which must be the one that has opened the session.
+//! With a sealing key, the id that a client knows contains the session's sealed state ([`SessionSealer`]). A process that does
+//! not have the session, because another one has opened it, or because it was evicted or idle for too long, restores it from its
+//! id at its next request ([`SessionRestore`]). Nothing is stored. A session carries no rights: every request is authorized by
+//! its own credential, which must be the credential that opened the session.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

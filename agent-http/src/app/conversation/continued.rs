@@ -77,7 +77,7 @@ impl ContinuedTurn {
             caller: self.principal.caller,
             ..ExecutionContext::default()
         };
-        // The agent's backend has an observer of its own, which is for the calls of the answer.
+        // The agent's backend has a separate observer for the calls of the answer.
         let changes = self.app.own_tool_registry.tool_changes().observer(&context);
         let source = stream::once(self.make_calls().boxed()).flat_map(|(this, calls)| {
             let results: Vec<SourceItem> = calls.iter().map(DecidedCall::event).collect();

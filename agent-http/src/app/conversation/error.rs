@@ -12,7 +12,7 @@ use crate::error::{Code, HttpError};
 /// `Retry-After` of a request to a thread with a run in progress.
 const BUSY_RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// `Retry-After` of a request to a thread for which as many runs wait as may.
+/// `Retry-After` of a request to a thread whose queue is full.
 const QUEUE_RETRY_AFTER: Duration = Duration::from_secs(10);
 
 impl From<ConversationError> for HttpError {

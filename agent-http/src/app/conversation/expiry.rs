@@ -87,8 +87,8 @@ async fn expire(
     Ok(ended.is_changed)
 }
 
-/// Returns true if a run whose calls were all decided was abandoned by its process, which may have ended between the
-/// decision and the beginning of the next run.
+/// Returns true if a run whose calls are all decided was not continued, because its process ended between the last decision and
+/// the beginning of the next run.
 fn is_abandoned(app: &App, run: &Run, now: Timestamp) -> bool {
     let decided = run.approvals.iter().filter_map(|approval| approval.decided_at).max();
     decided.is_some_and(|at| now.duration_since(at).unsigned_abs() >= app.conversations.times.lease)

@@ -111,8 +111,8 @@ async fn delete_obsolete(
     Ok(ids.len())
 }
 
-/// Deletes the notifications of runs in threads that do not exist any more: those that a run has sent while its thread was
-/// deleted, and those of threads that another program has deleted. Runs until the future is dropped.
+/// Deletes the notifications of runs in threads that do not exist any more: notifications that a run sent while its thread was
+/// deleted, and notifications of threads that another program deleted. Runs until the future is dropped.
 pub(in super::super) async fn sweep_notifications(app: &App) {
     let Some(store) = app.conversations.store() else { return };
     loop {

@@ -47,7 +47,7 @@ impl DisconnectPolicy {
     }
 }
 
-/// Returns the context of a run: the request's, or else that of the run that it continues.
+/// Returns the context of a run: the request's, otherwise the context of the run that it continues.
 pub(super) fn run_context(turn: &TurnRequest, continues: Option<&Run>) -> RunContext {
     let continued = continues.map(|run| run.context.clone()).unwrap_or_default();
     RunContext {

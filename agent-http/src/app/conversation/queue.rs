@@ -1,4 +1,4 @@
-//! Runs that wait for their thread: their positions in its queue, and their beginning when it is their turn.
+//! Runs that wait for their thread: their positions in its queue, and their beginning when the runs before them have ended.
 //!
 //! A queued run is a row with a position in the thread's list. Each waits in the process that has its client, which the end of
 //! the run before wakes: in the same process at once, in another one by a signal. A poll every [`POLL_INTERVAL`] finds
@@ -157,7 +157,7 @@ struct WaitingTurn {
 }
 
 impl WaitingTurn {
-    /// Waits for the run's turn, and begins it. A run that is not queued any more is stopped instead.
+    /// Waits until the run may begin, and begins it. A run that is not queued any more is stopped instead.
     ///
     /// # Errors
     /// Those of the beginning, and the shutdown of the service: no run begins while it drains.

@@ -60,7 +60,7 @@ impl StoredTurn {
     /// Returns the error of a request that was refused for `error`; if its results are stored already,
     /// [`BeginError::Repeated`] with the run that answers them, [`BeginError::Unanswered`] if that has not completed, or 409 if one
     /// of them differs.
-    pub(super) async fn or_repeated(
+    pub(super) async fn repeated_or_error(
         &self,
         app: &App,
         principal: &Principal,
@@ -149,7 +149,7 @@ impl StoredTurn {
         all.filter(|result| calls.insert(result.tool_call_id.as_deref())).collect()
     }
 
-    /// Returns what the thread has of the calls whose results are sent; `None` if it has no result of the client for any of
+    /// Returns the calls whose results are sent, as the thread has them; `None` if it has no result of the client for any of
     /// them. Results of other calls are ignored, as they are the first time.
     async fn earlier_results(
         &self,

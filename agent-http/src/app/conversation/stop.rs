@@ -117,7 +117,7 @@ impl ConversationService {
         if let Some(run) = self.runs.get(&key) {
             return run.wake_queued();
         }
-        // Without the signal, the run finds its turn by its next poll.
+        // Without the signal, the run notices that it may begin at its next poll.
         if let Err(error) =
             store.signal(&key, RunSignal::Start, add_saturating(self.now(), START_SIGNAL_TTL)).await
         {

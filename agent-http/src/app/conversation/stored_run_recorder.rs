@@ -265,7 +265,7 @@ impl StoredRunRecorder {
         let ending_service = service.clone();
         let task = async move {
             if may_be_stored(commit).await {
-                ending_service.gather_ends(&*store).await;
+                ending_service.wait_for_group_commit(&*store).await;
                 // A queued run may be about to begin.
                 let _storing = run.lock_storing().await;
                 // Outside of the event path, since inputs can be large.

@@ -28,10 +28,10 @@ use crate::stream::{RunRecorder, RunSource};
 
 /// `Retry-After` of a request for a run in the background, of which there are too many.
 const BACKGROUND_RETRY_AFTER: Duration = Duration::from_secs(30);
-/// Time between two attempts of a run that interrupts another one and finds as many runs in progress as permitted.
-const PLACE_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum number of such attempts.
-const MAX_PLACE_POLLS: usize = 20;
+/// Pause before another attempt to begin a run that interrupts another one, while the limit on concurrent runs is reached.
+const RUN_SLOT_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum number of these attempts.
+const MAX_RUN_SLOT_POLLS: usize = 20;
 /// Maximum number of attempts to begin a run in a thread that concurrent requests change.
 const MAX_BEGIN_ATTEMPTS: usize = 8;
 
@@ -165,7 +165,7 @@ impl StoredTurn {
         };
         let (claim, begun) = match claim {
             Ok(claim) => (claim, self.begin(app, principal, turn).await),
-            Err(error) => (None, Err(self.or_repeated(app, principal, &turn, error).await)),
+            Err(error) => (None, Err(self.repeated_or_error(app, principal, &turn, error).await)),
         };
         let answer = match begun {
             Ok((events, recorder)) => return Ok((events, Box::new(recorder))),
@@ -210,7 +210,7 @@ impl StoredTurn {
         turn: TurnRequest,
     ) -> Result<(RunSource, StoredRunRecorder), BeginError> {
         let accepted = app.conversations.observers.now();
-        let (mut attempts, mut place_polls, mut admitted) = (1, 0, None);
+        let (mut attempts, mut run_slot_polls, mut admitted) = (1, 0, None);
         let key = thread_key(principal, &turn);
         let is_interrupting = self.fields.on_busy == Some(OnBusy::Interrupt);
         loop {
@@ -235,10 +235,10 @@ impl StoredTurn {
                 }
                 // The run that this one replaces counts until its process has given back its place.
                 Err(error @ BeginError::NotAdmitted { is_full: true, .. })
-                    if place_polls < MAX_PLACE_POLLS && is_interrupting =>
+                    if run_slot_polls < MAX_RUN_SLOT_POLLS && is_interrupting =>
                 {
-                    place_polls += 1;
-                    tokio::time::sleep(PLACE_POLL_INTERVAL).await;
+                    run_slot_polls += 1;
+                    tokio::time::sleep(RUN_SLOT_POLL_INTERVAL).await;
                     if attempts == 1 && !self.is_busy(&key).await? {
                         return Err(error);
                     }
@@ -290,7 +290,7 @@ impl StoredTurn {
             },
             Err(error) => error,
         };
-        let below = match self.or_repeated(app, principal, turn, error).await {
+        let below = match self.repeated_or_error(app, principal, turn, error).await {
             BeginError::Unanswered { below } => below,
             error => return Err(error),
         };
@@ -301,7 +301,9 @@ impl StoredTurn {
         };
         match begun {
             // A concurrent request may have begun the answer.
-            Err(error @ BeginError::Store(_)) => Err(self.or_repeated(app, principal, turn, error).await),
+            Err(error @ BeginError::Store(_)) => {
+                Err(self.repeated_or_error(app, principal, turn, error).await)
+            }
             begun => begun,
         }
     }

@@ -17,9 +17,9 @@ const FLUSH_TICK: Duration = Duration::from_millis(100);
 const TICKS_PER_SIGNAL: u32 = 2;
 /// Maximum size of the chunks of a commit, in bytes, unless a single one is larger.
 const MAX_COMMIT_BYTES: usize = 4 << 20;
-/// Time for which a signal is kept whose run this process does not know: others may learn of a run from the store before its
-/// process has the answer to the commit.
-const EARLY_SIGNAL_TIME: Duration = Duration::from_secs(10);
+/// Time for which a signal to a run that this process does not know yet is kept: others may learn of a run from the store before
+/// its process has the answer to the commit.
+const EARLY_SIGNAL_TTL: Duration = Duration::from_secs(10);
 /// Maximum number of such signals.
 const MAX_EARLY_SIGNALS: usize = 1_000;
 /// Pause after the store was unavailable.
@@ -142,7 +142,7 @@ impl ConversationService {
         early.extend(taken.into_iter().map(|(key, signal)| EarlySignal { key, signal, taken_at: now }));
         early.retain(|EarlySignal { key, signal, taken_at }| {
             let Some(run) = self.runs.get(key) else {
-                return signal.is_delivered_once() && now.duration_since(*taken_at) < EARLY_SIGNAL_TIME;
+                return signal.is_delivered_once() && now.duration_since(*taken_at) < EARLY_SIGNAL_TTL;
             };
             match *signal {
                 RunSignal::Watch => run.watch(),

@@ -55,7 +55,7 @@ struct LocalRun {
     begun: usize,
     /// Jobs of which an occurrence has begun.
     tried: HashSet<JobId>,
-    /// Number of occurrences that a company may begin: the companies take turns.
+    /// Number of occurrences that a company may begin: companies alternate.
     turn: usize,
     /// Number of occurrences that each company has begun.
     begun_by_company: CompanyQuota,
@@ -127,7 +127,7 @@ impl LocalRun {
                 Err(error) => return Err(error),
             };
             if jobs.is_empty() {
-                // Each company with due jobs has had its turn, or no job is due.
+                // Each company with due jobs has been served, or no job is due.
                 if turn > self.turn {
                     break;
                 }

@@ -105,7 +105,8 @@ fn check_kind(bytes: &[u8]) -> Result<(), HttpError> {
     Err(error.with_retry_after(UNKNOWN_KIND_RETRY_AFTER))
 }
 
-/// Gives the request and the delivery the same trace: that of the run that has created the job, else that of the request.
+/// Gives the request and the delivery the same trace: the trace of the run that created the job, otherwise the trace of the
+/// request.
 fn continue_trace(head: &request::Parts, delivery: &mut Delivery) {
     let trace = RequestTrace::of(head);
     match job_trace(&delivery.payload) {
@@ -241,7 +242,7 @@ async fn commit_done(run: &ActiveRun, writes: Vec<Write>) -> Result<(), HttpErro
 
 /// Returns the follow-up job that a tool's result requests, if it is valid.
 fn requested_follow_up(app: &App, delivery: &Delivery, output: &ToolOutput) -> Option<JobRequest> {
-    // The typed request, or else that in the result of a tool of another program, which is ignored if it is invalid.
+    // The typed request, otherwise the request in the result of an external tool, which is ignored if it is invalid.
     let untyped = || serde_json::from_value(output.structured.as_ref()?.get("followUp")?.clone()).ok();
     let FollowUp { delay_ms, execute_at, arguments } = output.follow_up.clone().or_else(untyped)?;
     let mut payload = JobPayload::clone(&delivery.payload);
@@ -329,7 +330,7 @@ mod tests {
     use crate::shutdown::shutting_down;
 
     #[test]
-    fn a_process_that_stops_hands_its_occurrences_back() {
+    fn a_stopping_process_releases_its_occurrences() {
         let error = HttpError::from(shutting_down());
         let status = error.code().status().as_u16();
         let outcome = AttemptOutcome::from_status(status, error.to_string(), error.retry_after());
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_of_a_newer_kind_is_handed_back() {
+    fn a_job_of_an_unknown_kind_is_released() {
         for known in [r#"{"kind":"tool"}"#, r#"{"kind":"agent","jobId":"j"}"#, r#"{"kind":7}"#, "{}", "["] {
             assert!(check_kind(known.as_bytes()).is_ok(), "{known}");
         }

@@ -25,8 +25,8 @@ const MAX_RESUMED_RUNS: usize = 8;
 /// Moves local jobs to the scheduler, if one is configured. Jobs of assignments are only cancelled here:
 /// the synchronization of their assignment creates new ones. Follow-ups of their tools move as other jobs do.
 ///
-/// A job that is being run is left for the next pass. If its process has ended, this one runs it first, also if it was paused
-/// meanwhile: under the scheduler's key, its effect could happen twice.
+/// A job that is being run is left for the next pass. If its process has ended, this process runs it first, even if it was paused
+/// in the meantime: under the scheduler's key, its effect could happen twice.
 ///
 /// Jobs with other ids are not read. They are those of a scheduler whose `DATABASE_URL` names the application's SQLite file:
 /// moved, they would be in the same store again, with new ids and new intervals, at each pass.

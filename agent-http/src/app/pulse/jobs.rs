@@ -178,9 +178,9 @@ fn order(query: &Query<'_>) -> Result<JobOrder, HttpError> {
     })
 }
 
-/// Checks that a job is not the one that an assignment runs by, which changes with its assignment only: otherwise the
-/// assignment would be reported to be in step with a job that does not run, or at other times. A final job is left to the
-/// scheduler. A follow-up of the assignment's tool is a job of its own.
+/// Checks that a job is not the job of an assignment, which may be changed through its assignment only: otherwise the assignment
+/// would be reported to be in step with a job that does not run, or at other times. A final job is left to the scheduler. A
+/// follow-up of the assignment's tool is a job of its own.
 ///
 /// # Errors
 /// `Conflict`, which names the assignment; errors of the scheduler and the store.

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::super::App;
 
 /// Time limit of cancelling the jobs that an agent may no longer run, which a change of the agent waits for.
-const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(3);
+const CANCEL_JOBS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Synchronizes an assignment with the scheduler. Returns false if none is configured or reachable, so that the caller asks it
 /// nothing more. Errors are logged; upkeep retries.
@@ -85,7 +85,7 @@ impl SyncTargets {
 /// Synchronizes the assignments of an agent, and cancels its other open jobs whose tool it may no longer call; all jobs if
 /// `role` is `None`, because the agent was deleted. If the scheduler is unreachable, the jobs end at their next callback, and
 /// upkeep synchronizes the assignments.
-pub(in crate::app) async fn withdraw_jobs(
+pub(in crate::app) async fn cancel_disallowed_jobs(
     app: &App,
     company_id: &CompanyId,
     agent: &AgentId,
@@ -96,7 +96,7 @@ pub(in crate::app) async fn withdraw_jobs(
     if !sync_assignments(app, company_id, agent).await? {
         return Ok(());
     }
-    match timeout(WITHDRAW_TIMEOUT, cancel_withdrawn(pulse, company_id, agent, role)).await {
+    match timeout(CANCEL_JOBS_TIMEOUT, cancel_withdrawn(pulse, company_id, agent, role)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             tracing::warn!(%error, %agent, "failed to cancel the jobs of tools that the agent may not use any more");

@@ -57,7 +57,7 @@ pub(in super::super) async fn run_maintenance(app: Arc<App>) {
 }
 
 /// The collections to visit in each company, in this order.
-const STAGES: [&str; 10] = [
+const MAINTAINED_COLLECTIONS: [&str; 10] = [
     DELETED_USER_COLLECTION,
     ASSIGNMENTS,
     SYNC_COLLECTION,
@@ -116,7 +116,7 @@ async fn run_pass(app: &Arc<App>, position: &mut MaintenanceCursor) -> Result<()
             position.skip_company();
             continue;
         }
-        let records = Collection::new(&*company, STAGES[position.stage])?;
+        let records = Collection::new(&*company, MAINTAINED_COLLECTIONS[position.stage])?;
         match process_page(app, &records, position.cursor.take(), &mut reachable).await {
             Ok(next) => position.cursor = next,
             // Such as a locked record, which delays no other company.
@@ -130,7 +130,7 @@ async fn run_pass(app: &Arc<App>, position: &mut MaintenanceCursor) -> Result<()
         }
         if position.cursor.is_none() {
             position.stage += 1;
-            if position.stage == STAGES.len() {
+            if position.stage == MAINTAINED_COLLECTIONS.len() {
                 position.skip_company();
             }
         }

@@ -25,7 +25,7 @@ const ADDRESS_SHARE: u32 = 16;
 const MAX_IDLE: Duration = Duration::from_secs(3);
 
 /// Maximum time for an anonymous body, if `BODY_TOTAL_MS` is not shorter.
-const MAX_TOTAL: Duration = Duration::from_secs(15);
+const MAX_TOTAL_TIME: Duration = Duration::from_secs(15);
 
 /// `Retry-After` of a refused request: the time after which a stalled body is aborted.
 const RETRY_AFTER: Duration = MAX_IDLE;
@@ -75,7 +75,7 @@ impl AnonymousBodies {
         }
         counts.total += 1;
         counts.by_address.insert(address, address_count + 1);
-        Ok((body.with_timeouts(MAX_IDLE, MAX_TOTAL), AnonymousBodyPermit { bodies: self, address }))
+        Ok((body.with_timeouts(MAX_IDLE, MAX_TOTAL_TIME), AnonymousBodyPermit { bodies: self, address }))
     }
 }
 

@@ -23,10 +23,10 @@ use crate::timestamps::add_saturating;
 /// Maximum part of a lease that has passed when a run begins under it. The lease is renewed before.
 const MAX_USED_LEASE: f32 = 0.4;
 
-/// Time within which the ends of runs are stored together, while at least [`MIN_GATHERED_RUNS`] runs are live: most commits would
+/// Time within which the ends of runs are stored together, while at least [`MIN_GROUP_COMMIT_RUNS`] runs are live: most commits would
 /// have one each otherwise. A client waits half of it for the last event of its run.
-const GATHER_TIME: Duration = Duration::from_millis(10);
-const MIN_GATHERED_RUNS: usize = 4;
+const GROUP_COMMIT_DELAY: Duration = Duration::from_millis(10);
+const MIN_GROUP_COMMIT_RUNS: usize = 4;
 
 /// Settings of the stored runs, their logs and threads.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +37,7 @@ pub struct RunSettings {
     pub lease: Duration,
     /// Time for which a run's log is kept after its end; 24 h.
     pub log_retention: Duration,
-    /// Times after the last activity at which threads are deleted, unless an agent's role sets a shorter one.
+    /// Times after the last activity at which threads are deleted, unless an agent's role sets a shorter time.
     pub thread_retention: ThreadRetention,
     /// True if the inputs of runs are kept as long as their logs; false.
     pub keeps_inputs: bool,
@@ -193,8 +193,8 @@ impl ConversationService {
     }
 
     /// Waits for the time at which the ends of other runs are stored, too, if that saves commits.
-    pub(in crate::app) async fn gather_ends(&self, store: &dyn Conversations) {
-        let is_worthwhile = store.has_group_commits() && *self.live.borrow() >= MIN_GATHERED_RUNS;
+    pub(in crate::app) async fn wait_for_group_commit(&self, store: &dyn Conversations) {
+        let is_worthwhile = store.has_group_commits() && *self.live.borrow() >= MIN_GROUP_COMMIT_RUNS;
         if is_worthwhile && !self.is_ending() {
             tokio::time::sleep(time_to_gather(self.started.elapsed())).await;
         }
@@ -242,9 +242,9 @@ impl ConversationService {
     }
 }
 
-/// Returns the time until the next multiple of [`GATHER_TIME`], at which all tasks wake that wait.
+/// Returns the time until the next multiple of [`GROUP_COMMIT_DELAY`], at which all tasks wake that wait.
 fn time_to_gather(elapsed: Duration) -> Duration {
-    let period = GATHER_TIME.as_nanos();
+    let period = GROUP_COMMIT_DELAY.as_nanos();
     let rest = period - elapsed.as_nanos() % period;
     Duration::from_nanos(u64::try_from(rest).unwrap_or_default())
 }

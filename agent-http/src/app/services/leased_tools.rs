@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::ConversationService;
 use super::live::{LiveRun, RunStop};
 
-/// Tool registry that checks the lease of this process before each call of a stored run. If the lease has expired, as that of
-/// a process that was suspended, the run is read, and a call of one that has ended is refused.
+/// Tool registry that checks the lease of this process before each call of a stored run. If the lease has expired, for example
+/// because the process was suspended, the run is read from the store, and the call is refused if the run has ended.
 pub struct LeasedTools {
     tools: Arc<dyn ToolRegistry>,
     conversations: Arc<ConversationService>,

@@ -24,7 +24,7 @@ use super::tail::Tail;
 const MAX_DETACHED_RUNS: usize = 4_096;
 const MAX_COMPANY_DETACHED_RUNS: usize = 1_024;
 /// Time for which a run counts as watched after the store has reported a reader in another process.
-const WATCH_TIME: Duration = Duration::from_secs(1);
+const WATCH_TTL: Duration = Duration::from_secs(1);
 
 /// Reason why a run is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,7 +202,7 @@ impl LiveRun {
         self.grown.notified()
     }
 
-    /// Wakes the run if it is queued, since it may be its turn.
+    /// Wakes the run if it is queued, since it may be the next to begin.
     pub(in crate::app) fn wake_queued(&self) {
         self.next.notify_one();
     }
@@ -242,7 +242,7 @@ impl LiveRun {
 
     /// Records that another process reads the log.
     pub(in crate::app) fn watch(&self) {
-        *lock(&self.watched_until) = Some(Instant::now() + WATCH_TIME);
+        *lock(&self.watched_until) = Some(Instant::now() + WATCH_TTL);
     }
 
     /// Returns true if another process reads the log.
@@ -297,7 +297,7 @@ impl LiveRun {
                 let Ok(last_left) = empty.map(|clients| clients.last_left) else { return };
                 let mut deadline = last_left + grace;
                 if run.is_watched() {
-                    deadline = deadline.max(Instant::now() + WATCH_TIME);
+                    deadline = deadline.max(Instant::now() + WATCH_TTL);
                 }
                 let elapsed = {
                     let returned = clients.wait_for(|clients| clients.count > 0).map(|_| false).boxed();

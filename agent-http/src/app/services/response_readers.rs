@@ -12,14 +12,14 @@ use crate::error::{Code, HttpError};
 use crate::exchange_permit::ExchangePermit;
 
 /// Divisor of the maximum number of connections: the readers of one company.
-const COMPANY_SHARE: u32 = 2;
+const COMPANY_SHARE_DIVISOR: u32 = 2;
 
 /// Divisor of the maximum number of connections: what the readers of all companies leave to other requests.
-const FREE_SHARE: u32 = 4;
+const UNUSED_SHARE_DIVISOR: u32 = 4;
 
 /// Maximum number of logs that are collected to a single object in memory, of all companies and of one.
-const MAX_COLLECTED: usize = 256;
-const MAX_COMPANY_COLLECTED: usize = MAX_COLLECTED / 4;
+const MAX_COLLECTED_LOGS: usize = 256;
+const MAX_COMPANY_COLLECTED_LOGS: usize = MAX_COLLECTED_LOGS / 4;
 
 /// `Retry-After` of a download that is refused because of others.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
@@ -46,11 +46,11 @@ impl ResponseReaders {
     /// Creates the bounds of a server with at most `connections` connections. Readers hold permits of `all` requests of their
     /// company.
     pub(super) fn new(connections: u32, all: &Arc<CompanyPermits>) -> Self {
-        let total = (connections - connections / FREE_SHARE).max(1) as usize;
-        let of_company = (connections / COMPANY_SHARE).max(1) as usize;
+        let total = (connections - connections / UNUSED_SHARE_DIVISOR).max(1) as usize;
+        let of_company = (connections / COMPANY_SHARE_DIVISOR).max(1) as usize;
         Self {
             readers: CompanyPermits::within(all, total, of_company),
-            collected: CompanyPermits::new(MAX_COLLECTED, MAX_COMPANY_COLLECTED),
+            collected: CompanyPermits::new(MAX_COLLECTED_LOGS, MAX_COMPANY_COLLECTED_LOGS),
         }
     }
 
@@ -135,7 +135,7 @@ mod tests {
         let readers = readers_of(10_000);
         let admit = |company: &str, is_collected| readers.admit_log(&company.into(), is_collected).ok();
         let permits: Vec<_> = std::iter::from_fn(|| admit("one", true)).collect();
-        assert_eq!(permits.len(), MAX_COMPANY_COLLECTED);
+        assert_eq!(permits.len(), MAX_COMPANY_COLLECTED_LOGS);
         assert!(admit("one", false).is_some() && admit("two", true).is_some());
         drop(permits);
         assert!(admit("one", true).is_some());

@@ -23,7 +23,7 @@ use crate::error::{Code, HttpError};
 pub(in crate::app) const CALLBACK_PATH: &str = "/api/pulse/callback";
 /// Maximum number of concurrent callbacks; further ones get 409 with `Retry-After`.
 const MAX_CONCURRENT_CALLBACKS: usize = 256;
-/// Maximum number of these of one company, whose deliveries may come from several schedulers.
+/// Maximum number of one company's callbacks in progress; several schedulers may deliver.
 const MAX_COMPANY_CALLBACKS: usize = MAX_CONCURRENT_CALLBACKS / 2;
 
 /// The scheduler client and the state of the scheduler's callback.

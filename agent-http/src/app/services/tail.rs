@@ -162,7 +162,7 @@ impl Tail {
         self.gap.is_none() && self.open.body().len() >= LAGGING_TAIL_BYTES
     }
 
-    /// Returns the chunk to store: the one whose storing has failed, or all waiting events.
+    /// Returns the chunk to store: the chunk that could not be stored before, otherwise all waiting events.
     pub(in crate::app) fn begin_store(&mut self) -> Option<LogChunk> {
         if !matches!(self.state, TailState::Live) {
             return None;
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_have_neither_gaps_nor_doubles_whatever_is_stored_meanwhile() {
+    fn concurrent_readers_have_neither_gaps_nor_duplicates() {
         // Each reader begins at another event, and reads at other times. The tail is stored in four phases: a commit whose answer
         // is lost, one that is acknowledged, one that fails, and none.
         for pattern in 0..256_u32 {

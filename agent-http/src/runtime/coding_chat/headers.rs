@@ -14,7 +14,7 @@ const UPSTREAM_REQUEST_ID: HeaderName = HeaderName::from_static("x-upstream-requ
 const LIMIT_PREFIXES: [&str; 2] = ["x-codex-", "x-ratelimit-"];
 
 /// Other headers that pass.
-const PASSED: [HeaderName; 4] = [
+const FORWARDED_HEADERS: [HeaderName; 4] = [
     RETRY_AFTER,
     HeaderName::from_static("openai-model"),
     HeaderName::from_static("openai-processing-ms"),
@@ -23,7 +23,7 @@ const PASSED: [HeaderName; 4] = [
 
 /// Returns the headers that pass. All others stay here, such as cookies and those by which a proxy or a server names
 /// itself.
-pub(super) fn passed_on(upstream: &HeaderMap) -> HeaderMap {
+pub(super) fn forwarded_headers(upstream: &HeaderMap) -> HeaderMap {
     let listed = upstream.iter().filter_map(|(name, value)| Some((passed_name(name)?, value)));
     let valid = listed.filter(|(_, value)| is_plain_value(value)).take(MAX_HEADERS);
     let mut headers = HeaderMap::new();
@@ -38,8 +38,8 @@ fn passed_name(name: &HeaderName) -> Option<HeaderName> {
     if *name == REQUEST_ID {
         return Some(UPSTREAM_REQUEST_ID);
     }
-    let passes =
-        PASSED.contains(name) || LIMIT_PREFIXES.iter().any(|prefix| name.as_str().starts_with(prefix));
+    let passes = FORWARDED_HEADERS.contains(name)
+        || LIMIT_PREFIXES.iter().any(|prefix| name.as_str().starts_with(prefix));
     passes.then(|| name.clone())
 }
 
@@ -96,13 +96,13 @@ mod tests {
         ]
         .into_iter()
         .collect();
-        assert_eq!(passed_on(&upstream), expected);
+        assert_eq!(forwarded_headers(&upstream), expected);
     }
 
     #[test]
     fn at_most_64_headers_pass() {
         let upstream: HeaderMap =
             (0..100).map(|n| header(&format!("x-codex-{n}"), n.to_string().as_bytes())).collect();
-        assert_eq!(passed_on(&upstream).len(), MAX_HEADERS);
+        assert_eq!(forwarded_headers(&upstream).len(), MAX_HEADERS);
     }
 }

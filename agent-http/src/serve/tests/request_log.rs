@@ -72,7 +72,7 @@ async fn each_exchange_has_a_line_in_the_log_and_no_query() {
 }
 
 #[tokio::test]
-async fn what_a_body_logs_while_it_is_made_stands_under_its_request() {
+async fn a_body_is_logged_in_the_span_of_its_request() {
     let log = Log::default();
     let _guard = log.start();
     let server = TestServer::start(ServeLimits::default(), |request| async move {

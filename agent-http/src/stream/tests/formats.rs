@@ -201,7 +201,7 @@ async fn an_event_that_a_format_leaves_out_does_not_end_the_body() {
 }
 
 #[tokio::test]
-async fn a_text_that_goes_on_after_its_step_is_opened_anew() {
+async fn a_text_that_continues_after_its_step_is_reopened() {
     let events = vec![
         started(),
         step("a"),

@@ -82,7 +82,7 @@ async fn a_backend_whose_events_the_client_does_not_see_is_not_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_sees_no_event_has_signs_of_life() {
+async fn a_client_without_visible_events_gets_keep_alives() {
     for (framing, sign) in [
         (Framing::Sse, ": running"),
         (Framing::UiMessage, ": running"),
@@ -106,7 +106,7 @@ async fn a_client_that_sees_no_event_has_signs_of_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_completion_has_signs_of_life_while_its_format_has_nothing_for_the_events() {
+async fn a_completion_gets_keep_alives_while_its_format_has_no_chunk() {
     let later_events = || vec![text("m"), piece("m", "Hello"), finished(None, None)];
     for (events, count) in [
         (thinking(4, 10, later_events()), 2),
@@ -131,7 +131,7 @@ async fn a_completion_has_signs_of_life_while_its_format_has_nothing_for_the_eve
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_last_is_woken_when_a_run_has_been_silent_for_too_long() {
+async fn the_latest_waker_is_woken_at_the_idle_timeout() {
     let (_feed, events) = fed();
     let mut bench = BodyHarness::over(events, limits(5, 50)).await;
     assert_eq!(bench.events(), [started()]);
@@ -184,7 +184,7 @@ async fn the_silence_of_a_run_is_limited_by_its_model_or_here() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_has_the_limits_of_its_run_and_signs_of_life() {
+async fn a_log_has_the_limits_of_its_run_and_keep_alives() {
     let late = stream::once(async {
         tokio::time::sleep(Duration::from_secs(40)).await;
         finished(None, None)
@@ -203,7 +203,7 @@ async fn a_log_has_the_limits_of_its_run_and_signs_of_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_beyond_all_time_are_no_limits() {
+async fn timeouts_beyond_the_clocks_range_never_expire() {
     let limits = StreamLimits { idle_timeout: Duration::MAX, run_timeout: Duration::MAX, ..limits(1, 1) };
     let response = into_response(Framing::Ndjson, source(everything()), &limits).await.expect("a stream");
     assert!(!response.into_body().collect().await.expect("infallible").to_bytes().is_empty());

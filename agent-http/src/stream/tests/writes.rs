@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn what_is_ready_is_written_at_once_and_together() {
+async fn ready_events_are_written_together_at_once() {
     let mut bench = BodyHarness::new().await;
     assert_eq!(bench.events(), [started()]);
     bench.is_pending(false).await;

@@ -42,7 +42,7 @@ fn hidden_runs_are_dropped() {
 }
 
 #[test]
-fn superscripts_are_no_digits_of_numbers() {
+fn superscripts_are_not_read_as_digits_of_numbers() {
     let script = |kind: &str| format!("<w:vertAlign w:val=\"{kind}\"/>");
     let (raised, lowered) = (script("superscript"), script("subscript"));
     let text = word_text(&format!(

@@ -104,7 +104,7 @@ fn text_on_background(background: &str, shapes: &str, color_map: &str, master_sh
 }
 
 #[test]
-fn text_of_the_color_of_the_slide_is_dropped_where_nothing_else_is_behind_it() {
+fn text_in_the_slides_background_color_is_dropped() {
     let area = |x: u32, y: u32| {
         format!("<a:xfrm><a:off x=\"{x}\" y=\"{y}\"/><a:ext cx=\"200\" cy=\"50\"/></a:xfrm>")
     };
@@ -205,7 +205,7 @@ fn charts_are_tables_in_the_order_of_their_shapes() {
 }
 
 #[test]
-fn superscripts_are_no_digits_of_numbers() {
+fn superscripts_are_not_read_as_digits_of_numbers() {
     let mut parts = pptx_parts();
     let run = |properties: &str, text: &str| format!("<a:r><a:rPr{properties}/><a:t>{text}</a:t></a:r>");
     let runs = [

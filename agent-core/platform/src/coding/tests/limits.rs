@@ -41,7 +41,7 @@ fn limits_are_read_from_headers_and_events() {
 }
 
 #[test]
-fn what_is_no_limit_is_left_out() {
+fn invalid_limits_are_left_out() {
     for (percent, minutes, reset, credits) in [
         ("", "", "", ""),
         ("many", "5h", "soon", "maybe"),

@@ -40,7 +40,7 @@ async fn slow_down_is_kept_and_silence_doubles_the_pause() {
 }
 
 #[tokio::test]
-async fn every_end_is_told_for_an_hour() {
+async fn every_end_is_reported_for_an_hour() {
     let status = |status: SignInStatus, code: Option<&str>| (status, code.map(str::to_owned));
     let grant = CodingAuthorityError::InvalidGrant(InvalidGrantReason::Unknown);
     let setting = CodingAuthorityError::NotConfigured("CODING_CLIENT_ID".to_owned());
@@ -135,7 +135,7 @@ async fn a_caller_that_leaves_loses_no_tokens() {
 }
 
 #[tokio::test]
-async fn errors_of_the_issuer_are_told_and_count_if_it_was_called() {
+async fn errors_of_the_issuer_are_reported_and_count_if_it_was_called() {
     let bench = Bench::new();
     let error = |kind| Arc::new(AgentError::new(kind, "x"));
     for (failure, kind) in [

@@ -56,7 +56,7 @@ async fn callers_of_a_key_share_a_task_that_outlives_them() {
 }
 
 #[tokio::test]
-async fn the_number_of_tasks_is_bounded_and_a_dropped_task_is_told() {
+async fn the_number_of_tasks_is_bounded_and_a_dropped_task_is_reported() {
     let (tasks, spawned) = tasks(5);
     let mut first = Box::pin(tasks.run(key("c", "1"), pending()));
     assert!((&mut first).now_or_never().is_none());

@@ -122,7 +122,7 @@ async fn a_token_whose_answer_was_lost_is_cut_off() {
 }
 
 #[tokio::test]
-async fn what_was_not_sent_is_not_cut_off() {
+async fn an_unsent_refresh_does_not_end_the_sign_in_as_cut_off() {
     let bench = Bench::signed_in().await;
     bench.clock.advance(HOUR);
     let unreachable = Arc::new(AgentError::new(AgentErrorKind::Unreachable, "the runtime is away"));
@@ -151,7 +151,7 @@ async fn a_token_that_is_still_good_is_used_if_it_cannot_be_refreshed() {
 }
 
 #[tokio::test]
-async fn other_refusals_are_told_at_once_and_change_nothing() {
+async fn other_refusals_are_reported_at_once_and_change_nothing() {
     let refused = || Arc::new(AgentError::new(AgentErrorKind::Failed, "refused"));
     for (error, kind, retry_after) in [
         (CodingAuthorityError::RateLimited(Some(MINUTE)), AgentErrorKind::RateLimited, Some(MINUTE)),
@@ -191,7 +191,7 @@ async fn a_rejected_token_is_replaced_once() {
 }
 
 #[tokio::test]
-async fn a_refresh_that_began_before_a_rejection_is_no_answer_to_it() {
+async fn a_refresh_begun_before_a_rejection_does_not_answer_it() {
     let bench = Bench::signed_in().await;
     bench.clock.advance(HOUR);
     let (company, user) = (&bench.company, &bench.user);
@@ -295,7 +295,10 @@ async fn a_lease_of_another_clock_is_honoured_for_its_duration() {
         let began = bench.clock.monotonic();
         bench.drive(bench.access()).await.expect("a token");
         let waited = bench.clock.monotonic().duration_since(began);
-        assert!(waited >= expected && waited <= expected + HELD_RECHECK, "{ahead:?} {behind:?}: {waited:?}");
+        assert!(
+            waited >= expected && waited <= expected + LEASE_POLL_INTERVAL,
+            "{ahead:?} {behind:?}: {waited:?}"
+        );
         assert_eq!(bench.issuer.calls(IssuerCall::Refresh), 1);
     }
 }
@@ -341,7 +344,7 @@ async fn a_lease_that_does_not_end_is_waited_for_a_limited_time() {
     let Either::Left((result, _)) = run.await else { panic!("it renews for good") };
     assert!(matches!(result, Err(CodingTokenError::Busy)), "{result:?}");
     let waited = bench.clock.monotonic().duration_since(began);
-    assert!(waited >= HELD_TIMEOUT && waited <= HELD_TIMEOUT + SECOND, "{waited:?}");
+    assert!(waited >= LEASE_WAIT_TIMEOUT && waited <= LEASE_WAIT_TIMEOUT + SECOND, "{waited:?}");
     assert_eq!(bench.issuer.calls(IssuerCall::Refresh), 0);
 }
 
@@ -388,7 +391,7 @@ async fn a_sign_out_forgets_first_and_does_not_need_the_issuer() {
 }
 
 #[test]
-fn errors_are_told_without_secrets() {
+fn errors_contain_no_secrets() {
     let store = CodingTokenError::from(StoreError::unavailable("db at 10.0.0.7"));
     let unset = CodingTokenError::from(StoreError::NotConfigured("DATA_SECRET"));
     for (error, kind) in [

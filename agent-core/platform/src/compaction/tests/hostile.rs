@@ -15,7 +15,7 @@ async fn stored(records: &MemoryRecords) -> u64 {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_without_a_summary_and_does_not_try_again_at_once() {
+async fn a_run_continues_without_a_summary_and_does_not_retry_at_once() {
     let refused: fn() -> AgentError = || AgentError::new(AgentErrorKind::RateLimited, "429");
     let spent: fn() -> AgentError = || AgentError::new(AgentErrorKind::BudgetExceeded, "402");
     for answer in [Ok(String::new()), Ok("word ".repeat(50_000)), Err(refused), Err(spent)] {
@@ -177,7 +177,7 @@ async fn a_message_that_is_erased_during_a_run_is_in_no_summary_after_it() {
 }
 
 #[tokio::test]
-async fn a_turn_that_goes_on_after_a_tool_has_the_form_of_its_beginning() {
+async fn a_continued_turn_has_the_form_of_its_beginning() {
     let process = Process::new(Arc::new(MemoryRecords::default()), FactModel::default());
     let mut messages = conversation(100);
     process.run(&messages).await;
@@ -205,7 +205,7 @@ async fn one_huge_result_leaves_the_rest_as_it_is() {
 }
 
 #[tokio::test]
-async fn visitors_are_told_nothing_and_have_their_summaries() {
+async fn visitors_see_no_compaction_report_but_get_summaries() {
     let process = Process::new(Arc::new(MemoryRecords::default()), FactModel::default());
     let events = process.run_as(Caller::Widget, &conversation(100)).await;
     assert!(events.iter().all(|event| !matches!(event, Event::Custom { .. })), "{events:?}");

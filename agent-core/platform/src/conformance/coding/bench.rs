@@ -14,7 +14,7 @@ use futures_util::future::{self, BoxFuture, Either, poll_fn};
 use futures_util::lock::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use crate::coding::{CodingServices, CodingTokens, SignInError, SignInStatus, SignInView, SignIns};
-use crate::records::{Inventory, Key, ListQuery, Records, RecordsWrapper, StoreError, Write, WriterTurn};
+use crate::records::{Inventory, Key, ListQuery, Records, RecordsWrapper, StoreError, Write, WriterPermit};
 use crate::seal::Sealer;
 use crate::spawner::Spawner;
 use crate::testing::{ScriptedIssuer, SignInDecision};
@@ -234,9 +234,9 @@ impl RecordsWrapper for HoldingRecords {
         &*self.inner
     }
 
-    // The suite holds one process while others work. Writers of different processes do not take turns.
-    async fn wait_turn(&self, _: &Key) -> WriterTurn {
-        WriterTurn::default()
+    // The suite holds one process while others work. Writers of different processes do not queue.
+    async fn acquire_writer_permit(&self, _: &Key) -> WriterPermit {
+        WriterPermit::default()
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {

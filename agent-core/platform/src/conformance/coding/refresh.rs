@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Lifetime of the issuer's access tokens.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(60 * 60);
 /// Maximum time for which a crash delays the next run.
-const MAX_STUCK: Duration = Duration::from_secs(35);
+const MAX_CRASH_DELAY: Duration = Duration::from_secs(35);
 
 async fn access(process: &Process) -> Result<AccessToken, CodingTokenError> {
     process.tokens.access(&company(), &user()).await
@@ -48,7 +48,7 @@ enum CrashPoint {
     Answered,
 }
 
-pub(super) async fn a_crash_is_no_end(bench: &impl AsyncFn() -> Bench) {
+pub(super) async fn a_crash_does_not_end_the_sign_in(bench: &impl AsyncFn() -> Bench) {
     for point in [
         CrashPoint::Commit(0, CommitPoint::Before),
         CrashPoint::Commit(0, CommitPoint::After),
@@ -66,7 +66,7 @@ pub(super) async fn a_crash_is_no_end(bench: &impl AsyncFn() -> Bench) {
         let began = bench.clock.monotonic();
         let result = bench.drive(access(&next)).await;
         let stuck = bench.clock.monotonic().duration_since(began);
-        assert!(stuck <= MAX_STUCK, "{point:?}: a run waits for {stuck:?}");
+        assert!(stuck <= MAX_CRASH_DELAY, "{point:?}: a run waits for {stuck:?}");
         // The issuer's answer was on its way to the store.
         let is_lost = matches!(point, CrashPoint::Answered | CrashPoint::Commit(1, CommitPoint::Before));
         if is_lost {
@@ -259,10 +259,10 @@ impl Clock for ShiftedClock {
     }
 }
 
-/// Number of runs of a process in [`a_crowd_refreshes_once`].
+/// Number of runs of a process in [`concurrent_callers_refresh_once`].
 const RUNS: usize = 64;
 
-pub(super) async fn a_crowd_refreshes_once(
+pub(super) async fn concurrent_callers_refresh_once(
     records: Arc<dyn Inventory>,
     spawner: Arc<dyn Spawner>,
     rounds: usize,

@@ -113,7 +113,7 @@ pub(super) async fn an_hour_has_ten_sign_ins(bench: &Bench) {
     begin(&process).await;
 }
 
-pub(super) async fn what_was_cancelled_gets_no_tokens(bench: &Bench) {
+pub(super) async fn a_cancelled_sign_in_gets_no_tokens(bench: &Bench) {
     let (process, other) = (bench.process(), bench.process());
     bench.issuer.decide(SignInDecision::Approved);
     let mut gate = Gate::closed();
@@ -132,7 +132,7 @@ pub(super) async fn what_was_cancelled_gets_no_tokens(bench: &Bench) {
     expect_signed_out(&process).await;
 }
 
-pub(super) async fn what_was_erased_gets_no_tokens(bench: &Bench) {
+pub(super) async fn an_erased_sign_in_gets_no_tokens(bench: &Bench) {
     let process = bench.process();
     bench.issuer.decide(SignInDecision::Approved);
     let mut gate = Gate::closed();
@@ -154,7 +154,7 @@ pub(super) async fn what_was_erased_gets_no_tokens(bench: &Bench) {
     assert_eq!(bench.stored_text().await, "", "nothing is stored again");
 }
 
-pub(super) async fn a_crash_during_a_poll_is_no_end(bench: &Bench) {
+pub(super) async fn a_crash_during_a_poll_does_not_end_the_sign_in(bench: &Bench) {
     bench.issuer.decide(SignInDecision::Approved);
     let process = bench.process();
     bench.issuer.script(IssuerCall::Token, IssuerStep::HoldRequest(never()));

@@ -54,7 +54,7 @@ async fn join_in_order<A, B>(
     join(first, second).await
 }
 
-pub(super) async fn of_many_decisions_at_once_one_counts(store: Arc<dyn Conversations>) {
+pub(super) async fn one_of_many_concurrent_decisions_counts(store: Arc<dyn Conversations>) {
     let deny = || Verdict::Deny { reason: None };
     for round in 0..ROUNDS {
         let id = format!("r{round}");
@@ -125,7 +125,7 @@ pub(super) async fn a_decision_and_the_expiry_exclude_each_other(store: Arc<dyn 
     }
 }
 
-pub(super) async fn a_clock_that_goes_back_opens_no_question_again(store: &dyn Conversations) {
+pub(super) async fn a_clock_set_back_reopens_no_expired_approval(store: &dyn Conversations) {
     let run = waiting_run_in(store, "t", "r1").await;
     let decide = |ms| {
         let decide = RunChange::Decide(decision("r1", CALLS[0], approve()));

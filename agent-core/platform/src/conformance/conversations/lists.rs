@@ -119,11 +119,11 @@ pub(super) async fn runs_are_listed_newest_first(store: &dyn Conversations) {
     assert!(matches!(refused, Err(ConversationError::Invalid(_))), "{refused:?}");
     let others = done("runs", store.runs(&ThreadOwner::new("acme", "bob"), &filter, None, 10).await);
     assert!(others.runs.is_empty(), "another owner's runs are absent");
-    cursors_tell_nothing_of_others(store).await;
+    cursors_reveal_nothing_of_other_users(store).await;
 }
 
 /// Lists the runs of two owners who have begun as many, one after the other.
-async fn cursors_tell_nothing_of_others(store: &dyn Conversations) {
+async fn cursors_reveal_nothing_of_other_users(store: &dyn Conversations) {
     let owners = [ThreadOwner::new("first", "ada"), ThreadOwner::new("second", "bob")];
     let mut cursors = Vec::new();
     for owner in &owners {

@@ -187,7 +187,7 @@ async fn pages_are_bounded(store: &dyn Conversations) {
     assert_eq!((next, pages), (7, 2), "a page ends when it has a mebibyte");
 }
 
-pub(super) async fn a_log_is_appended_by_the_run_s_process_alone(store: &dyn Conversations) {
+pub(super) async fn a_log_is_appended_only_by_the_run_s_process(store: &dyn Conversations) {
     begin_with(store, "r1", &[started("r1")]).await;
     begin_with(store, "r2", &[started("r2")]).await;
     let next = || chunk(1, &[text_start("m")]);
@@ -209,13 +209,13 @@ pub(super) async fn a_log_is_appended_by_the_run_s_process_alone(store: &dyn Con
     assert_eq!(lost, [run_key("r1")], "a run is named once");
 }
 
-/// Number of runs whose process appends while another one interrupts them.
-const RACES: u64 = 20;
+/// Number of runs to which their process appends while another process interrupts them.
+const RACE_COUNT: u64 = 20;
 
 /// A process that was suspended beyond its lease appends to its runs while they are interrupted: each chunk is part of the
 /// answer that is kept, or the process learns that it has lost the run.
 pub(super) async fn a_late_append_and_an_interruption_exclude_each_other(store: Arc<dyn Conversations>) {
-    let runs: Vec<String> = (0..RACES).map(|n| format!("r{n}")).collect();
+    let runs: Vec<String> = (0..RACE_COUNT).map(|n| format!("r{n}")).collect();
     for run in &runs {
         begin_with(&*store, run, &[started(run), text_start("m")]).await;
     }
@@ -259,7 +259,7 @@ pub(super) async fn a_late_append_and_an_interruption_exclude_each_other(store: 
 
 /// Deletes threads whose runs are being appended to, in the opposite order.
 pub(super) async fn threads_are_deleted_while_their_runs_are_logged(store: Arc<dyn Conversations>) {
-    let runs: Vec<String> = (0..RACES).map(|n| format!("r{n:02}")).collect();
+    let runs: Vec<String> = (0..RACE_COUNT).map(|n| format!("r{n:02}")).collect();
     for run in runs.iter().rev() {
         begin_with(&*store, run, &[started(run)]).await;
     }

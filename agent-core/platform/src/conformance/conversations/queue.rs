@@ -21,8 +21,8 @@ pub(super) async fn runs_are_queued(make: &impl AsyncFn() -> Arc<dyn Conversatio
     a_queued_run_ends_without_an_answer(&*make().await).await;
     queued_runs_of_a_lost_process_leave_the_queue(&*make().await).await;
     queued_runs_are_deleted_with_their_thread(&*make().await).await;
-    a_decided_run_goes_on_before_the_queue(&*make().await).await;
-    the_next_run_s_process_is_told(&*make().await).await;
+    a_decided_run_continues_before_queued_runs(&*make().await).await;
+    the_process_of_the_next_run_is_signalled(&*make().await).await;
     a_hundred_are_queued_at_once(make().await).await;
 }
 
@@ -61,7 +61,7 @@ async fn queue_of(store: &dyn Conversations) -> Vec<String> {
     thread(store, &key("t")).await.queued_run_ids.iter().map(ToString::to_string).collect()
 }
 
-fn busy_with(refused: &Result<BegunRun, ConversationError>) -> &str {
+fn busy_run_id(refused: &Result<BegunRun, ConversationError>) -> &str {
     match refused {
         Err(ConversationError::ThreadBusy { active_run }) => active_run,
         other => panic!("the thread is busy, but {other:?}"),
@@ -86,14 +86,14 @@ async fn queued_runs_begin_in_order(store: &dyn Conversations) {
         from_queue("q1", 7),
         BeginRun { order: BeginOrder::BeforeQueue, ..begin(key("t"), "r2", None, "x", 7) },
     ] {
-        assert_eq!(busy_with(&store.begin_run(early).await), "r1", "a thread has one run at a time");
+        assert_eq!(busy_run_id(&store.begin_run(early).await), "r1", "a thread has one run at a time");
     }
 
     let ended = done("end", store.end_run(end(ada(), "r1", Vec::new(), 8)).await);
     assert_eq!((ended.thread.active_run_id, ended.thread.status), (None, ThreadStatus::Running));
     assert_eq!(ended.thread.queued_run_ids, ["q1", "q2"].map(run_id), "its end names the next one");
-    assert_eq!(busy_with(&store.begin_run(begin(key("t"), "r2", None, "x", 9)).await), "q1");
-    assert_eq!(busy_with(&store.begin_run(from_queue("q2", 9)).await), "q1");
+    assert_eq!(busy_run_id(&store.begin_run(begin(key("t"), "r2", None, "x", 9)).await), "q1");
+    assert_eq!(busy_run_id(&store.begin_run(from_queue("q2", 9)).await), "q1");
     assert_eq!(enqueue(store, "q3", 9).await.state, RunState::Queued, "behind those that wait");
 
     let trigger = RunTriggerKind::Regenerate.into();
@@ -225,7 +225,7 @@ async fn queued_runs_are_deleted_with_their_thread(store: &dyn Conversations) {
     assert_eq!(done("queue", store.queue_run(queued("q1", 4)).await).expect("queued").created_at, at(4));
 }
 
-async fn a_decided_run_goes_on_before_the_queue(store: &dyn Conversations) {
+async fn a_decided_run_continues_before_queued_runs(store: &dyn Conversations) {
     let waiting = waiting_run(store, "r1").await;
     assert_eq!(done("queue", store.queue_run(queued("q1", 6)).await), None, "a thread that waits has no run");
     let decisions = waiting.approvals.iter().map(|approval| Decision {
@@ -246,7 +246,7 @@ async fn a_decided_run_goes_on_before_the_queue(store: &dyn Conversations) {
     assert_eq!(begun.thread.queued_run_ids, ["q1", "q2"].map(run_id), "the queue stays");
 }
 
-async fn the_next_run_s_process_is_told(store: &dyn Conversations) {
+async fn the_process_of_the_next_run_is_signalled(store: &dyn Conversations) {
     done("begin", store.begin_run(begin(key("t"), "r1", None, "one", 0)).await);
     enqueue(store, "q1", 1).await;
     let q1 = RunKey { owner: ada(), id: run_id("q1") };
@@ -260,7 +260,7 @@ async fn the_next_run_s_process_is_told(store: &dyn Conversations) {
 }
 
 async fn a_hundred_are_queued_at_once(store: Arc<dyn Conversations>) {
-    // Each begins, is queued, or is refused, whatever the order in which two processes come.
+    // Each run begins, is queued or is refused, in whatever order two processes act.
     let requests = (0..100).map(|n| {
         let store = store.clone();
         async move {

@@ -161,7 +161,7 @@ pub(super) async fn the_record_of_a_run_is_kept_with_it(store: &dyn Conversation
     assert_eq!((run.prompt, run.timing.is_some()), (None, true));
 }
 
-pub(super) async fn an_answer_is_made_anew_beside_the_first(store: &dyn Conversations) {
+pub(super) async fn a_regenerated_answer_is_a_sibling_of_the_first(store: &dyn Conversations) {
     let (begun, first) = turn(store, &key("t"), "r1", None, 0).await;
     let question = begun.nodes[0].id.clone();
     let request = BeginRun {
@@ -331,7 +331,7 @@ pub(super) async fn repeated_ids_of_a_vendor_are_made_unique(store: &dyn Convers
     assert_eq!(ids.len(), 6, "each node has an id of its own");
 }
 
-pub(super) async fn one_of_a_hundred_begins(store: Arc<dyn Conversations>) {
+pub(super) async fn one_of_a_hundred_concurrent_runs_begins(store: Arc<dyn Conversations>) {
     for round in 0..3 {
         let begin = |n: i32| {
             let store = store.clone();

@@ -47,7 +47,7 @@ pub(super) async fn a_thread_is_created_with_imported_messages(store: &dyn Conve
     assert_eq!(thread(store, &key("full")).await, created);
 }
 
-pub(super) async fn owners_and_companies_are_apart(store: &dyn Conversations) {
+pub(super) async fn owners_and_companies_are_isolated(store: &dyn Conversations) {
     let keys = [key("t"), ThreadKey::new("acme", "bob", "t"), ThreadKey::new("other", "ada", "t")];
     for (at, key) in keys.iter().enumerate() {
         let text = format!("text {at}");
@@ -211,7 +211,7 @@ pub(super) async fn a_fork_copies_the_path(store: &dyn Conversations) {
     };
     let cut = done("fork", store.fork(other).await);
     assert_eq!((cut.title.as_str(), cut.agent_id.as_str(), cut.message_count), ("Copy", "cook", 1));
-    // Of another root, the copy has neither the message nor the title that was made of it.
+    // The copy has neither the message of another root nor the title derived from it.
     done("append", store.append(&key("t"), vec![user(None, "Elsewhere")], at(3)).await);
     let elsewhere = done("fork", store.fork(fork("elsewhere", None)).await);
     assert_eq!((elsewhere.title.as_str(), elsewhere.message_count), ("Elsewhere", 1));

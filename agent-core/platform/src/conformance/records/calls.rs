@@ -9,7 +9,7 @@ pub(super) fn key(id: &str) -> Key {
     Key::new("company", "things", id).expect("the suite's keys are valid")
 }
 
-pub(super) fn things() -> Collection {
+pub(super) fn test_collection() -> Collection {
     Collection::new("company", "things").expect("the suite's collections are valid")
 }
 
@@ -39,7 +39,7 @@ pub(super) async fn fill(store: &dyn Records, ids: &[&str]) {
 pub(super) async fn ids(store: &dyn Records, mut list: ListQuery) -> Vec<String> {
     let mut ids = Vec::new();
     loop {
-        let page = done("list", store.list(&things(), &list).await);
+        let page = done("list", store.list(&test_collection(), &list).await);
         assert!(page.records.len() <= list.page_size(), "a page has no more records than were asked for");
         ids.extend(page.records.into_iter().map(|record| record.id));
         assert!(ids.len() <= 10_000, "a list comes to its end");

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 
-use super::calls::{done, fill, get, ids, key, put, put_of, things};
+use super::calls::{done, fill, get, ids, key, put, put_of, test_collection};
 use crate::records::{
     Collection, ListQuery, MAX_PAGE_RECORDS, Precondition, RecordCounter, Records, RecordsExt, StoreError,
     Write,
@@ -66,7 +66,7 @@ pub(super) async fn increments_do_not_conflict(store: &dyn Records) {
 
 pub(super) async fn a_count_is_of_one_collection(store: &dyn Records) {
     let count = async |collection: &Collection| done("count", store.count(collection).await);
-    assert_eq!(count(&things()).await, 0, "an empty collection has no records");
+    assert_eq!(count(&test_collection()).await, 0, "an empty collection has no records");
     fill(store, &["a", "b", "c"]).await;
     put(store, &key("a"), "2").await;
     let elsewhere = [Collection::new("other", "things"), Collection::new("company", "others")];
@@ -77,5 +77,5 @@ pub(super) async fn a_count_is_of_one_collection(store: &dyn Records) {
         assert_eq!(count(&collection).await, 1, "a collection's own records count");
     }
     done("delete", store.delete(&key("b"), Precondition::Any).await);
-    assert_eq!(count(&things()).await, 2, "a record counts once, and no more after its deletion");
+    assert_eq!(count(&test_collection()).await, 2, "a record counts once, and no more after its deletion");
 }

@@ -182,7 +182,7 @@ impl Pulse for DefectivePulse {
 }
 
 #[tokio::test]
-async fn a_defective_scheduler_client_is_found_out() {
+async fn a_defective_scheduler_client_is_detected() {
     for (defect, expected) in [
         (PulseDefect::ChangesThePayload, "a job has the payload that was requested"),
         (PulseDefect::ForgetsKeys, "the same idempotency key create one job"),

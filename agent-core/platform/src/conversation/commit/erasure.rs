@@ -9,8 +9,8 @@ use super::super::{
 };
 use super::queue::set_idle;
 
-/// A thread of which a node was erased.
-pub struct Erasure {
+/// Rows that the erasure of a node writes.
+pub struct EraseCommit {
     /// The thread.
     pub thread: Thread,
     /// The node without its content.
@@ -38,15 +38,15 @@ fn drop_pending_calls(run: &mut Run, calls: &[ToolCall]) {
     }
 }
 
-/// Erases a node's content. `others` are the thread's other user messages in the order in which they were stored, from
-/// which a title is made again, and `run` is the node's run. The client is not waited for any more if it has no other calls of
-/// the run to execute. Returns `None` if the node is erased already.
+/// Erases a node's content. `others` are the thread's other user messages, oldest first, from which the title is derived again;
+/// `run` is the node's run. The client is not waited for any more if it has no other calls of the run to execute. Returns `None`
+/// if the node is erased already.
 pub fn erase_node<'m>(
     mut thread: Thread,
     mut node: StoredNode,
     others: impl IntoIterator<Item = &'m NodeMessage>,
     run: Option<Run>,
-) -> Option<Erasure> {
+) -> Option<EraseCommit> {
     if node.link.status == NodeStatus::Deleted {
         return None;
     }
@@ -69,10 +69,10 @@ pub fn erase_node<'m>(
         thread.title = title(others);
     }
     thread.version += 1;
-    Some(Erasure { thread, node, run: run.map(erase_run) })
+    Some(EraseCommit { thread, node, run: run.map(erase_run) })
 }
 
-/// Returns a thread whose nodes or logs are deleted in several commits, after one of them that is not the last.
+/// Returns the thread after a commit of its deletion that is not the last one.
 pub fn delete_part(mut thread: Thread) -> Thread {
     thread.version += 1;
     thread

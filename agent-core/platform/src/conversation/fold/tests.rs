@@ -142,7 +142,7 @@ fn a_run_may_be_cut_after_any_event() {
 }
 
 #[test]
-fn the_terminal_event_tells_the_end() {
+fn the_terminal_event_determines_the_end() {
     let finished = |outcome| Event::RunFinished {
         thread_id: "t".into(),
         run_id: "r".into(),

@@ -12,7 +12,7 @@ fn run(state: RunState) -> Run {
 }
 
 #[test]
-fn each_step_leads_from_the_states_that_allow_it_alone() {
+fn each_step_leads_only_from_the_states_that_allow_it() {
     use RunState::{Cancelled, Completed, Failed, Interrupted, Queued, Running, Waiting};
     let failure = RunFailure { code: "X".to_owned(), message: "no".to_owned() };
     let end = |kind| RunStep::End(RunEnding { kind, ..RunEnding::default() });

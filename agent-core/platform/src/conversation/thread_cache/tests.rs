@@ -195,7 +195,7 @@ async fn nodes(store: &MemoryConversations, key: &ThreadKey) -> Vec<NodeLink> {
 }
 
 #[tokio::test]
-async fn the_second_turn_and_those_after_it_read_the_row_and_the_new_contents_alone() {
+async fn later_turns_read_only_the_row_and_new_contents() {
     let store = MemoryConversations::default();
     create(&store, &key(), &["a", "b"]).await;
     let process = Process::new(&store);
@@ -257,7 +257,7 @@ async fn a_prompt_with_another_context_leaves_those_before_it_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_later_turn_of_a_long_thread_looks_at_the_new_nodes_alone() {
+async fn a_later_turn_of_a_long_thread_reads_only_the_new_nodes() {
     let store = MemoryConversations::default();
     let texts: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
     create(&store, &key(), &texts.iter().map(String::as_str).collect::<Vec<_>>()).await;
@@ -469,7 +469,7 @@ async fn nodes_of_another_version_than_the_row_are_not_kept() {
 }
 
 #[tokio::test]
-async fn forks_owners_and_companies_are_apart() {
+async fn forks_owners_and_companies_are_isolated() {
     let store = MemoryConversations::default();
     create(&store, &key(), &["a", "b"]).await;
     let process = Process::new(&store);

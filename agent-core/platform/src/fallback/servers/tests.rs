@@ -301,7 +301,7 @@ impl RunToken for FakeToken {
 }
 
 #[test]
-fn nothing_is_repeated_after_a_tool_call_that_the_runtime_did_not_tell() {
+fn nothing_is_repeated_after_an_unreported_tool_call() {
     for calls_tool in [false, true] {
         let (bench, calls) = (Bench::new(), FakeReportedCalls::default());
         bench.server("first", [Ok(vec![Err(error(AgentErrorKind::Unreachable, None))]), refused(503)]);

@@ -93,7 +93,7 @@ fn a_request_that_is_started_again_begins_with_the_first_round() {
 }
 
 #[test]
-fn a_thousand_runs_whose_second_round_fails_call_the_tool_a_thousand_times() {
+fn a_failing_second_round_repeats_no_tool_call() {
     let bench = Bench::new();
     let clock = Arc::new(bench.clock.clone());
     let entries = TwoEntries([TwoRoundModel::new(true), TwoRoundModel::new(false)]);

@@ -140,7 +140,7 @@ fn an_answer_is_held_back_until_it_has_ended() {
 }
 
 #[test]
-fn what_has_ended_is_not_repeated() {
+fn a_finished_answer_is_not_repeated() {
     let bench = Bench::new();
     let ended = ScriptedAnswer::new().text("Hi.").finish(FinishReason::Stop).fail(upstream(500, "x"));
     let first = bench.model("first", 9_000, vec![ended, ScriptedAnswer::from_text("Again.")]);
@@ -161,7 +161,7 @@ fn an_answer_of_reasoning_alone_is_empty_where_it_was_not_shown() {
 }
 
 #[test]
-fn an_answer_that_the_filter_cuts_off_is_replaced_if_another_entry_may_answer() {
+fn an_answer_cut_off_by_a_filter_goes_to_the_fallback() {
     for (also, fallbacks, expected) in [
         (vec!["content".to_owned()], &["second"][..], "Hi."),
         (vec!["content".to_owned()], &[][..], "par"),
@@ -243,7 +243,7 @@ fn an_answer_may_take_longer_than_the_limit_on_its_silence() {
 }
 
 #[test]
-fn a_run_is_told_that_its_model_limits_the_silence() {
+fn a_run_knows_that_its_model_limits_silence() {
     let bench = Bench::new();
     bench.model("first", 9_000, Vec::new());
     let clock = Arc::new(bench.clock.clone());

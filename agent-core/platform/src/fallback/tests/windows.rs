@@ -146,7 +146,7 @@ fn a_history_that_must_not_be_shortened_is_for_the_larger_window() {
 }
 
 #[test]
-fn the_context_of_a_turn_that_goes_on_is_counted_once() {
+fn the_context_of_a_continued_turn_is_counted_once() {
     for (sent_context, expected) in [(Some(words(700).into()), "by the first"), (None, "by the large one")] {
         let bench = Bench::new();
         bench.model("first", 5_000, vec![ScriptedAnswer::from_text("by the first")]);

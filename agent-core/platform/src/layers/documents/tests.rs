@@ -209,7 +209,7 @@ async fn fragments_of_the_named_documents_answer_the_message() {
 }
 
 #[tokio::test]
-async fn nothing_is_searched_without_consent_switch_or_message() {
+async fn searches_need_consent_the_switch_and_a_message() {
     let (records, layer) =
         retrieving(&[("a", "A", "The printer is broken.".into()), ("b", "B", "Brief.".into())]).await;
     let rag = json!({"enableAutoRag": true, "documentIds": ["b"], "ragDocumentIds": ["a"]});

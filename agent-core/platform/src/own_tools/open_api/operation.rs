@@ -363,7 +363,7 @@ impl<'d> RequestBuilder<'d> {
         }
     }
 
-    /// Adds an argument, and returns its name, which differs from the others'.
+    /// Adds an argument and returns its unique name.
     fn argument(&mut self, name: &str, schema: Value, is_required: bool) -> String {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let mut plain: String = name.chars().map(|c| if is_allowed(c) { c } else { '_' }).take(56).collect();

@@ -369,7 +369,7 @@ fn parameters_of_a_path_whose_names_are_alike_keep_their_places() {
 }
 
 #[test]
-fn the_parameter_of_the_credential_is_no_argument() {
+fn the_parameter_of_the_credential_is_not_an_argument() {
     for (auth, location, name) in [
         (json!({"type": "query", "name": "api_key"}), "query", "api_key"),
         (json!({"type": "header", "name": "x-api-key"}), "header", "X-Api-Key"),

@@ -43,7 +43,7 @@ async fn a_secret_is_sent_and_is_masked_in_the_result() {
 }
 
 #[tokio::test]
-async fn a_secret_in_the_query_is_no_part_of_the_shown_address() {
+async fn the_shown_address_hides_a_secret_in_the_query() {
     const SECRET: &str = "key/with space&0123456789";
     let mut tool = get_order();
     tool["auth"] = json!({"type": "query", "name": "api key", "secret": SECRET});

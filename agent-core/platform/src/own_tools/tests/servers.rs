@@ -286,7 +286,7 @@ async fn a_run_lists_once_and_nothing_is_sent_before_its_first_call() {
 }
 
 #[tokio::test]
-async fn a_discovery_compiles_the_schemas_of_the_tools_that_can_be_pinned_alone() {
+async fn a_discovery_compiles_only_the_schemas_of_tools_that_can_be_pinned() {
     let fixture = Fixture::new();
     let tool = |name: &str, description: &str| json!({"name": name, "description": description, "inputSchema": {"type": "object", "required": 1}});
     let huge = tool("huge", &"x".repeat(MAX_DEFINITION_BYTES));
@@ -306,7 +306,7 @@ async fn a_discovery_compiles_the_schemas_of_the_tools_that_can_be_pinned_alone(
 }
 
 #[tokio::test]
-async fn the_pins_of_an_id_that_the_role_has_no_more_are_deleted() {
+async fn the_pins_of_an_id_that_the_role_no_longer_has_are_deleted() {
     let fixture = Fixture::new();
     fixture.pin().await;
     let mut role = fixture.role.clone();
@@ -418,7 +418,7 @@ async fn hints_that_are_missing_are_those_of_the_protocol() {
 }
 
 #[test]
-fn names_of_own_tools_are_told_apart() {
+fn names_of_own_tools_are_unique() {
     let server = |id: &str, tools: &[&str]| json!({"id": id, "url": "https://h.example/mcp", "tools": tools});
     let found = |content: Value| -> Vec<String> {
         let content: RoleContent = serde_json::from_value(content).expect("a content");

@@ -84,7 +84,7 @@ impl HistoryStep for UnchangedHistory {
 }
 
 #[test]
-fn a_run_beyond_the_window_of_the_first_model_is_replayed_without_a_difference() {
+fn a_run_beyond_the_first_models_window_is_replayed_identically() {
     check_replay_beyond_the_first_window(Value::Null);
     // A part of the window is for the schema.
     check_replay_beyond_the_first_window(json!({"type": "json", "schema": {"type": "object"}}));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use agent_core::ids::CompanyId;
 
-use crate::retrieval::queue::{MAX_DOCUMENTS, MAX_OF_COMPANY};
+use crate::retrieval::queue::{MAX_DOCUMENTS, MAX_DOCUMENTS_PER_COMPANY};
 
 /// Minimum pause after a failure. Each further failure in a row doubles it.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
@@ -114,7 +114,7 @@ impl EmbeddingFailures {
             };
             self.common.record(company_id.clone(), retry_after, now);
         }
-        if company.documents.len() < MAX_OF_COMPANY && self.document_count < MAX_DOCUMENTS {
+        if company.documents.len() < MAX_DOCUMENTS_PER_COMPANY && self.document_count < MAX_DOCUMENTS {
             let next = match pause {
                 Some(pause) => {
                     let key = (now + pause, self.next_number);
@@ -202,7 +202,7 @@ impl EmbeddingFailures {
     }
 
     /// Returns true if documents of a company that have not failed may be tried in a lane now.
-    pub(super) fn admits(&self, company_id: &CompanyId, lane: Lane, now: Instant) -> bool {
+    pub(super) fn may_try(&self, company_id: &CompanyId, lane: Lane, now: Instant) -> bool {
         let has_failed = self.companies.get(company_id).is_some_and(|company| company.streak.in_a_row > 0);
         has_failed == (lane == Lane::Retries) && !self.is_paused(company_id, now)
     }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_document_is_due_after_its_pause_and_starts_anew_at_another_version() {
+    fn a_failed_document_is_due_after_its_pause_and_restarts_at_another_version() {
         let (mut failures, now, company) =
             (EmbeddingFailures::default(), Instant::now(), CompanyId::from("a"));
         failures.record(&company, ("1", 7), UNAVAILABLE, now);
@@ -325,7 +325,7 @@ mod tests {
         let attempt = failures.record(&company, ("1", 7), FailureCause::Permanent, now);
         assert_eq!(attempt, FailedAttempt { failures: 1, pause: None });
         assert!(failures.has_failed_at(&company, "1", 7));
-        assert!(failures.admits(&company, Lane::Main, now));
+        assert!(failures.may_try(&company, Lane::Main, now));
         assert_eq!(failures.next_time(now), None);
         failures.abandon(&company, "1");
         assert!(failures.has_failed_at(&company, "1", 7), "it stays rejected");
@@ -338,17 +338,17 @@ mod tests {
         for document in ["1", "1"] {
             failures.record(&failing, (document, 1), UNAVAILABLE, now);
         }
-        assert!(failures.admits(&failing, Lane::Main, now), "only one document has failed");
+        assert!(failures.may_try(&failing, Lane::Main, now), "only one document has failed");
         for document in ["2", "1", "3"] {
             failures.record(&failing, (document, 1), UNAVAILABLE, now);
         }
         assert_eq!(failures.common_pause(now), None);
-        assert!(failures.admits(&other, Lane::Main, now));
-        assert!(!failures.admits(&failing, Lane::Retries, now + seconds(3)));
-        assert!(failures.admits(&failing, Lane::Retries, now + seconds(4)));
-        assert!(!failures.admits(&failing, Lane::Main, now + seconds(4)), "others do not wait for it");
+        assert!(failures.may_try(&other, Lane::Main, now));
+        assert!(!failures.may_try(&failing, Lane::Retries, now + seconds(3)));
+        assert!(failures.may_try(&failing, Lane::Retries, now + seconds(4)));
+        assert!(!failures.may_try(&failing, Lane::Main, now + seconds(4)), "others do not wait for it");
         failures.record_success(&failing, "4");
-        assert!(failures.admits(&failing, Lane::Main, now));
+        assert!(failures.may_try(&failing, Lane::Main, now));
         assert_eq!(failures.next_time(now), Some(now + seconds(1)), "documents keep their pauses");
     }
 
@@ -383,12 +383,12 @@ mod tests {
     fn documents_of_a_company_are_remembered_up_to_a_limit() {
         let (mut failures, now, company) =
             (EmbeddingFailures::default(), Instant::now(), CompanyId::from("a"));
-        for n in 0..MAX_OF_COMPANY + 10 {
+        for n in 0..MAX_DOCUMENTS_PER_COMPANY + 10 {
             failures.record(&company, (n.to_string().as_str(), 1), FailureCause::Permanent, now);
         }
-        assert_eq!(failures.document_count, MAX_OF_COMPANY);
+        assert_eq!(failures.document_count, MAX_DOCUMENTS_PER_COMPANY);
         assert!(failures.has_failed(&company, "0"));
-        let beyond = MAX_OF_COMPANY.to_string();
+        let beyond = MAX_DOCUMENTS_PER_COMPANY.to_string();
         assert!(!failures.has_failed(&company, &beyond));
     }
 
@@ -397,8 +397,8 @@ mod tests {
         let (mut failures, now, company) =
             (EmbeddingFailures::default(), Instant::now(), CompanyId::from("a"));
         failures.pause(&company, now + seconds(2));
-        assert!(!failures.admits(&company, Lane::Main, now));
+        assert!(!failures.may_try(&company, Lane::Main, now));
         assert_eq!(failures.next_time(now), Some(now + seconds(2)));
-        assert!(failures.admits(&company, Lane::Main, now + seconds(2)));
+        assert!(failures.may_try(&company, Lane::Main, now + seconds(2)));
     }
 }

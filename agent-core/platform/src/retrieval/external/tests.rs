@@ -71,7 +71,7 @@ async fn search(retriever: &IndexRetriever) -> SearchResult {
 }
 
 #[tokio::test]
-async fn what_an_index_finds_is_checked() {
+async fn hits_of_an_external_index_are_checked() {
     let (records, version) = saved().await;
     let hit = IndexHit {
         document: "a".into(),

@@ -17,7 +17,7 @@ pub(super) fn check_model_prices(findings: &mut Vec<RoleFinding>, at: &str, embe
         (format!("{at}.fallbacks[{i}]"), &other.provider, payer, &other.prices)
     });
     for (at, provider, payer, prices) in std::iter::once(own).chain(fallbacks) {
-        let is_own = payer.names_own() && company_provider_id(provider.as_deref()).is_none();
+        let is_own = payer.has_own_key_or_address() && company_provider_id(provider.as_deref()).is_none();
         check_prices(findings, &at, prices, is_own, "apiKey or baseUrl");
     }
 }
@@ -31,7 +31,7 @@ pub(super) fn check_server_prices(findings: &mut Vec<RoleFinding>, at: &str, ser
         let AgentServer { agent_server_provider, agent_server_api_key, agent_server_local_url, .. } = server;
         let payer = CallPayer::new(agent_server_provider, agent_server_api_key, agent_server_local_url);
         let needed = "agentServerApiKey or agentServerLocalUrl";
-        check_prices(findings, &at, &server.prices, payer.names_own(), needed);
+        check_prices(findings, &at, &server.prices, payer.has_own_key_or_address(), needed);
     }
 }
 

@@ -10,9 +10,9 @@ use crate::records::MAX_KEY_ID_BYTES;
 /// Limit on the names of a provider, model or agent that a runtime is sent, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 256;
 
-/// Checks the names of agent and model that a runtime takes up to a limit, the name of the memory's folder, which is in the
-/// keys of its entries, the API keys and the credentials of webhooks, which are sent in headers, and the token of the bot, which
-/// is sent in an address. With others, no turn or no call succeeds.
+/// Checks texts that become parts of keys, headers or URLs: the name of the memory folder (record keys), API keys and webhook
+/// credentials (headers), and the bot token (URL); and the names of agent and model, which a runtime takes up to a limit. With
+/// others, no turn or no call succeeds.
 pub(super) fn check_texts(findings: &mut Vec<RoleFinding>, role: &RoleBlock) {
     check_name(findings, "name", &role.name);
     check_memory_folder(findings, role.content.memory_folder.as_deref().unwrap_or_default().trim());

@@ -171,7 +171,7 @@ fn without_a_key_only_what_is_not_secret_is_saved() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_told_by_agent_and_field_and_can_be_replaced() {
+fn an_unreadable_secret_names_its_field_and_can_be_replaced() {
     let records = Arc::new(MemoryRecords::default());
     let save = |secret: &str| {
         let roles = RecordRoleStore::new(records.clone(), sealer(secret));
@@ -207,7 +207,7 @@ fn what_cannot_be_opened_is_told_by_agent_and_field_and_can_be_replaced() {
 }
 
 #[test]
-fn a_sealed_text_is_good_for_its_own_agent_alone() {
+fn a_sealed_text_is_valid_only_for_its_own_agent() {
     let records = Arc::new(MemoryRecords::default());
     let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     for id in ["a", "b"] {

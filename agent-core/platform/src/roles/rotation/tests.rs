@@ -124,7 +124,7 @@ fn a_write_that_comes_between_is_read_again() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_counted_and_stays() {
+fn secrets_that_cannot_be_opened_are_counted_and_kept() {
     let records = Arc::new(MemoryRecords::default());
     fill(&roles(&records, "a secret that is lost", None), 30);
     let both = roles(&records, NEW, Some(OLD));

@@ -116,7 +116,7 @@ fn a_runtimes_key_is_for_the_runtime_and_for_the_provider_behind_it() {
 }
 
 #[test]
-fn the_keys_of_an_agent_servers_fallbacks_are_for_their_places_and_addresses() {
+fn keys_of_server_fallbacks_belong_to_position_and_address() {
     let server = |first: Value, second: Value| json!({"agentServerUrl": "https://a.example", "fallbacks": [first, second]});
     let (first, second) = (
         json!({"agentServerUrl": "https://b.example", "agentServerApiKey": "sk-b"}),
@@ -255,7 +255,7 @@ fn a_webhooks_secret_is_for_its_address_and_its_way_to_be_known() {
 }
 
 #[test]
-fn containers_are_matched_by_name_and_by_their_place_among_those_of_the_name() {
+fn containers_are_matched_by_name_and_position() {
     let embedded = |url: &str, key: Option<&str>| {
         let mut content = json!({ "baseUrl": url });
         content.as_object_mut().expect("an object").extend(key.map(|key| ("apiKey".to_owned(), key.into())));

@@ -89,8 +89,8 @@ impl LiveTokenTable {
 
     /// Adds a token and returns those that were removed for it, expired or evicted.
     ///
-    /// At its share, a company's detached token that expires first is evicted. If the table is full, it is one of the
-    /// company that holds the most tokens, which is the same company unless another one holds more.
+    /// At its share, a company's detached token that expires first is evicted. If the table is full, it is a token of the company
+    /// with the most tokens; on a tie, of the same company.
     pub(super) fn insert(
         &mut self,
         id: Uuid,

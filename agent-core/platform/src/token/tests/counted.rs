@@ -52,7 +52,7 @@ impl RecordsWrapper for CountedRecords {
 }
 
 #[test]
-fn what_is_done_with_tokens_is_counted_for_their_company_once_it_is_known() {
+fn token_operations_are_counted_for_their_company_once_known() {
     let records = Arc::new(CountedRecords::default());
     let tokens = Tokens::new(records.clone(), Arc::new(ManualClock::new()));
     let minted = now(tokens.mint(mcp("a"))).expect("minted");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_runs_token_dies_with_the_run_and_leaves_nothing() {
+fn a_run_token_ends_with_its_run() {
     let bench = bench();
     let run = |ttl| bench.tokens.mint_run(NewToken { ttl, ..mcp("a") });
     assert!(run(None).is_err(), "it could live for ever");

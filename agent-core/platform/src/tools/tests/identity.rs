@@ -366,14 +366,14 @@ impl Cell<'_> {
                 [collection::NOTIFICATIONS, user] => {
                     user == context.user_id.as_str() && value["userId"] == user
                 }
-                [collection::TALLIES | crate::records::QUOTAS] => true,
+                [collection::COUNTERS | crate::records::QUOTAS] => true,
                 _ => false,
             }
     }
 }
 
 #[test]
-fn nobody_sees_or_changes_what_is_not_theirs() {
+fn tools_read_and_change_own_data_only() {
     let lists = ["ada-list", "bob-list", "eve-list", "other-list"];
     let ids = |name: &str| -> Vec<String> {
         match name {

@@ -148,7 +148,7 @@ fn a_message_goes_out_under_the_names_of_the_api() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_not_sent() {
+fn invalid_messages_are_not_sent() {
     let world = world(Some(TOKEN));
     for (arguments, expected) in [
         (json!({}), "missing field `chatId`"),
@@ -182,7 +182,7 @@ fn what_cannot_be_sent_is_not_sent() {
 }
 
 #[test]
-fn a_bot_that_is_not_set_up_is_said_to_be_so() {
+fn a_missing_bot_is_reported() {
     let good = json!({"chatId": 5, "text": "hi"});
     let no_token = "no message can be sent: the agent has no messengerToken";
     let bad_token = "no message can be sent: the agent's messengerToken is not a bot's token";
@@ -205,7 +205,7 @@ fn a_bot_that_is_not_set_up_is_said_to_be_so() {
 }
 
 #[test]
-fn what_went_wrong_is_told_in_our_words() {
+fn errors_of_the_messenger_are_reported_without_its_text() {
     let world = world(Some(TOKEN));
     let refused = |status, description: &str, after: Option<u64>| MessengerError::Refused {
         status,

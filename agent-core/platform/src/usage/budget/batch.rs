@@ -27,7 +27,7 @@ const MAX_BATCH: usize = 128;
 /// all that the platform has, and the requests of other companies would wait.
 pub(super) const MAX_BATCH_WRITES: usize = 256;
 /// Maximum number of refused requests' reservations that wait to be released.
-const MAX_RELEASED: usize = 1_000;
+const MAX_QUEUED_RELEASES: usize = 1_000;
 /// Time after which a request that waits looks for settlements of other processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Time until the next attempt after an error of the store.
@@ -77,8 +77,8 @@ impl BatchTask {
                     }
                 }
                 Err(BatchError::TooLarge) => {
-                    put_back(&mut self.waiting.settlements, settlements);
-                    put_back(&mut self.waiting.admissions, admissions);
+                    requeue(&mut self.waiting.settlements, settlements);
+                    requeue(&mut self.waiting.admissions, admissions);
                     limit = (limit / 2).max(1);
                 }
                 Err(BatchError::Store { error, reservations }) => {
@@ -116,9 +116,9 @@ impl BatchTask {
     }
 
     /// Releases the reservations of refused requests that the store may have taken although its answer was an error. Those beyond
-    /// [`MAX_RELEASED`] are held until the end of their leases.
+    /// [`MAX_QUEUED_RELEASES`] are held until the end of their leases.
     fn release(&mut self, reservations: Vec<String>) {
-        let room = MAX_RELEASED.saturating_sub(self.waiting.settlements.len());
+        let room = MAX_QUEUED_RELEASES.saturating_sub(self.waiting.settlements.len());
         for id in reservations.into_iter().take(room) {
             let settlement = Settlement::of_unused(self.company_id.clone(), id);
             self.waiting.settlements.push(QueuedSettlement { settlement, answer: None, is_retried: true });
@@ -140,7 +140,7 @@ fn take_first<T>(queue: &mut Vec<T>, limit: usize) -> Vec<T> {
 }
 
 /// Adds what was taken from a queue before the rest.
-fn put_back<T>(queue: &mut Vec<T>, taken: Vec<T>) {
+fn requeue<T>(queue: &mut Vec<T>, taken: Vec<T>) {
     let later = std::mem::replace(queue, taken);
     queue.extend(later);
 }

@@ -103,9 +103,9 @@ impl Batch {
         Ok(Self { now, zone, company_id, meters, reservations, run_count, writes: Vec::new(), keys })
     }
 
-    /// Replaces what was reserved by what was used. A reservation of another version than the settlement's was renewed. One that
-    /// is not found is settled already, unless the commit that makes it has not ended, after which its answer was lost: a check
-    /// of the record waits for that commit, and conflicts if the reservation is there then.
+    /// Replaces reserved amounts by used ones. A reservation with another version than the settlement's has been renewed and is
+    /// left alone. A missing reservation is settled already, or the commit that creates it is still in progress and its answer
+    /// was lost: a check of the record waits for that commit and conflicts if it has created the reservation.
     pub(super) fn settle(&mut self, settlement: &Settlement) -> Result<(), StoreError> {
         let found_version = self.reservations.get(&settlement.id).map(|(_, version, _)| *version);
         if settlement.version.is_some() && settlement.version != found_version {

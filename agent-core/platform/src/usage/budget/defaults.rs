@@ -92,7 +92,7 @@ struct LocalRuns {
 pub(super) struct DefaultAdmission {
     /// Counts the run in this process until it is dropped.
     pub(super) slot: Option<RunSlot>,
-    /// Limit by which the store admits the run, beyond those that a process admits without a commit.
+    /// Limit by which the store admits the run once the process's share for runs without a commit is used.
     pub(super) shared: Option<AppliedLimit>,
     /// The run, if it is counted per minute.
     pub(super) counted: Option<CountedCompanyRun>,
@@ -293,7 +293,7 @@ fn tool_call_limit(amount: i64) -> KindOfLimit {
     (BudgetKind::Run, BudgetLimit { unit: BudgetUnit::ToolCalls, amount, window, warn_at: None })
 }
 
-/// A run in progress, which counts among those of its company in this process until it is dropped.
+/// A run in progress. It counts towards the company's runs in this process until it is dropped.
 pub(in crate::usage) struct RunSlot {
     meters: Arc<DefaultMeters>,
     company_id: CompanyId,

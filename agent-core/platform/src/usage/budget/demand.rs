@@ -113,7 +113,7 @@ impl Demand {
         match self {
             Self::One => 1,
             Self::Tokens { input } => i64::try_from(input.saturating_add(output)).unwrap_or(i64::MAX),
-            Self::Cost { input, prices } => prices.cost(&prices.dearest_counts(*input, output)).get(),
+            Self::Cost { input, prices } => prices.cost(&prices.max_cost_counts(*input, output)).get(),
         }
     }
 

@@ -158,7 +158,7 @@ impl BudgetState {
         Ok((writes, lost))
     }
 
-    /// Returns the writes that add what these runs hold to what is reserved of the limits.
+    /// Returns the writes that add the amounts held by these runs to the reserved amounts of the limits.
     async fn reserve_again(
         &self,
         company_id: &CompanyId,

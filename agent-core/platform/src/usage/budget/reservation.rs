@@ -81,7 +81,7 @@ impl RequestedCall {
     pub(super) fn reserve(&self, output_tokens: u64) -> ReservedCall {
         let input_tokens = self.input_tokens;
         let tokens = match &self.price {
-            Some(price) => price.prices.dearest_counts(input_tokens, output_tokens),
+            Some(price) => price.prices.max_cost_counts(input_tokens, output_tokens),
             None => TokenCounts { input_tokens, output_tokens, ..TokenCounts::default() },
         };
         ReservedCall {
@@ -101,7 +101,7 @@ pub(in crate::usage) struct Settlement {
     pub(in crate::usage) company_id: CompanyId,
     /// Id of the reservation.
     pub(in crate::usage) id: String,
-    /// Version of the reservation, which is left if it has another one; `None` for any.
+    /// Version of the reservation; a reservation with another version is left alone. `None` for any.
     pub(in crate::usage) version: Option<u64>,
     pub(in crate::usage) used: UsedAmounts,
 }

@@ -217,8 +217,8 @@ impl Budgets {
         defaults.status(company, (&given, shared_runs), self.state.now()).await
     }
 
-    /// Returns true if the budget of a company, of one of its agents or of that agent's runs limits the cost, so that the
-    /// prices of the agent's models must be known.
+    /// Returns true if the budget of a company, of an agent or of the agent's runs limits the cost, so that the prices of the
+    /// agent's models must be known.
     ///
     /// # Errors
     /// Errors of the store.
@@ -436,8 +436,8 @@ impl Budgets {
         self.state.settle(settlements).await
     }
 
-    /// Settles reservations whose entries are in the ledger, those that the store does not take at once in the background.
-    /// Returns the receivers of the outcomes that are not known yet.
+    /// Settles reservations whose entries are in the ledger. If the store does not accept them at once, it retries in the
+    /// background. Returns the receivers of the outcomes that are not known yet.
     pub(in crate::usage) async fn settle_or_retry(
         &self,
         settlements: Vec<Settlement>,

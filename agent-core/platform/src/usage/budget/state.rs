@@ -33,7 +33,7 @@ pub struct BudgetOptions {
     /// Time after which the reservation of a call counts as lost. It must exceed the longest run. That of a run counts as lost
     /// after a minute without a renewal.
     pub lease: Duration,
-    /// Time for which a call waits for the settlement of others' reservations, if it would be admitted without them; 10 s by
+    /// Time for which a call waits for the settlement of other calls' reservations, if it would be admitted without them; 10 s by
     /// default.
     pub max_wait: Duration,
 }

@@ -49,8 +49,8 @@ impl Budgets {
         self.state.records.count(&Collection::new(company.clone(), BUDGETS)?).await
     }
 
-    /// Writes a budget and returns its version. The meters of its limits continue; that of a limit which it did not have before
-    /// has what the ledger has of the current window, if that is more.
+    /// Writes a budget and returns its version. Existing limits keep their meters. The meter of a new limit starts with the usage
+    /// that the ledger has for the current window, unless the meter has a higher value from earlier.
     ///
     /// # Errors
     /// Errors of the store; a conflict if the condition does not hold.

@@ -1,7 +1,7 @@
 //! Windows of limits: minutes, and the days and months of the time zone of a company. Pure.
 //!
-//! A window is a calendar day or month, and a meter is of the date on which it begins regardless of the zone. So each day and month
-//! has its amount once: neither a clock that goes back nor a change of the zone begins an earlier one again.
+//! A window is a calendar day or month, and a meter is of the date on which it begins regardless of the zone. So each day and
+//! month has its amount once: an earlier window does not begin again when the clock is set back or the time zone changes.
 
 use std::str::FromStr;
 

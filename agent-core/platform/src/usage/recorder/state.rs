@@ -114,7 +114,7 @@ impl RecorderState {
     }
 
     /// Writes entries, and settles what was reserved for their calls. Both have no effect on what is written already. Returns the
-    /// companies whose ledgers are locked, whose entries are not written.
+    /// companies whose ledgers are locked; their entries are not written.
     pub(super) async fn book(&self, batch: Vec<QueuedEntry>) -> Result<HashSet<CompanyId>, StoreError> {
         let (mut entries, mut settlements) = (Vec::with_capacity(batch.len()), Vec::new());
         for QueuedEntry { entry, settlement } in batch {

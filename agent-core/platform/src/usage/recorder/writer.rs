@@ -12,9 +12,9 @@ use futures_util::future::select;
 use super::queue::QueuedEntry;
 use super::state::{MAX_BATCH_ENTRIES, QueueState, RecorderState};
 
-/// Time for which entries wait for others of their commit, so that runs one after another do not take a commit each. Entries with
-/// a settlement do not wait: what they reserved is not free until it is settled.
-const GATHERING_TIME: Duration = Duration::from_millis(20);
+/// Time for which entries wait for further entries to share a commit with, so that consecutive runs do not cost a commit each.
+/// Entries with a settlement do not wait: what they reserved is not free until it is settled.
+const BATCHING_DELAY: Duration = Duration::from_millis(20);
 /// Time until the next attempt after an error of the store, and of those at locked ledgers.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -38,7 +38,7 @@ impl RecorderState {
 /// next entry starts another one.
 struct Writer {
     shared: Arc<RecorderState>,
-    /// True once the task has found no entries, after which another one may run.
+    /// True once the task has found no entries; another task may then run.
     is_done: bool,
 }
 
@@ -61,7 +61,7 @@ impl Writer {
             queue.gathering = Some(sender);
             gathered
         };
-        select(gathered, self.shared.clock.sleep(GATHERING_TIME)).await;
+        select(gathered, self.shared.clock.sleep(BATCHING_DELAY)).await;
     }
 
     async fn run(mut self) {
@@ -128,7 +128,7 @@ impl Drop for Writer {
 /// dropped before, the next entry starts another one.
 struct LockedWriter {
     shared: Arc<RecorderState>,
-    /// True once the task has found no locked ledger, after which another one may run.
+    /// True once the task has found no locked ledger; another task may then run.
     is_done: bool,
 }
 
@@ -158,14 +158,15 @@ impl LockedWriter {
         Some(companies)
     }
 
-    /// Writes the first entries of a company, after which its later ones are written with those of others.
+    /// Writes the first entries of a company whose ledger was locked. Its later entries are then written together with those of
+    /// other companies.
     async fn write_company(&self) {
         let locked_batch = self.shared.lock().entries.start_locked_batch(MAX_BATCH_ENTRIES);
         let Some((company_id, batch)) = locked_batch else { return };
         let count = batch.len();
         let stored = match self.shared.book(batch).await {
             Ok(locked) if locked.is_empty() => count,
-            // The next turn of the company tries again.
+            // The next batch of the company tries again.
             Ok(_) | Err(StoreError::Unavailable(_)) => return,
             // The other task finds the entry that the store does not take.
             Err(_) => 0,

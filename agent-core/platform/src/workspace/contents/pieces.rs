@@ -65,11 +65,11 @@ impl PieceSet {
     pub(super) fn of_content(document_id: &str, content: &DocumentContent) -> Vec<Self> {
         let bytes = usize::try_from(content.bytes).unwrap_or_default();
         let original = Self::of_original(document_id, &content.generation, bytes);
-        [original].into_iter().chain(Self::of_text_of(document_id, content)).collect()
+        [original].into_iter().chain(Self::of_text_content(document_id, content)).collect()
     }
 
     /// Returns the set of the text of a content, which is empty for a text that the document's record has.
-    pub(super) fn of_text_of(document_id: &str, content: &DocumentContent) -> Option<Self> {
+    pub(super) fn of_text_content(document_id: &str, content: &DocumentContent) -> Option<Self> {
         let generation = content.text_generation.as_ref()?;
         Some(Self::of_text(document_id, generation, content.long_text_bytes().unwrap_or_default()))
     }

@@ -95,7 +95,7 @@ pub(in crate::workspace) fn release_writes(document: &Document) -> Result<Vec<Wr
 /// Returns the writes that delete what an extraction has stored of a document's text beside its record.
 pub(crate) fn text_release_writes(document: &Document) -> Result<Vec<Write>, StoreError> {
     let Some(content) = &document.content else { return Ok(Vec::new()) };
-    match PieceSet::of_text_of(&document.id, content) {
+    match PieceSet::of_text_content(&document.id, content) {
         Some(set) => set.delete_writes(&document.company_id),
         None => Ok(Vec::new()),
     }

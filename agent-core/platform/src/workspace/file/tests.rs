@@ -80,7 +80,7 @@ fn key_of(roles: &RecordRoleStore) -> Option<String> {
 }
 
 #[test]
-fn a_whole_file_arrives_and_arriving_again_changes_nothing() {
+fn an_import_is_complete_and_idempotent() {
     let (roles, records) = store();
     let file = parsed(DEMO);
     assert_eq!(ready(file.apply(&roles)), counts(10, 0, 0));
@@ -188,7 +188,7 @@ impl RecordsWrapper for ContendedRecords {
 }
 
 #[test]
-fn an_import_among_other_writers_begins_anew_and_gives_up_in_the_end() {
+fn an_import_retries_after_conflicts_and_finally_gives_up() {
     let crowded = |others| {
         let records =
             Arc::new(ContendedRecords { inner: MemoryRecords::default(), others: AtomicUsize::new(0) });
@@ -224,7 +224,7 @@ fn exported(records: &MemoryRecords, company: Option<&str>) -> String {
 }
 
 #[test]
-fn what_is_exported_is_imported_and_exported_again() {
+fn an_export_survives_import_and_export() {
     let mut file: Value = serde_json::from_str(DEMO).expect("JSON");
     let many = |count: usize| (0..count).map(|n| format!("{n:04}"));
     file["documents"] = many(450).map(|id| json!({"id": id, "companyId": "c", "text": "x"})).collect();
@@ -291,7 +291,7 @@ fn an_imported_document_keeps_its_owner_and_its_replaced_version() {
 }
 
 #[test]
-fn what_no_import_would_take_is_not_exported() {
+fn an_export_beyond_the_limits_of_imports_is_refused() {
     let records = MemoryRecords::default();
     let text = "x".repeat(crate::records::MAX_VALUE_BYTES - 100);
     for n in 0..65 {
@@ -386,7 +386,7 @@ fn more_than_is_done_at_once_is_refused() {
 }
 
 #[test]
-fn a_fault_is_told_with_its_place() {
+fn a_fault_is_reported_with_its_position() {
     let long = "x".repeat(129);
     for (text, expected) in [
         ("", "line 1, column 1: invalid JSON: EOF while parsing a value"),
@@ -467,7 +467,7 @@ fn the_same_identifier_in_two_companies_is_two_things() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_before_anything_is_written() {
+fn oversized_items_are_refused_before_any_write() {
     let text = "x".repeat(crate::records::MAX_VALUE_BYTES);
     let file = json!({"documents": [{"id": "d", "companyId": "c", "text": text}]}).to_string();
     let error = WorkspaceFile::parse(&file).expect_err("too large");

@@ -121,7 +121,7 @@ fn check_of(texts: &[String], vectors: &[Vec<f32>]) -> VectorCheck {
 }
 
 #[test]
-fn vectors_with_a_meaning_are_told_from_those_without() {
+fn meaningful_vectors_are_distinguished_from_meaningless_ones() {
     let texts = texts(240);
     let meanings = meanings(&texts, 0.0);
     let found = check_of(&texts, &meanings);
@@ -139,7 +139,7 @@ fn vectors_with_a_meaning_are_told_from_those_without() {
 }
 
 #[test]
-fn vectors_that_point_in_about_the_same_direction_are_judged_by_their_differences() {
+fn nearly_parallel_vectors_are_judged_by_their_differences() {
     let texts = texts(240);
     let common = scaled(&Random(7).vector(), 3.0);
     let shifted = |vectors: Vec<Vec<f32>>| -> Vec<Vec<f32>> {
@@ -203,7 +203,7 @@ fn equal_texts_do_not_prove_a_meaning() {
 }
 
 #[test]
-fn without_enough_related_texts_there_is_no_verdict() {
+fn too_few_related_texts_give_no_result() {
     let undecided = |texts: &[String]| {
         let found = check_of(texts, &unrelated(texts, 1));
         assert_eq!((found.quality, found.standard_score), (VectorQuality::Undecided, 0.0), "{found:?}");
@@ -244,7 +244,7 @@ fn only_vectors_of_the_embedder_count() {
 }
 
 #[test]
-fn the_result_depends_on_the_documents_of_the_scope_alone() {
+fn the_result_depends_only_on_the_documents_of_the_scope() {
     let texts = texts(300);
     for (vectors, quality) in [
         (meanings(&texts, 1.0), VectorQuality::Informative),

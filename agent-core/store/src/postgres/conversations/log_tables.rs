@@ -18,8 +18,8 @@ use crate::postgres::PostgresError;
 use crate::postgres::param::Param;
 use crate::postgres::session::{Session, contains_nul};
 
-/// Locks the rows of a process's live runs against their end, and appends to their logs. Rows that others have locked are
-/// left out, so that the runs of all companies wait for none of them. Returns the live runs, with true for those that were
+/// Locks the rows of a process's live runs against their end, and appends to their logs. Rows that other transactions have locked
+/// are left out, so that they do not delay the runs of all companies. Returns the live runs, with true for those that were
 /// locked. `LIMIT` makes the planner look up each run instead of scanning all.
 const APPEND_EVENTS: &str = "
     WITH found AS MATERIALIZED (
@@ -101,8 +101,8 @@ const DELETE_TAKEN_SIGNALS: &str = "
         ) AS found
     )";
 
-/// Selects runs whose logs have expired. Rows that others have locked are passed over, however many there are, since they would
-/// hide those of other companies.
+/// Selects runs whose logs have expired. Rows that other transactions have locked are skipped, however many there are, since they
+/// would hide the rows of other companies.
 const SELECT_RUNS_TO_TRIM: &str = "
     SELECT company, owner, id FROM runs WHERE log_until_ms <= $1 ORDER BY log_until_ms LIMIT $2
     FOR NO KEY UPDATE SKIP LOCKED";

@@ -6,8 +6,8 @@ use agent_platform::conversation::{ConversationError, ThreadOwner};
 
 use super::tables::{ConversationTables, TableError};
 use crate::conversation_row::RowError;
+use crate::postgres::error::{OperationError, PostgresErrorKind};
 use crate::postgres::fair_queue::Permit;
-use crate::postgres::fault::{OperationError, PostgresErrorKind};
 use crate::postgres::lock_wait::{LockAttempts, MAX_LOCK_WAIT};
 use crate::postgres::session::contains_nul;
 use crate::postgres::{PostgresError, PostgresRecords};
@@ -31,27 +31,27 @@ pub(super) struct OwnerWrite<'s> {
 }
 
 impl<'s> OwnerWrite<'s> {
-    /// Waits for the turn of a write.
+    /// Waits until a write of the owner may begin.
     pub(super) async fn new(
         store: &'s PostgresRecords,
         owner: &'s ThreadOwner,
     ) -> Result<Self, ConversationError> {
-        Self::wait_for_turn(store, owner, store.wait_timeout, PostgresErrorKind::Busy).await
+        Self::wait_for_permit(store, owner, store.wait_timeout, PostgresErrorKind::Busy).await
     }
 
-    /// Waits for the turn of a write that fails if a lock is not free within a short time, since the writes of other owners
+    /// Waits until a write may begin that fails if a lock is not free within a short time, since the writes of other owners
     /// wait for it.
     pub(super) async fn new_for_one_attempt(
         store: &'s PostgresRecords,
         owner: &'s ThreadOwner,
     ) -> Result<Self, ConversationError> {
         let limit = MAX_LOCK_WAIT.min(store.lock_timeout);
-        let write = Self::wait_for_turn(store, owner, limit, PostgresErrorKind::Locked).await?;
+        let write = Self::wait_for_permit(store, owner, limit, PostgresErrorKind::Locked).await?;
         Ok(Self { attempts: write.attempts.with_single_attempt(), ..write })
     }
 
-    /// Waits for the turn of a write for at most `limit`, after which `kind` is that of the error.
-    async fn wait_for_turn(
+    /// Waits until a write may begin, for at most `limit`, after which `kind` is that of the error.
+    async fn wait_for_permit(
         store: &'s PostgresRecords,
         owner: &'s ThreadOwner,
         limit: Duration,
@@ -87,13 +87,13 @@ impl<'s> OwnerWrite<'s> {
             let session = store.sessions.get().await?;
             match session.begin(&[(LOCK_OWNER, &[&self.lock_name, &lock_timeout])]).await {
                 Ok(_) => return Ok(Some(ConversationTables(session))),
-                Err(fault) if fault.kind() == PostgresErrorKind::Unreachable && remaining_retries > 0 => {
+                Err(error) if error.kind() == PostgresErrorKind::Unreachable && remaining_retries > 0 => {
                     remaining_retries -= 1;
                 }
-                Err(fault) => {
-                    let is_repeated = self.attempts.is_repeated_after(&fault);
-                    let released = session.release(Err(OperationError::from(fault))).await;
-                    return if is_repeated { Ok(None) } else { released.map_err(OperationError::into_fault) };
+                Err(error) => {
+                    let is_repeated = self.attempts.is_repeated_after(&error);
+                    let released = session.release(Err(OperationError::from(error))).await;
+                    return if is_repeated { Ok(None) } else { released.map_err(OperationError::into_error) };
                 }
             }
         }
@@ -115,9 +115,9 @@ impl<'s> OwnerWrite<'s> {
             Err(RowError::Rejected(error)) => {
                 return Some(session.rollback().await.map_err(failed).and(Err(error)));
             }
-            Err(RowError::Failed(fault)) => {
-                let is_repeated = self.attempts.is_repeated_after(&fault);
-                let released = session.release(Err(OperationError::from(fault))).await;
+            Err(RowError::Failed(error)) => {
+                let is_repeated = self.attempts.is_repeated_after(&error);
+                let released = session.release(Err(OperationError::from(error))).await;
                 if is_repeated {
                     return None;
                 }
@@ -128,8 +128,8 @@ impl<'s> OwnerWrite<'s> {
     }
 }
 
-fn failed(fault: PostgresError) -> ConversationError {
-    rejected(OperationError::from(fault))
+fn failed(error: PostgresError) -> ConversationError {
+    rejected(OperationError::from(error))
 }
 
 fn rejected(error: OperationError) -> ConversationError {

@@ -128,8 +128,8 @@ impl ConversationTables {
         Ok(rows.first().map(|row| row.get(0)))
     }
 
-    /// Locks the rows of the live runs of threads until the end of the transaction, in the order in which those who
-    /// append to logs lock them.
+    /// Locks the rows of the live runs of threads until the end of the transaction, in the order in which appends to logs lock
+    /// them.
     pub(super) async fn lock_live_runs(
         &self,
         owner: &ThreadOwner,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::owner_write::OwnerWrite;
 use super::runs;
-use crate::postgres::fault::PostgresErrorKind;
+use crate::postgres::error::PostgresErrorKind;
 use crate::postgres::{PostgresError, PostgresRecords};
 
 /// Write of a run.
@@ -52,8 +52,8 @@ impl RunWriteResults {
 }
 
 impl PostgresRecords {
-    /// Writes each run. One that cannot be written does not hinder the others: those that another transaction has locked are
-    /// waited for after all others, until the lock timeout.
+    /// Writes each run. One that cannot be written does not hinder the others: runs that another transaction has locked are
+    /// written last, within the lock timeout.
     ///
     /// # Errors
     /// The store is unavailable; the rest is not written.
@@ -115,5 +115,5 @@ async fn write_run(
 /// Returns true if a write has failed since another transaction holds a lock that it needs.
 fn is_locked(error: &ConversationError) -> bool {
     let ConversationError::Store(StoreError::Unavailable(source)) = error else { return false };
-    source.downcast_ref::<PostgresError>().is_some_and(|fault| fault.kind() == PostgresErrorKind::Locked)
+    source.downcast_ref::<PostgresError>().is_some_and(|error| error.kind() == PostgresErrorKind::Locked)
 }

@@ -2,8 +2,8 @@
 
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::commit::{
-    self, BeginCommit, BeginRows, ChangeRows, EndCommit, EndRows, Erasure, QueueCommit, QueueRows, StoredRun,
-    referenced_ids,
+    self, BeginCommit, BeginRows, ChangeRows, EndCommit, EndRows, EraseCommit, QueueCommit, QueueRows,
+    StoredRun, referenced_ids,
 };
 use agent_platform::conversation::{
     BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DeleteFilter, DeletedThreads, EndRun,
@@ -261,12 +261,12 @@ pub(super) async fn erase_node(
     let others = others.iter().map(|node| &node.message);
     match commit::erase_node(thread.clone(), node, others, run) {
         None => Ok(thread),
-        Some(Erasure { thread, node, run }) => {
+        Some(EraseCommit { thread, node, run }) => {
             tables.put_thread(Some(n), key, &thread).await?;
             tables.update_node(n, &node).await?;
             // Later runs have sent the message, too.
             tables.delete_thread_inputs(n).await?;
-            // So has the one in progress, whose end then stores no inputs.
+            // The run in progress may have them too, so its end stores no inputs.
             if let Some(active_run) = &thread.active_run_id
                 && let Some((number, ..)) = tables.run(&key.thread_owner(), active_run).await?
             {

@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use super::update::JobUpdates;
 use super::{parse_row, row_limit};
 use crate::job_row::{ClaimedRows, floor_millis, from_millis};
-use crate::postgres::fault::OperationError;
+use crate::postgres::error::OperationError;
 use crate::postgres::schema::{SELECT_VERSIONS, check_not_newer};
 use crate::postgres::session::{Session, Values, contains_nul};
 

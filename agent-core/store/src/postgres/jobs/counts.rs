@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use jiff::Timestamp;
 
 use crate::job_row::floor_millis;
-use crate::postgres::fault::OperationError;
+use crate::postgres::error::OperationError;
 use crate::postgres::session::Session;
 
 /// Job counts. Each statement is answered by an index alone.

@@ -4,7 +4,7 @@ use agent_jobs::job::{JobFilter, JobOrder};
 use tokio_postgres::Row;
 
 use crate::job_row::state_condition;
-use crate::postgres::fault::PostgresError;
+use crate::postgres::error::PostgresError;
 use crate::postgres::param::Param;
 use crate::postgres::session::{Session, contains_nul};
 

@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 
 use super::{NOTIFY_IF_EARLIEST, Sender, parse_row};
 use crate::job_row::JobRow;
-use crate::postgres::fault::{OperationError, PostgresError, PostgresErrorKind};
+use crate::postgres::error::{OperationError, PostgresError, PostgresErrorKind};
 use crate::postgres::param::Param;
 use crate::postgres::session::{Query, Session, contains_nul};
 
@@ -176,7 +176,7 @@ fn idempotency_key(row: &JobRow) -> Option<(&str, &str)> {
     Some((row.job.payload.company_id.as_str(), row.idempotency_key()?))
 }
 
-/// Reads the jobs whose keys conflicted with those of `pending`, and adds the outcomes to `others`.
+/// Reads the stored jobs whose keys conflicted with the jobs in `pending`, and adds the outcomes to `others`.
 async fn find_conflicting(
     session: &Session,
     pending: &[&JobRow],

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::{NOTIFY_IF_EARLIEST, Sender, parse_row};
 use crate::job_row::{self, MutableColumns};
-use crate::postgres::fault::OperationError;
+use crate::postgres::error::OperationError;
 use crate::postgres::param::Param;
 use crate::postgres::schema::{SELECT_VERSIONS, SELECT_VERSIONS_WITH_LOCK_TIMEOUT, check_not_newer};
 use crate::postgres::session::{Query, Session, Values, contains_nul};

@@ -13,7 +13,7 @@ use super::batch::{Batch, RecordState, WrittenVersions, version_count};
 use super::feed::ChangeTracker;
 use super::rows::unsigned;
 use crate::activity::ActivityCounters;
-use crate::postgres::fault::{OperationError, PostgresError, PostgresErrorKind};
+use crate::postgres::error::{OperationError, PostgresError, PostgresErrorKind};
 use crate::postgres::param::Param;
 use crate::postgres::session::{Query, Session, SessionPool};
 use crate::read_cache::is_cacheable;
@@ -146,7 +146,7 @@ impl Committer {
         let (session, (mut batch, held)) = self.lock_and_read(commits, &keys, policy).await?;
         let outcomes: Vec<_> = commits
             .iter()
-            .map(|writes| match held.concern(writes) {
+            .map(|writes| match held.conflict_with(writes) {
                 true => CommitOutcome::Locked,
                 false => CommitOutcome::Decided(batch.apply(writes)),
             })
@@ -158,7 +158,7 @@ impl Committer {
         let _in_progress = self.tracker.begin_commit(changes.slots());
         match self.write(&session, &changes).await {
             Ok(()) => {
-                session.release(Ok(())).await.map_err(OperationError::into_fault)?;
+                session.release(Ok(())).await.map_err(OperationError::into_error)?;
                 let is_committed =
                     |outcome: &&CommitOutcome| matches!(outcome, CommitOutcome::Decided(Ok(_)));
                 let committed = outcomes.iter().filter(is_committed).count();
@@ -166,15 +166,15 @@ impl Committer {
                 self.counts.transactions.fetch_add(1, Ordering::Relaxed);
                 Ok(outcomes)
             }
-            Err(fault) => {
-                if !fault.leaves_session_usable() {
+            Err(error) => {
+                if !error.leaves_session_usable() {
                     self.tracker.record_unknown_outcome();
                 }
                 session
-                    .release(Err(OperationError::from(fault)))
+                    .release(Err(OperationError::from(error)))
                     .await
                     .map(|()| outcomes)
-                    .map_err(OperationError::into_fault)
+                    .map_err(OperationError::into_error)
             }
         }
     }
@@ -192,12 +192,12 @@ impl Committer {
             let mut session = self.sessions.get().await?;
             match keys.lock_and_read(&mut session, commits, policy).await {
                 Ok(read) => return Ok((session, read)),
-                Err(fault) if fault.kind() == PostgresErrorKind::Unreachable && remaining_retries > 0 => {
+                Err(error) if error.kind() == PostgresErrorKind::Unreachable && remaining_retries > 0 => {
                     remaining_retries -= 1;
                 }
-                Err(fault) => {
-                    let failed = session.release(Err(OperationError::from(fault))).await;
-                    return failed.map_err(OperationError::into_fault);
+                Err(error) => {
+                    let failed = session.release(Err(OperationError::from(error))).await;
+                    return failed.map_err(OperationError::into_error);
                 }
             }
         }
@@ -242,7 +242,7 @@ struct HeldLocks {
 
 impl HeldLocks {
     /// Returns true if a commit needs one of the locks.
-    fn concern(&self, writes: &[Write]) -> bool {
+    fn conflict_with(&self, writes: &[Write]) -> bool {
         let is_held = |key: &Key| self.keys.contains(key) || self.companies.contains(key.company());
         writes.iter().any(|write| is_held(write.key()))
     }
@@ -510,14 +510,14 @@ mod tests {
         let all = || (0..6).collect::<HashSet<_>>();
         let without =
             |place: usize| -> HashSet<usize> { all().into_iter().filter(|free| *free != place).collect() };
-        let concerned = |held: HeldLocks| commits.map(|writes| held.concern(writes));
+        let conflicting = |held: HeldLocks| commits.map(|writes| held.conflict_with(writes));
         let rows = [0, 2, 3];
         let free_rows: HashSet<usize> = [0, 3].into();
-        assert_eq!(concerned(keys.held(&all(), &rows, &free_rows)), [false; 3], "a checked row");
-        assert_eq!(concerned(keys.held(&without(2), &rows, &free_rows)), [true, false, false]);
-        assert_eq!(concerned(keys.held(&without(4), &rows, &free_rows)), [false, true, false]);
-        assert_eq!(concerned(keys.held(&without(1), &rows, &free_rows)), [false, true, true], "a company");
-        assert_eq!(concerned(keys.held(&all(), &rows, &[0].into())), [false, false, true], "a row");
+        assert_eq!(conflicting(keys.held(&all(), &rows, &free_rows)), [false; 3], "a checked row");
+        assert_eq!(conflicting(keys.held(&without(2), &rows, &free_rows)), [true, false, false]);
+        assert_eq!(conflicting(keys.held(&without(4), &rows, &free_rows)), [false, true, false]);
+        assert_eq!(conflicting(keys.held(&without(1), &rows, &free_rows)), [false, true, true], "a company");
+        assert_eq!(conflicting(keys.held(&all(), &rows, &[0].into())), [false, false, true], "a row");
     }
 
     #[test]
@@ -546,7 +546,7 @@ mod tests {
         let commits = [writes.as_slice()];
         let keys = LockedKeys::of(&commits);
         assert_eq!(keys.locks(), (vec!["a".to_owned()], vec![true]));
-        assert!(!keys.held(&[0].into(), &[], &HashSet::new()).concern(&writes));
-        assert!(keys.held(&HashSet::new(), &[], &HashSet::new()).concern(&writes));
+        assert!(!keys.held(&[0].into(), &[], &HashSet::new()).conflict_with(&writes));
+        assert!(keys.held(&HashSet::new(), &[], &HashSet::new()).conflict_with(&writes));
     }
 }

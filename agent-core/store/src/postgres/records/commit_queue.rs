@@ -1,12 +1,13 @@
-//! Queue of commits: those of one company that wait share a transaction. The platform's records about a company, such as its
-//! meters, have transactions of their own, which wait neither for those of other companies nor for the company's large ones.
+//! Queue of commits: those of one company that wait share a transaction. Commits to the platform's records about a company, such
+//! as its meters, run in separate transactions. These do not wait for the transactions of other companies, and not for the
+//! company's large ones.
 //!
 //! A transaction waits for locks of other transactions for a short time, and then continues without the commits that need
 //! them. These share transactions that wait for their locks beside the company's others.
 //!
-//! While all connections are taken, a small transaction that gets one takes along the few commits of companies that still
-//! wait. Such a transaction waits for no lock: a commit that needs one that is held, and all commits after an error, run in
-//! transactions of their own companies, so that none delays those of another company or fails them.
+//! While all connections are taken, a small transaction that gets one also runs the commits of other companies that wait, if they
+//! are few. Such a shared transaction waits for no lock: a commit that needs a held lock, and all commits after an error, run in
+//! transactions of their own companies. So no company's commit delays another company's, or makes it fail.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,15 +20,15 @@ use tokio::time::{Instant, timeout};
 
 use super::batch::WrittenVersions;
 use super::commit::{CommitOutcome, Committer, LockPolicy};
+use crate::postgres::error::{PostgresError, PostgresErrorKind};
 use crate::postgres::fair_queue::{FairQueue, Permit};
-use crate::postgres::fault::{PostgresError, PostgresErrorKind};
 use crate::postgres::lock_wait::{MAX_LOCK_WAIT, MAX_LOCK_WAIT_BESIDE_HELD};
 
 mod queues;
 
 use queues::{QueueOwner, QueuedCommit, Queues, TransactionBatch};
 
-/// Maximum time for which a commit waits for transactions before it, and for which those of a failed transaction are tried
+/// Maximum time for which a commit waits for earlier transactions, and for which the commits of a failed transaction are retried
 /// one by one: some may wait for locks until they fail.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -158,9 +159,9 @@ impl Shared {
                 };
                 parts.map(respond_to_part).collect()
             }
-            Err(fault) if fault.has_no_effect() => parts.collect(),
-            Err(fault) => {
-                parts.by_ref().for_each(|part| respond_with_fault(part, &fault));
+            Err(error) if error.has_no_effect() => parts.collect(),
+            Err(error) => {
+                parts.by_ref().for_each(|part| respond_with_error(part, &error));
                 owners.iter().map(|_| Vec::new()).chain([Vec::new()]).collect()
             }
         };
@@ -183,7 +184,7 @@ impl Shared {
     /// Commits what needs no lock that is held for longer than `timeout`, and returns the rest.
     async fn run_batch(&self, batch: Vec<QueuedCommit>, timeout: Duration) -> Vec<QueuedCommit> {
         let is_locked = |outcome: &Result<Vec<CommitOutcome>, PostgresError>| {
-            outcome.as_ref().is_err_and(|fault| fault.kind() == PostgresErrorKind::Locked)
+            outcome.as_ref().is_err_and(|error| error.kind() == PostgresErrorKind::Locked)
         };
         let mut outcome = self.commit(&batch, LockPolicy { timeout, skips_held: false }).await;
         if is_locked(&outcome) && batch.len() > 1 {
@@ -194,11 +195,11 @@ impl Shared {
         }
         match outcome {
             Ok(outcomes) => return respond(batch, outcomes),
-            // The fault may be of one of them only.
-            Err(fault) if batch.len() > 1 && fault.has_no_effect() => {
-                self.run_each(batch, &fault, self.lock_timeout, QUEUE_TIMEOUT).await;
+            // The error may be of one of them only.
+            Err(error) if batch.len() > 1 && error.has_no_effect() => {
+                self.run_each(batch, &error, self.lock_timeout, QUEUE_TIMEOUT).await;
             }
-            Err(fault) => respond_with_fault(batch, &fault),
+            Err(error) => respond_with_error(batch, &error),
         }
         Vec::new()
     }
@@ -213,11 +214,11 @@ impl Shared {
     }
 
     /// Runs the commits of a transaction that had no effect one by one, each of which may wait for a lock for `timeout`. Those
-    /// that would begin after `limit` get the fault of the transaction.
+    /// that would begin after `limit` get the error of the transaction.
     async fn run_each(
         &self,
         batch: Vec<QueuedCommit>,
-        fault: &PostgresError,
+        error: &PostgresError,
         timeout: Duration,
         limit: Duration,
     ) {
@@ -225,14 +226,14 @@ impl Shared {
         let deadline = Instant::now() + limit;
         for queued in batch {
             if Instant::now() >= deadline {
-                respond_with_fault([queued], fault);
+                respond_with_error([queued], error);
                 continue;
             }
             let batch = vec![queued];
             match self.commit(&batch, policy).await {
                 // It is not left out.
                 Ok(outcomes) => drop(respond(batch, outcomes)),
-                Err(fault) => respond_with_fault(batch, &fault),
+                Err(error) => respond_with_error(batch, &error),
             }
         }
     }
@@ -249,7 +250,7 @@ impl Shared {
 fn without_expired(commits: Vec<QueuedCommit>) -> Vec<QueuedCommit> {
     let (expired, rest): (Vec<_>, Vec<_>) =
         commits.into_iter().partition(|queued| queued.since.elapsed() >= QUEUE_TIMEOUT);
-    respond_with_fault(expired, &PostgresError::from_kind(PostgresErrorKind::Locked));
+    respond_with_error(expired, &PostgresError::from_kind(PostgresErrorKind::Locked));
     rest
 }
 
@@ -268,9 +269,9 @@ fn respond(batch: Vec<QueuedCommit>, outcomes: Vec<CommitOutcome>) -> Vec<Queued
     blocked
 }
 
-fn respond_with_fault(batch: impl IntoIterator<Item = QueuedCommit>, fault: &PostgresError) {
+fn respond_with_error(batch: impl IntoIterator<Item = QueuedCommit>, error: &PostgresError) {
     for queued in batch {
-        let _ = queued.answer.send(Err(StoreError::unavailable(fault.clone())));
+        let _ = queued.answer.send(Err(StoreError::unavailable(error.clone())));
     }
 }
 
@@ -282,18 +283,18 @@ async fn run_blocked(shared: Arc<Shared>, owner: QueueOwner) {
             return;
         }
         let Ok(_blocked) = shared.blocked.acquire(&owner.company, shared.wait_timeout).await else {
-            respond_with_fault(batch, &PostgresError::from_kind(PostgresErrorKind::Locked));
+            respond_with_error(batch, &PostgresError::from_kind(PostgresErrorKind::Locked));
             continue;
         };
         match shared.permits.acquire(&owner.company, shared.wait_timeout).await {
             Ok(_permit) => {
                 let blocked = shared.run_batch(batch, shared.lock_timeout).await;
                 // Locks that other processes hold for a moment were left out too.
-                let fault = PostgresError::from_kind(PostgresErrorKind::Locked);
+                let error = PostgresError::from_kind(PostgresErrorKind::Locked);
                 let timeout = MAX_LOCK_WAIT.min(shared.lock_timeout);
-                shared.run_each(blocked, &fault, timeout, shared.lock_timeout).await;
+                shared.run_each(blocked, &error, timeout, shared.lock_timeout).await;
             }
-            Err(fault) => respond_with_fault(batch, &fault),
+            Err(error) => respond_with_error(batch, &error),
         }
     }
 }
@@ -311,9 +312,9 @@ async fn run_transactions(shared: Arc<Shared>, owner: QueueOwner) {
                 let batch = shared.lock().next_batch(&owner);
                 shared.run(&owner, batch, permit).await;
             }
-            Err(fault) => {
+            Err(error) => {
                 let expired = shared.lock().take_expired(&owner, began);
-                respond_with_fault(expired, &fault);
+                respond_with_error(expired, &error);
             }
         }
     }
@@ -453,8 +454,8 @@ mod tests {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
         let queue = queue(&server);
         let (batch, receivers): (Vec<_>, Vec<_>) = ["a", "b", "c"].map(queued).into_iter().unzip();
-        let fault = PostgresError::from_kind(PostgresErrorKind::Full);
-        queue.shared.run_each(batch, &fault, QUEUE_TIMEOUT, QUEUE_TIMEOUT).await;
+        let error = PostgresError::from_kind(PostgresErrorKind::Full);
+        queue.shared.run_each(batch, &error, QUEUE_TIMEOUT, QUEUE_TIMEOUT).await;
         let kinds = receivers.into_iter().map(|mut receiver| kind(receiver.try_recv().expect("an answer")));
         let [full, unreachable] = [PostgresErrorKind::Full, PostgresErrorKind::Unreachable].map(Some);
         assert_eq!(kinds.collect::<Vec<_>>(), [unreachable, full, full]);

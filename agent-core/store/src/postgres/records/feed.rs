@@ -11,9 +11,9 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Row;
 
-use crate::postgres::fault::{OperationError, PostgresError};
+use crate::postgres::error::{OperationError, PostgresError};
 use crate::postgres::session::{Session, SessionPool, Values};
-use crate::slots::{Freshness, SlotTable, Stamp};
+use crate::slots::{SlotTable, Stamp, StampSource};
 
 /// Maximum delay after which a write of another process is visible to cached reads.
 const MAX_STALENESS: Duration = Duration::from_millis(100);
@@ -33,7 +33,7 @@ const MAX_TRANSACTION_TIME: Duration = Duration::from_secs(300);
 const RETENTION: Duration = Duration::from_secs(600);
 /// Time after a commit with an unknown outcome at whose end its transaction is older than [`MAX_TRANSACTION_TIME`] for
 /// every poll.
-const UNCERTAIN_TIME: Duration = RETENTION;
+const UNKNOWN_OUTCOME_TIME: Duration = RETENTION;
 /// Interval at which transaction ids are sampled, to know the age of others.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between deletions of old changes.
@@ -91,7 +91,7 @@ struct TrackerState {
     slots: SlotTable,
     /// Beginning of the last successful poll.
     last_poll: Option<Instant>,
-    /// Until this time, changes of this process are processed like those of others, because the outcome of a commit is
+    /// Until this time, changes of this process are processed like changes of other processes, because the outcome of a commit is
     /// unknown.
     own_uncertain_until: Option<Instant>,
 }
@@ -116,7 +116,7 @@ impl ChangeTracker {
     /// Records that the outcome of a commit of this process is unknown.
     pub(super) fn record_unknown_outcome(&self) {
         let mut state = self.state();
-        state.own_uncertain_until = Some(Instant::now() + UNCERTAIN_TIME);
+        state.own_uncertain_until = Some(Instant::now() + UNKNOWN_OUTCOME_TIME);
         state.slots.invalidate_all();
     }
 
@@ -148,7 +148,7 @@ impl ChangeTracker {
     }
 }
 
-impl Freshness for ChangeTracker {
+impl StampSource for ChangeTracker {
     fn stamp(&self, of: &impl Hash) -> Option<Stamp> {
         self.state().slots.stamp(SlotTable::slot(of))
     }
@@ -278,7 +278,7 @@ impl Poller {
                 Ok(never) => match never {},
                 Err(error) => {
                     let error = match &error {
-                        OperationError::Failed(fault) => fault.display_with_source(),
+                        OperationError::Failed(error) => error.display_with_source(),
                         OperationError::Rejected(error) => error.to_string(),
                     };
                     tracing::warn!(error, "the change feed cannot be read: reads are not cached");

@@ -8,7 +8,7 @@ use agent_platform::records::{
 use serde_json::value::RawValue;
 use tokio_postgres::Row;
 
-use crate::postgres::fault::OperationError;
+use crate::postgres::error::OperationError;
 use crate::postgres::session::{Session, contains_nul};
 
 const SELECT_ONE: &str = "

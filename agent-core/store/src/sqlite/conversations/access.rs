@@ -6,10 +6,10 @@ use agent_platform::conversation::ConversationError;
 use super::rows::{ConversationTables, TableError};
 use crate::conversation_row::RowError;
 use crate::sqlite::SqliteStore;
-use crate::sqlite::fault::WriteError;
+use crate::sqlite::error::WriteError;
 use crate::sqlite::write_op::{WriteBatch, WriteOp};
 
-/// Returns the name under which operations of the process, for all companies, take turns with those of companies.
+/// Returns the name under which operations of the process, for all companies, are queued round-robin with those of companies.
 pub(super) fn platform() -> CompanyId {
     CompanyId::from("")
 }

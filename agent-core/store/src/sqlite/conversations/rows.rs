@@ -14,7 +14,7 @@ use crate::conversation_row::{
     ContentColumns, DELETE_BATCH_NODES, LinkColumns, NodeRow, RowError, ThreadRow, active_thread,
     parse_thread, to_seq,
 };
-use crate::sqlite::fault::WriteError;
+use crate::sqlite::error::WriteError;
 
 pub(super) type TableError = RowError<WriteError>;
 

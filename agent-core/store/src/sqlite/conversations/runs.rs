@@ -2,7 +2,7 @@
 
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::commit::{
-    self, BeginRows, ChangeRows, EndRows, Erasure, QueueRows, StoredRun,
+    self, BeginRows, ChangeRows, EndRows, EraseCommit, QueueRows, StoredRun,
 };
 use agent_platform::conversation::{
     AppendedEvents, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DeleteFilter,
@@ -286,12 +286,12 @@ pub(super) fn erase_node(
     let others = others.iter().map(|node| &node.message);
     match commit::erase_node(thread.clone(), node, others, run) {
         None => Ok(thread),
-        Some(Erasure { thread, node, run }) => {
+        Some(EraseCommit { thread, node, run }) => {
             tables.put_thread(Some(n), key, &thread)?;
             tables.update_node(n, &node)?;
             // Later runs have sent the message, too.
             tables.delete_thread_inputs(n)?;
-            // So has the one in progress, whose end then stores no inputs.
+            // The run in progress may have them too, so its end stores no inputs.
             if let Some(active_run) = &thread.active_run_id
                 && let Some((number, ..)) = tables.run(&key.thread_owner(), active_run)?
             {

@@ -8,7 +8,7 @@ use rusqlite::named_params;
 
 use super::rows::{JobTable, StoredJob};
 use crate::job_row::{ClaimedRows, floor_millis, from_millis};
-use crate::sqlite::fault::WriteError;
+use crate::sqlite::error::WriteError;
 use crate::sqlite::schema;
 
 /// Selects the rows of a [`ClaimRange`], earliest first, after a position given by time and company. `wake_ms` of a

@@ -6,7 +6,7 @@ use agent_jobs::job::{JobCounts, JobState};
 use rusqlite::OptionalExtension;
 
 use super::rows::JobTable;
-use crate::sqlite::fault::WriteError;
+use crate::sqlite::error::WriteError;
 
 /// Counts with filters instead of `GROUP BY`, which would sort.
 pub(super) const COUNT_OPEN: &str = "

@@ -6,7 +6,7 @@ use rusqlite::{Connection, ToSql, named_params};
 
 use super::rows::{id_of, parse_stored_job};
 use crate::job_row::state_condition;
-use crate::sqlite::fault::WriteError;
+use crate::sqlite::error::WriteError;
 
 /// A query for the jobs that match a filter.
 pub(super) struct JobQuery<'f> {

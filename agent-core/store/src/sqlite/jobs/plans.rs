@@ -26,7 +26,7 @@ fn database() -> (tempfile::TempDir, Connection) {
 }
 
 #[test]
-fn what_the_worker_asks_is_answered_by_an_index_alone() {
+fn queries_of_the_worker_use_covering_indexes() {
     let (_folder, connection) = database();
     let cases = [
         (rows::SELECT_EARLIEST, "SEARCH jobs USING COVERING INDEX jobs_wake (wake_ms>?)"),

@@ -13,7 +13,7 @@ use serde::de::Error as _;
 
 use crate::job_row::{self, JobRow, MutableColumns, malformed, parse_job};
 use crate::sqlite::claimed::{ClaimedJob, ClaimedJobs};
-use crate::sqlite::fault::WriteError;
+use crate::sqlite::error::WriteError;
 
 pub(super) const SELECT_EARLIEST: &str =
     "SELECT wake_ms FROM jobs WHERE wake_ms IS NOT NULL ORDER BY wake_ms LIMIT 1";

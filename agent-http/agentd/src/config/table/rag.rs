@@ -10,7 +10,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Number { min: 100, max: 100_000 },
         &["1500"],
-        "The limit on the tokens of the fragments of documents that a turn retrieves, with their titles and headings, and at most a quarter of the prompt.",
+        "The limit on the tokens of the fragments of documents that a turn retrieves, with their titles and headings. They also take at most a quarter of the prompt.",
     ),
     setting(
         "RAG_MIN_RELEVANCE",
@@ -31,6 +31,6 @@ pub(super) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Number { min: 1024 * 1024, max: 64 * 1024 * 1024 * 1024 },
         &["268435456"],
-        "The limit on the indexes of documents in memory. A company's index may take half of it; documents beyond that are not searched. With an embedding model, a quarter more is for the documents that are being embedded.",
+        "The limit in bytes on the indexes of documents in memory. A company's index may take half of it; documents beyond that are not searched. With an embedding model, documents that are being embedded may take a quarter of it in addition.",
     ),
 ];

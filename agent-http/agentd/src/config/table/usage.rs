@@ -10,7 +10,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         APP_AND_RUNTIME,
         SettingKind::Path,
         &[],
-        "A JSON file with limits, capabilities and prices of models, which are used in place of those of the built-in catalogue.",
+        "A JSON file with limits, capabilities and prices of models, which replace those of the built-in catalogue.",
     ),
     setting(
         "USAGE_RETENTION",

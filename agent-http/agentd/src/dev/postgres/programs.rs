@@ -28,8 +28,8 @@ pub(super) struct ServerPrograms {
 }
 
 impl ServerPrograms {
-    /// Finds the programs in the folder of version `preferred` in `packages`, else in a folder of `search_path`, else
-    /// in that of the newest version in `packages`.
+    /// Finds the programs in the folder of version `preferred` in `packages`, otherwise in a folder of `search_path`, otherwise
+    /// in the folder of the newest version in `packages`.
     ///
     /// # Errors
     /// There are none, or they cannot be run.

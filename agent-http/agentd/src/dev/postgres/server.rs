@@ -19,7 +19,7 @@ const IMMEDIATE_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which the state of the server is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Number of last lines of an output that errors contain.
-const SHOWN_LINES: usize = 10;
+const MAX_SHOWN_LINES: usize = 10;
 
 /// A running server. It is stopped when the value is dropped.
 #[derive(Debug)]
@@ -104,5 +104,5 @@ impl Drop for DevServer {
 /// Returns the last lines of a text.
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
-    lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
+    lines[lines.len().saturating_sub(MAX_SHOWN_LINES)..].join("\n")
 }

@@ -35,7 +35,7 @@ fn has_ended(server: Pid) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_stored_is_there_after_a_restart() {
+async fn stored_data_survives_a_restart() {
     let folder = data_folder();
     // The first start creates the cluster, and a blank and a comma are legal in its path.
     let data = folder.path().join("a, \"b\"");

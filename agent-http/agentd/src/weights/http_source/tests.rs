@@ -109,7 +109,7 @@ fn error_chain(error: &dyn std::error::Error) -> String {
 }
 
 #[tokio::test]
-async fn asks_for_a_range_and_returns_where_the_body_starts() {
+async fn a_range_is_requested_and_its_start_returned() {
     let partial = |at: usize| {
         let range = format!("content-range: bytes {at}-{}/{}\r\n", CONTENT.len() - 1, CONTENT.len());
         response("206 Partial Content", &range, &CONTENT[at..])

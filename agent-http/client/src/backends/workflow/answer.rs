@@ -12,17 +12,17 @@ use super::failure;
 
 /// Fields searched for the answer, in this order, with the separator that joins texts of a list in that field.
 const ANSWER_FIELDS: [(&str, &str); 8] = [
-    ("output", PARAGRAPHS),
-    ("text", PARAGRAPHS),
-    ("response", PARAGRAPHS),
-    ("message", PARAGRAPHS),
-    ("content", PIECES),
-    ("parts", PIECES),
-    ("data", PARAGRAPHS),
-    ("json", PARAGRAPHS),
+    ("output", PARAGRAPH_SEPARATOR),
+    ("text", PARAGRAPH_SEPARATOR),
+    ("response", PARAGRAPH_SEPARATOR),
+    ("message", PARAGRAPH_SEPARATOR),
+    ("content", NO_SEPARATOR),
+    ("parts", NO_SEPARATOR),
+    ("data", PARAGRAPH_SEPARATOR),
+    ("json", PARAGRAPH_SEPARATOR),
 ];
-const PARAGRAPHS: &str = "\n\n";
-const PIECES: &str = "";
+const PARAGRAPH_SEPARATOR: &str = "\n\n";
+const NO_SEPARATOR: &str = "";
 
 /// n8n's messages, in several versions, for a workflow that it does not wait for.
 const STARTED_NOTICES: [&str; 3] = ["Workflow was started", "Workflow got started", "Webhook call received"];
@@ -43,7 +43,7 @@ pub(super) fn extract_text(body: &[u8], declared_format: AnswerFormat) -> Result
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii();
     let text = match serde_json::from_slice(body) {
         Ok(Value::String(text)) => reject_engine_notices(text)?,
-        Ok(value) => match find_text(&value, PARAGRAPHS)? {
+        Ok(value) => match find_text(&value, PARAGRAPH_SEPARATOR)? {
             Some(text) => text,
             None if is_empty_value(&value) => return Err(failure::empty()),
             None if declared_format == AnswerFormat::Text => plain(body)?,

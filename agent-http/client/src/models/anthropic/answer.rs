@@ -324,7 +324,7 @@ fn reported(event: &Event<'_>) -> AgentError {
 fn finish_reason(reason: &str) -> FinishReason {
     match reason {
         "tool_use" => FinishReason::ToolCalls,
-        // The server pauses a turn of its own tools, which no request asks for: the answer is not complete.
+        // The server pauses a long answer with server-side tools, which no request enables: the answer is not complete.
         "max_tokens" | "model_context_window_exceeded" | "pause_turn" => FinishReason::Length,
         "refusal" => FinishReason::ContentFilter,
         _ => FinishReason::Stop,

@@ -23,7 +23,7 @@ const DOCUMENT_TYPE: &str = "application/pdf";
 
 /// Beginning of a conversation whose first message is the model's, such as a greeting: the API requires one of the
 /// user in front of it.
-const OPENING_ANSWER: &str = concat!(
+const OPENING_USER_MESSAGE: &str = concat!(
     r#"{"role":"user","content":[{"type":"text","text":"(The conversation begins with your message.)"}]},"#,
     r#"{"role":"assistant","content":["#
 );
@@ -99,7 +99,7 @@ impl<'a> MessagesWriter<'a> {
         } else {
             self.body.raw(match (self.open, blocks.role) {
                 (None, WireRole::User) => r#"{"role":"user","content":["#,
-                (None, WireRole::Assistant) => OPENING_ANSWER,
+                (None, WireRole::Assistant) => OPENING_USER_MESSAGE,
                 (Some(_), WireRole::User) => r#"]},{"role":"user","content":["#,
                 (Some(_), WireRole::Assistant) => r#"]},{"role":"assistant","content":["#,
             });

@@ -1,5 +1,5 @@
-//! Request bodies of the Messages API. The order of their members is fixed, and that of the prompt's parts is the one in
-//! which the server caches them: tools, system prompt, messages.
+//! Request bodies of the Messages API. The order of the members is fixed, and the prompt's parts are in the order in which the
+//! server caches them: tools, system prompt, messages.
 
 use std::borrow::Cow;
 
@@ -61,8 +61,8 @@ pub(super) fn prepare(model: &ModelSpec, request: &ModelRequest) -> Result<Paylo
     Ok(body.finish())
 }
 
-/// Returns the tokens of a request: those of its prompt as they were counted, and those of what the run has added, which are
-/// estimated. From the count of a prompt that was assembled for a model with another tokenizer, the model's own is estimated.
+/// Returns the tokens of a request: the counted tokens of its prompt and the estimated tokens of the messages that the run has
+/// added. If the prompt was counted for a model with another tokenizer, the model's count is estimated from that count.
 fn prompt_tokens(model: &ModelSpec, request: &ModelRequest) -> usize {
     let (counted, added) = counted_and_added(request, &request.tools);
     match MessagesModel::of(&model.name).tokenizer.filter(|_| model.counter().is_some()) {
@@ -109,7 +109,7 @@ fn push_tools(model: &ModelSpec, request: &ModelRequest, body: &mut PayloadBuild
     body.raw(r#"],"tool_choice":"#).json(&choice(&model.name, request));
 }
 
-/// Appends the tools that the conversation has called, none of which may be called, to a request that offers no tools: servers of
+/// Appends the tools that the conversation has called to a request that offers no tools; the model must not call them: servers of
 /// the API refuse a conversation with calls if no tool is defined.
 fn push_called_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
     let prompt = request.prompt.messages().iter().map(|message| message.original());

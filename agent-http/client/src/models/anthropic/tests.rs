@@ -327,7 +327,7 @@ async fn an_answer_that_is_cut_off_or_contradicts_itself_fails() {
 }
 
 #[tokio::test]
-async fn what_an_answer_may_contain_is_bounded() {
+async fn the_contents_of_an_answer_are_bounded() {
     let calls = (0..40).map(|index| call_block(index, "t", &["{}"]));
     let thinking = thinking_block(0, &["x".repeat(2 << 20).as_str(); 3], "s");
     let long = call_block(0, "t", &["x".repeat(200 << 10).as_str(); 2]);

@@ -31,7 +31,7 @@ pub(super) fn push(model: &ModelSpec, request: &ModelRequest, body: &mut Payload
     let form = properties.thinking;
     let known = || Some(model.nearest_level()?.as_str());
     let level = model.reasoning_effort.as_deref().or_else(known);
-    let level = level.or_else(|| model.parameters.reasoning?.as_one_of_three());
+    let level = level.or_else(|| model.parameters.reasoning?.as_low_medium_high());
     let switch = model.thinking(request);
     let is_forced = matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Tool(_))
         && !request.tools.is_empty()

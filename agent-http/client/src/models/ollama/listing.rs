@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_list_is_a_failure() {
+    async fn an_invalid_list_is_an_error() {
         let long = format!("{{\"models\":[{}]}}", " ".repeat(MAX_LIST_BYTES));
         let cases = [
             ("200 OK", "<html>Sorry</html>"),

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_is_told_from_a_cache_and_from_an_estimate_that_is_off() {
+    fn truncation_is_distinguished_from_caching_and_wrong_estimates() {
         // Estimate, tokens read, and whether that is a truncation for a window of 8192.
         let cases = [
             (6_000, 6_000, false),

@@ -13,7 +13,7 @@ use crate::models::optional_member::OptionalPart;
 pub(super) const REASONING_MEMBER: &str = "reasoning_content";
 /// Beginning of this member with its text.
 const REASONING_START: &str = r#","reasoning_content":""#;
-/// Beginning of the member with the messages, in front of which only definitions of tools could look like one of them.
+/// Beginning of the member with the messages. Before it, only tool definitions could look like a message.
 const MESSAGES_START: &str = r#","messages":["#;
 
 /// The reasoning in all messages with tool calls. Servers of others, on which the vendors' models run too, may refuse it.

@@ -207,8 +207,8 @@ impl WireUsage {
         }
     }
 
-    /// Returns true for the number of tokens that a cache has read or written, which some gateways have in the total beside those
-    /// of the prompt.
+    /// Returns true if `tokens` is the number of tokens that were read from a cache or written to it. Some gateways add it to the
+    /// total in addition to the tokens of the prompt.
     fn is_of_cache(&self, tokens: u64) -> bool {
         let details = self.prompt_tokens_details.as_ref();
         let read = details.and_then(|details| details.cached_tokens).unwrap_or_default();

@@ -370,7 +370,8 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// Finds the item of a kind that an event names: by its identifier, else by its index, else the one without either.
+    /// Finds the item of a kind that an event names: by its identifier, otherwise by its index, otherwise the block that has
+    /// neither.
     fn find(&self, wanted: Wanted, id: Option<&RawValue>, output_index: Option<&RawValue>) -> Option<usize> {
         let (id, output_index) = (text(id), number(output_index));
         let last = |is_meant: &dyn Fn(&AnswerItem) -> bool| {

@@ -19,7 +19,7 @@ use crate::outbound::{media_type, status_failure};
 /// Limit on the time until a usage limit ends.
 const MAX_USAGE_LIMIT: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 /// Delay before a retry of a request that a proxy in front of the vendor has turned away.
-const TURNED_AWAY_DELAY: Duration = Duration::from_secs(60);
+const BLOCKED_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// Header of a proxy that asks for proof of a browser.
 const CHALLENGE_HEADER: &str = "cf-mitigated";
 /// Header with the time at which a usage limit ends, in seconds since 1970.
@@ -48,9 +48,9 @@ pub enum Account {
 }
 
 /// Returns the error of a page that a proxy in front of the vendor has sent.
-pub(crate) fn turned_away() -> AgentError {
+pub(crate) fn blocked_by_proxy() -> AgentError {
     let message = "the request was turned away before it reached the model";
-    AgentError::new(AgentErrorKind::Failed, message).with_retry_after(TURNED_AWAY_DELAY)
+    AgentError::new(AgentErrorKind::Failed, message).with_retry_after(BLOCKED_RETRY_DELAY)
 }
 
 /// An error as the server reports it: in an unsuccessful response, or within an answer.
@@ -81,7 +81,7 @@ impl ServerError {
         Self { status: status.filter(|status| !status.is_success()), headers: headers.collect(), body }
     }
 
-    /// Sets the time at which a usage limit ends, as the head of the response reports it, unless the error has its own.
+    /// Sets the time at which a usage limit ends, from the response's headers, unless the error contains it.
     pub(super) fn with_reset_time(mut self, reset_time: Option<&HeaderValue>) -> Self {
         if let Some(time) = reset_time {
             self.headers.entry(RESET_HEADER).or_insert_with(|| time.clone());
@@ -110,7 +110,7 @@ impl ServerError {
         } else if has_code(&POLICY_CODES) {
             AgentError::new(AgentErrorKind::Failed, "the vendor's policy refused the request")
         } else if self.is_web_page() {
-            turned_away()
+            blocked_by_proxy()
         } else if is_subscription && (has_code(&CREDENTIAL_CODES) || has_status(StatusCode::UNAUTHORIZED)) {
             sign_in_required("the sign-in to the subscription is missing or has ended")
         } else if is_subscription
@@ -305,9 +305,9 @@ mod tests {
     #[test]
     fn messages_say_what_to_do() {
         let page = [("content-type", "text/html")];
-        let turned_away = refused(Subscription, 403, &page, "<html>");
-        assert_eq!(turned_away.message(), "the request was turned away before it reached the model");
-        assert_eq!(turned_away.retry_after(), Some(TURNED_AWAY_DELAY));
+        let blocked_by_proxy = refused(Subscription, 403, &page, "<html>");
+        assert_eq!(blocked_by_proxy.message(), "the request was turned away before it reached the model");
+        assert_eq!(blocked_by_proxy.retry_after(), Some(BLOCKED_RETRY_DELAY));
         let policy = refused(ApiKey, 400, &[], &error("bio_policy"));
         assert_eq!(policy.message(), "the vendor's policy refused the request");
         let sign_in = refused(Subscription, 401, &[], "");

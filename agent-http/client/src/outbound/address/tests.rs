@@ -185,7 +185,7 @@ fn leaves_names_and_public_addresses_to_the_checked_client() {
 }
 
 #[test]
-fn refuses_other_schemes_user_info_and_port_0_from_everybody() {
+fn other_schemes_user_info_and_port_0_are_always_refused() {
     let schemes =
         ["ftp://example.com/", "file:///etc/passwd", "data:text/plain,x", "ws://example.com/", "gopher://h/"];
     let users = ["http://user@example.com/", "http://user:pass@example.com/", "https://:pass@example.com/"];

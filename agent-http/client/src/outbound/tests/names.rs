@@ -227,7 +227,7 @@ async fn sent(outbound: &OutboundClient, url: &str, trust: UrlTrust) -> Result<S
 }
 
 #[tokio::test]
-async fn what_was_checked_is_what_is_connected_to() {
+async fn the_checked_address_is_the_connected_one() {
     let world = FakeNetwork::new(
         server(false).await,
         &[
@@ -269,7 +269,7 @@ async fn what_was_checked_is_what_is_connected_to() {
 }
 
 #[tokio::test]
-async fn a_name_that_changes_its_mind_is_refused_from_then_on() {
+async fn a_name_that_resolves_to_a_private_address_later_is_refused() {
     let names: [(&str, &[&str]); 1] = [("turn.example", &["93.184.215.14", "127.0.0.1"])];
     let url = "http://turn.example/";
     let once = || vec!["turn.example".to_owned()];

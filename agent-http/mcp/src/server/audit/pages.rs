@@ -1,6 +1,6 @@
-//! Reads pages of calls from sheets.
+//! Reads pages of calls from segments.
 //!
-//! A sheet is appended to, and read from its end. So a cursor holds the number of calls that remain in a sheet, and
+//! A segment is appended to, and read from its end. So a cursor holds the number of calls that remain in a segment, and
 //! calls that are recorded between two pages do not move it.
 
 use agent_platform::records::{
@@ -34,7 +34,7 @@ pub enum AuditError {
     Store(#[source] StoreError),
 }
 
-/// A parsed cursor: `remaining` calls of the sheet `id` are left; the sheet follows the store cursor `store_cursor`.
+/// A parsed cursor: `remaining` calls of the segment `id` are left; the segment follows the store cursor `store_cursor`.
 struct CursorPosition<'c> {
     remaining: usize,
     id: &'c str,
@@ -43,8 +43,8 @@ struct CursorPosition<'c> {
 
 impl<'c> CursorPosition<'c> {
     fn parse(cursor: &'c str) -> Option<Self> {
-        let (remaining, sheet_cursor) = cursor.split_once('.')?;
-        let (id, store_cursor) = sheet_cursor.split_once('.')?;
+        let (remaining, segment_cursor) = cursor.split_once('.')?;
+        let (id, store_cursor) = segment_cursor.split_once('.')?;
         let store_cursor = Some(store_cursor.to_owned()).filter(|cursor| !cursor.is_empty());
         Some(Self { remaining: remaining.parse().ok()?, id, store_cursor })
     }
@@ -52,7 +52,7 @@ impl<'c> CursorPosition<'c> {
 
 pub(super) async fn read(
     records: &dyn Records,
-    sheets: &Collection,
+    segments: &Collection,
     limit: Option<usize>,
     cursor: Option<&str>,
 ) -> Result<CallPage, AuditError> {
@@ -68,22 +68,23 @@ pub(super) async fn read(
             order: Order::Descending,
             ..ListQuery::default()
         };
-        let page = records.list_as::<Vec<CallRecord>>(sheets, &list).await.map_err(|error| match error {
-            StoreError::Invalid(_) => AuditError::InvalidCursor,
-            error => AuditError::Store(error),
-        })?;
-        let Some(Record { id, value: mut sheet, .. }) = page.records.into_iter().next() else { break };
+        let page =
+            records.list_as::<Vec<CallRecord>>(segments, &list).await.map_err(|error| match error {
+                StoreError::Invalid(_) => AuditError::InvalidCursor,
+                error => AuditError::Store(error),
+            })?;
+        let Some(Record { id, value: mut segment, .. }) = page.records.into_iter().next() else { break };
         if let Some(position) = &position {
-            // Sheets that were started after the previous page are newer than the cursor.
-            sheet.truncate(match id.as_str().cmp(position.id) {
+            // Segments that were started after the previous page are newer than the cursor.
+            segment.truncate(match id.as_str().cmp(position.id) {
                 std::cmp::Ordering::Greater => 0,
                 std::cmp::Ordering::Equal => position.remaining,
                 std::cmp::Ordering::Less => usize::MAX,
             });
         }
-        while let Some(call) = sheet.pop() {
+        while let Some(call) = segment.pop() {
             if calls.len() == limit {
-                let next = format!("{}.{id}.{}", sheet.len() + 1, store_cursor.unwrap_or_default());
+                let next = format!("{}.{id}.{}", segment.len() + 1, store_cursor.unwrap_or_default());
                 return Ok(CallPage { calls, next_cursor: Some(next) });
             }
             calls.push(call);

@@ -4,7 +4,7 @@ use agent_core::ids::{AgentId, CompanyId, RunId, UserId};
 use agent_platform::records::{Collection, StoreError};
 use serde::{Deserialize, Serialize};
 
-/// Collection of sheets, with one sub-collection per agent.
+/// Collection of segments, with one sub-collection per agent.
 const CALLS_COLLECTION: &str = "toolCalls";
 
 /// A recorded call.

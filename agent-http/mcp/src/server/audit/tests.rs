@@ -17,8 +17,8 @@ fn context(company: &str, agent: &str) -> ExecutionContext {
 }
 
 const SMALL: Limits = Limits {
-    max_calls_per_sheet: 3,
-    max_sheets_per_agent: 4,
+    max_calls_per_segment: 3,
+    max_segments_per_agent: 4,
     max_pending_entries: 100,
     max_pending_per_company: 100,
     max_cached_agents: 2,
@@ -72,7 +72,7 @@ async fn calls_are_kept_by_agent_newest_first() {
 async fn pages_give_each_call_once_while_others_are_recorded() {
     for flush_interval in [1, 2, 3, 7] {
         for limit in [1, 2, 3, 4, 50] {
-            let log = log(Limits { max_sheets_per_agent: 100, ..SMALL });
+            let log = log(Limits { max_segments_per_agent: 100, ..SMALL });
             record_calls(&log, 0..10, flush_interval).await;
             let (mut listed, mut cursor, mut next_call) = (Vec::new(), None, 10);
             loop {
@@ -106,8 +106,12 @@ async fn old_calls_make_room_for_new_ones() {
     let records = Arc::new(MemoryRecords::default());
     let log = AuditLog::bounded(records.clone(), SMALL);
     record_calls(&log, 0..14, 2).await;
-    assert_eq!(tools(&log, "c", "a").await, descending(13, 3), "four sheets of three, the last one not full");
-    // Another process starts a new sheet rather than appending to this one.
+    assert_eq!(
+        tools(&log, "c", "a").await,
+        descending(13, 3),
+        "four segments of three, the last one not full"
+    );
+    // Another process starts a new segment rather than appending to this one.
     let second_log = AuditLog::bounded(records, SMALL);
     record_calls(&second_log, 14..16, 2).await;
     assert_eq!(tools(&second_log, "c", "a").await, descending(15, 6));
@@ -186,11 +190,11 @@ impl RecordsWrapper for UnavailableRecords {
 #[tokio::test(start_paused = true)]
 async fn calls_wait_until_the_store_answers_again() {
     // Number of calls before the outage, and whether the store commits writes that it does not acknowledge: on a new
-    // sheet, on one with room, and on a full one.
+    // segment, on one with room, and on a full one.
     for (call_count, commits_anyway) in [(0, false), (2, false), (3, false), (0, true), (2, true), (3, true)]
     {
         let records = Arc::new(UnavailableRecords { commits_anyway, ..UnavailableRecords::default() });
-        let log = AuditLog::bounded(records.clone(), Limits { max_sheets_per_agent: 100, ..SMALL });
+        let log = AuditLog::bounded(records.clone(), Limits { max_segments_per_agent: 100, ..SMALL });
         record_calls(&log, 0..call_count, 1).await;
         records.is_unavailable.store(true, Ordering::Relaxed);
         for round in 0..4 {

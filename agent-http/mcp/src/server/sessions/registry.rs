@@ -216,9 +216,8 @@ impl Registry {
 
     /// Returns the session to evict before `owner` opens another one; `None` if there is room.
     ///
-    /// Evicted is the session that has been idle for the longest: of the credential or the company, if it has reached
-    /// its share. If the process is full, it is one of the company that holds the most sessions, which is the owner's
-    /// own unless another one holds more.
+    /// Evicted is the session that has been idle for the longest: of the credential or the company, if it has reached its share.
+    /// If the process is full, it is a session of the company with the most sessions; on a tie, of the owner's company.
     pub(super) fn session_to_evict(
         &self,
         owner: &SessionOwner,

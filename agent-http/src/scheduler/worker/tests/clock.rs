@@ -64,7 +64,7 @@ fn each_minute(bench: &WorkerHarness, misfire: MisfirePolicy) -> NewJob {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_put_forward_leaves_what_it_passes_to_the_misfire_rule() {
+async fn a_clock_set_forward_applies_the_misfire_policy() {
     let mut bench = WorkerHarness::new(true).await;
     let mut delivered = RecordedDeliveries::new(&bench);
     let mut jobs = Vec::new();
@@ -91,7 +91,7 @@ async fn a_clock_that_is_put_forward_leaves_what_it_passes_to_the_misfire_rule()
 }
 
 #[tokio::test]
-async fn a_clock_that_is_put_back_makes_nothing_early_and_nothing_come_twice() {
+async fn a_clock_set_back_causes_no_early_or_repeated_delivery() {
     let mut bench = WorkerHarness::new(true).await;
     let mut delivered = RecordedDeliveries::new(&bench);
     let periodic = bench.new_job(each_minute(&bench, MisfirePolicy::RunAll)).await;
@@ -123,7 +123,7 @@ async fn a_clock_that_is_put_back_makes_nothing_early_and_nothing_come_twice() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_put_forward_past_a_lease_repeats_at_most_the_same_message() {
+async fn a_clock_set_past_a_lease_repeats_a_delivery_under_the_same_id() {
     let mut bench = WorkerHarness::new(false).await;
     let id = bench.job("c", Duration::ZERO).await;
     let first = bench.receiver.next().await;

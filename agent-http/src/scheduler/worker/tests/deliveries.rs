@@ -45,7 +45,7 @@ async fn a_job_is_claimed_ahead_and_delivered_at_its_time_and_not_before() {
 }
 
 #[tokio::test]
-async fn what_is_claimed_and_not_begun_is_taken_back_by_whoever_acts_on_it() {
+async fn a_requested_step_releases_a_claim_that_has_not_started() {
     let mut bench = WorkerHarness::new(true).await;
     for (step, state) in [
         (Step::Cancel, JobState::Cancelled),
@@ -75,7 +75,7 @@ async fn what_is_claimed_and_not_begun_is_taken_back_by_whoever_acts_on_it() {
 
 /// A filtered cancel means the state that a claimed job has before its delivery, and forgets no job that it spares.
 #[tokio::test]
-async fn a_filtered_cancel_spares_what_it_does_not_mean() {
+async fn a_filtered_cancel_affects_matching_jobs_only() {
     let mut bench = WorkerHarness::new(true).await;
     let tool = Some("createTodo".to_owned());
     let filter = |state| JobFilter { tool: tool.clone(), state: Some(state), ..JobFilter::default() };
@@ -124,7 +124,7 @@ async fn a_body_that_stalls_does_not_overturn_the_head() {
 }
 
 #[tokio::test]
-async fn who_acts_during_a_delivery_is_told() {
+async fn steps_during_a_delivery_report_it() {
     let mut bench = WorkerHarness::new(false).await;
     for step in [
         Step::Cancel,
@@ -146,7 +146,7 @@ async fn who_acts_during_a_delivery_is_told() {
 }
 
 #[tokio::test]
-async fn one_company_takes_its_slots_and_no_more() {
+async fn one_company_takes_only_its_slots() {
     let limits = WorkerLimits { max_deliveries: 4, max_deliveries_per_company: 2, ..WorkerLimits::default() };
     let mut bench =
         WorkerHarness::over(Arc::new(MemoryJobStore::default()), limits, Receiver::start(false).await).await;
@@ -173,7 +173,7 @@ async fn one_company_takes_its_slots_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_company_that_has_no_slot_left_is_in_nobodys_way() {
+async fn a_company_without_slots_does_not_block_others() {
     let limits = WorkerLimits { max_deliveries: 4, max_deliveries_per_company: 1, ..WorkerLimits::default() };
     let mut bench =
         WorkerHarness::over(Arc::new(MemoryJobStore::default()), limits, Receiver::start(false).await).await;
@@ -200,7 +200,7 @@ async fn a_company_that_has_no_slot_left_is_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn companies_with_more_than_there_are_slots_for_take_turns() {
+async fn companies_with_more_occurrences_than_slots_alternate() {
     let limits = WorkerLimits { max_deliveries: 4, max_deliveries_per_company: 4, ..WorkerLimits::default() };
     let mut bench =
         WorkerHarness::over(Arc::new(MemoryJobStore::default()), limits, Receiver::start(true).await).await;
@@ -238,7 +238,7 @@ async fn a_lease_is_extended_as_long_as_a_delivery_takes() {
 }
 
 #[tokio::test]
-async fn a_claim_that_somebody_else_has_got_ends_the_delivery() {
+async fn a_claim_lost_to_another_worker_ends_the_delivery() {
     let mut bench = WorkerHarness::new(false).await;
     let id = bench.job("c", Duration::ZERO).await;
     bench.receiver.next().await;
@@ -265,7 +265,7 @@ async fn a_claim_that_somebody_else_has_got_ends_the_delivery() {
 }
 
 #[tokio::test]
-async fn a_worker_that_stops_uses_up_no_attempt_of_what_has_not_begun_or_takes_too_long() {
+async fn a_stopping_worker_uses_no_attempt_of_unfinished_jobs() {
     let limits = WorkerLimits { drain_timeout: Duration::from_millis(50), ..WorkerLimits::default() };
     let mut bench =
         WorkerHarness::over(Arc::new(MemoryJobStore::default()), limits, Receiver::start(false).await).await;
@@ -287,7 +287,7 @@ async fn a_worker_that_stops_uses_up_no_attempt_of_what_has_not_begun_or_takes_t
 }
 
 #[tokio::test]
-async fn what_another_process_left_is_picked_up_when_its_lease_has_run_out() {
+async fn jobs_of_another_process_are_claimed_after_its_lease() {
     let mut bench = WorkerHarness::new(true).await;
     let now = bench.worker.now();
     let job = Job::new(NewJob::new(payload("c"), Schedule::after(now, Duration::ZERO)), now);

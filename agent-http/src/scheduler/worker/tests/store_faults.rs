@@ -166,7 +166,7 @@ async fn a_locked_job_delays_the_outcome_and_the_lease_of_no_other() {
 
 /// A job that is claimed and waits for a slot is handed back to other processes, also if its row is locked at that moment.
 #[tokio::test]
-async fn a_locked_job_without_a_slot_is_handed_back_once_it_is_unlocked() {
+async fn a_locked_job_without_a_slot_is_released_once_unlocked() {
     let store = Arc::new(FaultyJobStore::default());
     let limits = WorkerLimits { max_deliveries: 1, ..WorkerLimits::default() };
     let mut bench = WorkerHarness::over(store.clone(), limits, Receiver::start(false).await).await;
@@ -187,7 +187,7 @@ async fn a_locked_job_without_a_slot_is_handed_back_once_it_is_unlocked() {
 }
 
 #[tokio::test]
-async fn a_locked_job_that_has_not_begun_is_handed_back_at_the_end() {
+async fn a_locked_job_that_has_not_started_is_released_at_shutdown() {
     let store = Arc::new(FaultyJobStore::default());
     let bench =
         WorkerHarness::over(store.clone(), WorkerLimits::default(), Receiver::start(false).await).await;
@@ -234,7 +234,7 @@ async fn routes_that_wait_for_locked_jobs_delay_no_claim() {
 }
 
 #[tokio::test]
-async fn nobody_asks_the_store_without_need() {
+async fn the_worker_does_not_poll_the_store_without_need() {
     let store = Arc::new(FaultyJobStore::default());
     let limits = WorkerLimits { max_deliveries: 1, ..WorkerLimits::default() };
     let mut bench = WorkerHarness::over(store.clone(), limits, Receiver::start(false).await).await;

@@ -261,7 +261,7 @@ fn ui_envelope(act: Act, before: &[Shown]) -> Envelope {
 }
 
 #[test]
-fn every_kind_of_client_sees_its_own_prompt_and_leaves_no_doubles() {
+fn every_kind_of_client_sees_its_own_prompt_without_duplicates() {
     let dialogues = std::env::var(DIALOGUES_ENV).map_or(DEFAULT_DIALOGUES, |n| n.parse().expect("a number"));
     for client in Client::ALL {
         for seed in 0..dialogues {

@@ -31,7 +31,7 @@ fn two_turns() -> StoredTree {
 }
 
 #[test]
-fn a_message_alone_goes_below_the_head() {
+fn a_single_message_goes_below_the_head() {
     let mut tree = two_turns();
     assert_eq!(tree.chat(single("u3"), "a3"), texts(&["u1", "a1", "u2", "a2", "u3"]));
     // The same text again is said again.
@@ -39,7 +39,7 @@ fn a_message_alone_goes_below_the_head() {
 }
 
 #[test]
-fn a_message_alone_with_a_new_id_needs_no_walk() {
+fn a_single_message_with_a_new_id_needs_no_walk() {
     let mut tree = two_turns();
     let message = |id: &str, text: &str, envelope: &Envelope| MergeInput {
         messages: shared([with_id(id, Message::user(text))]),
@@ -104,7 +104,7 @@ fn an_answer_of_which_nothing_is_stored_is_left_out() {
 }
 
 #[test]
-fn a_list_that_ends_with_a_known_user_message_makes_its_answer_anew() {
+fn a_list_that_ends_with_a_known_user_message_regenerates_the_answer() {
     let tree = two_turns();
     for (words, expected) in [
         (&["u1", "a1", "u2"][..], &["u1", "a1", "u2"][..]),
@@ -144,7 +144,7 @@ fn a_known_id_with_other_content_is_an_edit_and_the_newest_counts() {
 }
 
 #[test]
-fn what_a_client_has_cut_off_is_taken_from_the_store() {
+fn a_truncated_history_is_completed_from_the_store() {
     let mut tree = two_turns();
     tree.chat(single("u3"), "a3");
     let id = |at: usize| tree.links[at].id.to_string();
@@ -163,7 +163,7 @@ fn what_a_client_has_cut_off_is_taken_from_the_store() {
 }
 
 #[test]
-fn an_unknown_conversation_becomes_a_root_of_its_own() {
+fn an_unknown_conversation_becomes_a_new_root() {
     let tree = two_turns();
     for input in [
         ag_ui(&["u9"]),
@@ -256,7 +256,7 @@ fn ids_that_a_vendor_repeats_do_not_lead_astray() {
 }
 
 #[test]
-fn the_same_text_many_times_is_told_apart_by_its_place() {
+fn repeated_texts_are_distinguished_by_position() {
     let mut tree = StoredTree::default();
     let mut words = Vec::new();
     for turn in 1..=5 {
@@ -299,7 +299,7 @@ fn merge_alternating(count: usize) -> usize {
 }
 
 #[test]
-fn the_cost_of_ten_thousand_unknown_messages_on_ten_thousand_nodes_is_linear() {
+fn merging_ten_thousand_unknown_messages_takes_linear_time() {
     let count = 10_000;
     for merge in [merge_unknown, merge_alternating] {
         let visited = merge(count);
@@ -315,7 +315,7 @@ fn queued_prompt(tree: &StoredTree, queued: &Merged) -> Option<Vec<(NodeRole, St
 }
 
 #[test]
-fn queued_messages_go_below_what_was_said_meanwhile() {
+fn queued_messages_go_below_messages_added_meanwhile() {
     let mut tree = two_turns();
     let third = tree.merge(ag_ui(&["u1", "a1", "u2", "a2", "u3"]));
     // The client has not seen an answer to u3, and has sent it without an id.

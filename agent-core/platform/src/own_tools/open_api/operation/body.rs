@@ -87,8 +87,8 @@ impl<'d> RequestBuilder<'d> {
         Ok(())
     }
 
-    /// Returns the content of a body that can be sent. `application/json` goes before types with the suffix `+json`, those before
-    /// ranges, for which `application/json` is sent, and all before forms, of which those with parts are the last.
+    /// Returns the content of a body that can be sent. The order of preference is: `application/json`, types with the suffix
+    /// `+json`, ranges (for which `application/json` is sent), forms, and forms with parts.
     ///
     /// # Errors
     /// Reason why there is none.

@@ -56,7 +56,7 @@ async fn vectors_without_meaning_are_left_out_until_they_are_replaced() {
 }
 
 #[tokio::test]
-async fn dropped_vectors_are_gone_in_every_process_and_made_anew_after_a_restart() {
+async fn dropped_vectors_are_made_again_after_a_restart() {
     let records = Arc::new(MemoryRecords::default());
     let embedder = MeaningEmbedder::new("e:1");
     embedder.behave(Behaviour::AnswersWords { with_meaning: false });
@@ -90,7 +90,7 @@ async fn dropped_vectors_are_gone_in_every_process_and_made_anew_after_a_restart
 
 /// Of two documents, only one loses its vectors, and the other keeps them in memory and in the store.
 #[tokio::test]
-async fn documents_whose_vectors_stay_are_not_embedded_anew() {
+async fn documents_that_keep_their_vectors_are_not_embedded_again() {
     let records = Arc::new(MemoryRecords::default());
     save(&records, "fleet", "Each automobile is washed on Mondays.").await;
     save(&records, "desk", "A bill is paid at the desk.").await;

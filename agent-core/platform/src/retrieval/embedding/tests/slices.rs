@@ -27,7 +27,7 @@ impl Embedder for SlowEmbedder {
 }
 
 #[tokio::test]
-async fn an_attempt_goes_on_behind_failed_chunks_in_the_next_slice() {
+async fn an_attempt_continues_after_failed_chunks_in_the_next_slice() {
     let records = Arc::new(MemoryRecords::default());
     save(&records, "d", &text_with_sections(&["silent", "car"])).await;
     let (embedder, clock) = (MeaningEmbedder::new("e:1"), ManualClock::new());

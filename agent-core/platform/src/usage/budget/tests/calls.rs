@@ -69,7 +69,7 @@ async fn the_rest_of_a_budget_shortens_the_answer() {
 }
 
 #[tokio::test]
-async fn visitors_are_told_the_code_alone() {
+async fn visitors_get_the_error_code_only() {
     let installation = Installation::new();
     let process = installation.process();
     put(&process, BudgetKind::Token, "t", json!([{"unit": "tokens", "amount": 0, "window": "day"}])).await;
@@ -83,7 +83,7 @@ async fn visitors_are_told_the_code_alone() {
 }
 
 #[tokio::test]
-async fn the_budget_of_an_api_token_holds_beside_that_of_its_user() {
+async fn the_budgets_of_an_api_token_and_its_user_both_apply() {
     let installation = Installation::new();
     let process = installation.process();
     let limit = |amount: u64| json!([{"unit": "tokens", "amount": amount, "window": "day"}]);

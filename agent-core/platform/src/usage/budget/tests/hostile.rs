@@ -113,7 +113,7 @@ async fn windows_take_no_notice_of_daylight_saving_time() {
 }
 
 #[tokio::test]
-async fn a_clock_that_was_ahead_makes_no_call_free() {
+async fn a_clock_that_was_ahead_leaves_no_call_uncounted() {
     let installation = Installation::at("2026-03-27T12:00:00Z");
     let process = installation.process();
     put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "day"})).await;

@@ -88,7 +88,7 @@ async fn each_run_has_the_budget_of_its_agents_runs() {
 
 /// The longest run may take half an hour, for which the places of a killed process must not be taken.
 #[tokio::test]
-async fn the_places_of_a_lost_process_are_free_soon_and_those_of_long_runs_are_kept() {
+async fn run_slots_of_a_lost_process_are_freed_and_long_runs_keep_theirs() {
     let installation = Installation::new();
     let lease = Duration::from_secs(31 * 60);
     let killable = KillableSpawner::default();

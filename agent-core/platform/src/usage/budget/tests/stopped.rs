@@ -88,7 +88,7 @@ impl StoppableRun {
 }
 
 #[tokio::test]
-async fn a_run_that_goes_on_takes_the_place_again_that_was_settled_as_lost() {
+async fn a_live_run_reserves_again_after_being_settled_as_lost() {
     let mut test = StoppableRun::start().await;
     test.spawner.stop();
     test.installation.clock.advance(Duration::from_secs(61));
@@ -111,7 +111,7 @@ async fn a_run_that_goes_on_takes_the_place_again_that_was_settled_as_lost() {
 
 /// After a time without the store, the leases of all runs have ended.
 #[tokio::test]
-async fn no_run_is_lost_because_the_store_was_away() {
+async fn no_run_is_lost_by_an_outage_of_the_store() {
     let mut test = StoppableRun::start().await;
     test.spawner.stop();
     test.installation.clock.advance(Duration::from_secs(120));

@@ -18,8 +18,8 @@ pub(super) const MIN_COMMITS_BESIDE_TRANSACTION: usize = 32;
 pub(super) const MAX_QUEUED_PER_COMPANY: usize = 4096;
 /// Maximum size of a transaction. A commit that exceeds it has one of its own.
 const MAX_TRANSACTION: CommitSize = CommitSize { commits: 256, writes: 256, bytes: 1 << 20 };
-/// Maximum size of what an owner has in a transaction that it shares with others, so that none delays the others.
-const MAX_SHARE: CommitSize = CommitSize { commits: 8, writes: 32, bytes: 16 << 10 };
+/// Maximum size of one owner's commits in a transaction that several owners share, so that no owner delays the others.
+const MAX_OWNER_SHARE: CommitSize = CommitSize { commits: 8, writes: 32, bytes: 16 << 10 };
 /// Maximum size of a transaction that owners share. If its process is suspended, it holds the locks of all of them until the server
 /// ends it.
 const MAX_SHARED_TRANSACTION: CommitSize = CommitSize { commits: 32, writes: 96, bytes: 64 << 10 };
@@ -121,11 +121,11 @@ impl CompanyQueue {
     /// Returns the size of the waiting commits, if they are few and may share a transaction of another owner.
     fn share(&self) -> Option<CommitSize> {
         let is_held = self.is_waiting || self.must_be_alone || !self.blocked.is_empty();
-        if self.is_in_shared || is_held || self.queued.len() > MAX_SHARE.commits {
+        if self.is_in_shared || is_held || self.queued.len() > MAX_OWNER_SHARE.commits {
             return None;
         }
         let size = CommitSize::of(&self.queued);
-        (size.commits > 0 && size.fits(MAX_SHARE)).then_some(size)
+        (size.commits > 0 && size.fits(MAX_OWNER_SHARE)).then_some(size)
     }
 }
 
@@ -179,7 +179,8 @@ impl Queues {
         let own = next_batch(&mut queue.queued);
         let is_alone = std::mem::take(&mut queue.must_be_alone) || own.is_empty();
         let size = CommitSize::of(&own);
-        let others = if is_alone || !size.fits(MAX_SHARE) { Vec::new() } else { self.take_shares(size) };
+        let others =
+            if is_alone || !size.fits(MAX_OWNER_SHARE) { Vec::new() } else { self.take_shares(size) };
         TransactionBatch { own, others }
     }
 
@@ -267,8 +268,8 @@ impl Queues {
     }
 }
 
-/// Returns the maximum number of concurrent transactions of a queue with `queued` waiting commits, while `queues` commit. It
-/// is one while others commit, so that a company with many commits takes no more of the server's time than the others.
+/// Returns the maximum number of concurrent transactions of a queue with `queued` waiting commits, while `queues` commit. It is
+/// one while other companies commit, so that a company with many commits gets no more of the server's time than they do.
 pub(super) const fn max_transactions(queues: usize, queued: usize) -> usize {
     if queues > 1 || queued < MIN_COMMITS_BESIDE_TRANSACTION { 1 } else { MAX_TRANSACTIONS_ALONE }
 }
@@ -342,7 +343,7 @@ mod tests {
             add(&mut queues, "many", &["1", "2", "3", "4", "5", "6", "7", "8", "9"]),
             add(&mut queues, "c", &["4"]),
         ];
-        let (queued, _receiver) = commit("long", "1", &format!("\"{}\"", "x".repeat(MAX_SHARE.bytes)));
+        let (queued, _receiver) = commit("long", "1", &format!("\"{}\"", "x".repeat(MAX_OWNER_SHARE.bytes)));
         assert_eq!(queues.push(&own("long"), queued), Some(true));
         assert!(queues.begin_wait(&own("long")));
         let batch = queues.next_batch(&own("a"));
@@ -374,12 +375,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_shared_transaction_leaves_out_has_a_transaction_of_its_own() {
+    async fn commits_left_out_of_a_shared_transaction_get_their_own() {
         let mut queues = Queues::default();
         let mut receivers = vec![add(&mut queues, "a", &["1"]), add(&mut queues, "b", &["1", "2"])];
         let mut batch = queues.next_batch(&own("a"));
         let (owner, mut commits) = batch.others.pop().expect("a share");
-        // What is added meanwhile waits for the end of the shared transaction, also if a connection is free.
+        // Commits that are added in the meantime wait for the end of the shared transaction, even if a connection is free.
         receivers.push(add(&mut queues, "b", &["3"]));
         assert!(queues.next_batch(&own("b")).own.is_empty());
         assert!(!queues.begin_wait(&own("b")));

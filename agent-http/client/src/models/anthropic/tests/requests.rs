@@ -257,7 +257,7 @@ fn thinking_is_asked_for_in_the_form_that_the_model_takes() {
 }
 
 #[test]
-fn a_turn_whose_calls_were_made_without_thinking_goes_on_without() {
+fn a_turn_that_called_tools_without_thinking_continues_without() {
     let calls = |items| Message {
         provider_items: items,
         ..Message::with_tool_calls("", vec![ToolCall::new("1", "x", "{}")])
@@ -284,7 +284,7 @@ fn a_turn_whose_calls_were_made_without_thinking_goes_on_without() {
 }
 
 #[test]
-fn a_prompt_that_was_counted_for_another_model_is_estimated_anew() {
+fn a_prompt_counted_for_another_model_is_estimated_again() {
     let tokens = |limits: ModelLimits| {
         let spec = ModelSpec::new("claude-opus-5").with_limits(limits);
         let answered = vec![Message::assistant("One moment."), Message::user("Thanks.")];
@@ -297,7 +297,7 @@ fn a_prompt_that_was_counted_for_another_model_is_estimated_anew() {
 }
 
 #[test]
-fn the_estimate_does_not_depend_on_the_model_for_which_the_prompt_was_counted() {
+fn the_estimate_is_independent_of_the_prompts_counter() {
     let counted_by = |counter: Arc<dyn TokenCounter>| {
         let prompt = assemble(AssemblyInput {
             fragments: Vec::new(),
@@ -401,7 +401,7 @@ fn a_conversation_with_calls_defines_their_tools_though_none_is_offered() {
 }
 
 #[test]
-fn content_without_a_form_is_refused_in_the_latest_user_message_alone() {
+fn content_without_a_form_is_refused_only_in_the_latest_user_message() {
     let data = |mime_type: &str| MediaSource::Data { value: "QUJD".into(), mime_type: mime_type.into() };
     for (role, part, is_accepted) in [
         (Role::User, ContentPart::Image { source: data("image/webp") }, true),

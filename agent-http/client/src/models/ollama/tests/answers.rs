@@ -41,7 +41,7 @@ async fn text_and_thoughts_come_as_they_are_said() {
 }
 
 #[tokio::test]
-async fn every_end_is_told_from_being_cut_off() {
+async fn every_end_is_distinguished_from_truncation() {
     let reason = |reason: &str| done(&json!({"done_reason": reason}));
     let cases: Vec<(String, &[&str])> = vec![
         (text("a") + &reason("length"), &["text a", "finish Length"]),
@@ -225,7 +225,7 @@ async fn an_answer_in_one_piece_is_an_answer_and_a_reported_error_a_refusal() {
 }
 
 #[tokio::test]
-async fn bodies_have_bounds_and_broken_ones_are_found_out() {
+async fn bodies_are_bounded_and_broken_ones_are_detected() {
     let long = text(&"x".repeat(2 << 20));
     let begun = text("a");
     let cases = [
@@ -240,7 +240,7 @@ async fn bodies_have_bounds_and_broken_ones_are_found_out() {
 }
 
 #[tokio::test]
-async fn a_status_that_is_no_success_refuses_and_what_people_meet_is_said_plainly() {
+async fn unsuccessful_statuses_are_refused_with_clear_messages() {
     let cases = [
         ("400 Bad Request", "{\"error\":\"sk-1 is bad\"}", "rejected the request (HTTP 400)"),
         ("400 Bad Request", "{\"error\":\"m-1 does not support tools\"}", "does not support tools, but"),

@@ -172,7 +172,7 @@ fn the_context_of_a_turn_is_a_text_in_front_of_the_others() {
 }
 
 #[test]
-fn a_prompt_that_was_counted_for_a_model_of_anthropic_is_not_taken_for_a_longer_one() {
+fn a_count_by_anthropics_tokenizer_is_converted_for_other_models() {
     /// Counter with the name and the counts of a tokenizer.
     struct Counter(ClaudeTokenizer);
     impl TokenCounter for Counter {
@@ -225,7 +225,7 @@ fn the_tool_choice_is_made_by_what_is_offered() {
 }
 
 #[test]
-fn media_without_a_form_are_refused_in_the_latest_user_message_alone() {
+fn media_without_a_form_are_refused_only_in_the_latest_user_message() {
     let data = |mime_type: &str| MediaSource::Data { value: "QUJD".into(), mime_type: mime_type.into() };
     let url = MediaSource::Url { value: "https://example.com/a.png".into(), mime_type: None };
     let cases = [

@@ -85,7 +85,7 @@ async fn text_and_reasoning_come_as_they_are_said() {
 }
 
 #[tokio::test]
-async fn every_end_is_told_from_being_cut_off() {
+async fn every_end_is_distinguished_from_truncation() {
     let length = [text("a"), finish("length"), DONE.into()];
     let cases: Vec<(String, &[&str])> = vec![
         (sse(&length), &["text a", "finish Length"]),
@@ -342,7 +342,7 @@ async fn an_answer_in_one_piece_is_an_answer_and_a_reported_error_a_refusal() {
 }
 
 #[tokio::test]
-async fn bodies_have_bounds_and_broken_ones_are_found_out() {
+async fn bodies_are_bounded_and_broken_ones_are_detected() {
     let long = "x".repeat(2 << 20);
     let begun = sse(&[text("a")]);
     let cases = [

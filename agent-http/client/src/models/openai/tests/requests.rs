@@ -191,7 +191,7 @@ fn the_switch_for_reasoning_and_the_level_of_the_agent_are_sent() {
 }
 
 #[test]
-fn a_part_without_a_form_is_refused_in_the_latest_user_message_alone() {
+fn a_part_without_a_form_is_refused_only_in_the_latest_user_message() {
     let source = MediaSource::Data { value: "QUJD".into(), mime_type: "video/mp4".into() };
     let content = Content::Parts(vec![ContentPart::Video { source }]);
     let video = PromptMessage::new(Message { content, ..Message::text(Role::User, "") });

@@ -117,7 +117,7 @@ async fn framing_does_not_matter() {
 }
 
 #[tokio::test]
-async fn every_end_is_told_from_being_cut_off() {
+async fn every_end_is_distinguished_from_truncation() {
     let usage = json!({"input_tokens": 9, "input_tokens_details": {"cached_tokens": 8}, "output_tokens": 5,
         "output_tokens_details": {"reasoning_tokens": 2}});
     let with_usage = |kind: &str, details: Value| {
@@ -285,7 +285,7 @@ async fn calls_that_contradict_themselves_fail_and_incomplete_ones_are_not_made(
 }
 
 #[tokio::test]
-async fn interleaved_calls_are_told_apart_up_to_the_limit() {
+async fn interleaved_calls_are_distinguished_up_to_the_limit() {
     for (calls, expected) in [(32, "finish ToolCalls"), (33, "fails ToolLoopLimit")] {
         let mut data: Vec<Value> = (0..calls).map(|number| added(number, call(number, ""))).collect();
         for piece in ["{\"n\":", "1", "}"] {
@@ -378,7 +378,7 @@ async fn the_providers_items_are_kept_with_their_place() {
 }
 
 #[tokio::test]
-async fn what_is_kept_is_bounded() {
+async fn kept_items_are_bounded() {
     let long = |bytes: usize| "x".repeat(bytes);
     let item = |number: usize| {
         done(

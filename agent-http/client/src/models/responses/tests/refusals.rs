@@ -26,7 +26,7 @@ async fn a_limit_that_the_server_does_not_have_is_left_out_from_then_on() {
 }
 
 #[tokio::test]
-async fn a_limit_is_kept_that_is_refused_for_its_value_or_is_a_budgets() {
+async fn limits_refused_for_their_value_and_budget_limits_are_kept() {
     let too_large = json!({"error": {"message": "Invalid 'max_output_tokens': integer above maximum value.",
         "type": "invalid_request_error", "param": "max_output_tokens", "code": "integer_above_max_value"}});
     let server = server_without_limit("400 Bad Request", too_large).await;

@@ -150,7 +150,7 @@ fn the_input_of_a_request_for_an_object_names_json() {
 }
 
 #[test]
-fn items_go_to_the_model_server_and_account_that_made_them_alone() {
+fn items_go_only_to_the_model_server_and_account_that_made_them() {
     let at = |address: &str, model: &str, key: &str| {
         let protocol = ResponsesProtocol::new("test", Account::ApiKey, model, address);
         protocol.with_key(Some(&Secret::new(key)))
@@ -313,7 +313,7 @@ async fn aliases_of_tools_are_mapped_back_and_reasoning_is_hidden_if_switched_of
 }
 
 #[test]
-fn content_without_a_form_is_refused_in_the_latest_user_message_alone() {
+fn content_without_a_form_is_refused_only_in_the_latest_user_message() {
     let source = || MediaSource::Data { value: "QUJD".into(), mime_type: "application/pdf".into() };
     let message = |role, part| Message { content: Content::Parts(vec![part]), ..Message::text(role, "") };
     for (message, expected) in [

@@ -1,38 +1,38 @@
-//! Queue of operations from tasks to threads, in which companies take turns.
+//! Queue of operations from tasks to threads, served round-robin by company.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 
-use super::fault::SqliteError;
-use crate::company_turns::{CompanyTurns, Waiting};
+use super::error::SqliteError;
+use crate::round_robin::{Cancellable, RoundRobin};
 
 /// Maximum number of operations of one company that wait. Each has a caller of its own, such as a run, so that only a process
 /// with more connections than can be served reaches it.
 const MAX_WAITING_PER_COMPANY: usize = 65_536;
 
 /// Sending end of the queue.
-pub(super) struct TurnQueue<T>(Arc<SharedTurns<T>>);
+pub(super) struct OperationQueue<T>(Arc<SharedQueue<T>>);
 
-/// Receiving end of the queue, for one thread. Its drop lets the other threads take the turns of its company; that of the last
+/// Receiving end of the queue, for one thread. When it is dropped, other threads receive the operations of its company; the drop of the last
 /// one closes the queue and drops the operations in it, so that no caller waits for a thread that has ended.
-pub(super) struct TurnReceiver<T> {
-    shared: Arc<SharedTurns<T>>,
+pub(super) struct OperationReceiver<T> {
+    shared: Arc<SharedQueue<T>>,
     /// Company of the operation that this end has received last.
     current: Option<Arc<str>>,
     /// True while the thread polls.
     is_polling: bool,
 }
 
-struct SharedTurns<T> {
-    state: Mutex<TurnState<T>>,
+struct SharedQueue<T> {
+    state: Mutex<QueueState<T>>,
     /// True while an operation can be taken, for threads that poll.
     has_next: AtomicBool,
 }
 
-struct TurnState<T> {
-    turns: CompanyTurns<T>,
+struct QueueState<T> {
+    operations: RoundRobin<T>,
     /// Number of receiving ends.
     receivers: usize,
     /// Threads that wait and have not been woken, in the order in which they began to wait. The last one is woken first, so
@@ -43,18 +43,19 @@ struct TurnState<T> {
     is_closed: bool,
 }
 
-impl<T: Waiting> TurnQueue<T> {
-    /// Creates a queue of whose operations at most `share` of one company are in progress.
+impl<T: Cancellable> OperationQueue<T> {
+    /// Creates a queue. At most `share` operations of one company are in progress.
     pub(super) fn new(share: usize) -> Self {
-        let turns = CompanyTurns::new(share, MAX_WAITING_PER_COMPANY);
-        let state = TurnState { turns, receivers: 0, sleeping: Vec::new(), polling: 0, is_closed: false };
-        Self(Arc::new(SharedTurns { state: Mutex::new(state), has_next: AtomicBool::new(false) }))
+        let operations = RoundRobin::new(share, MAX_WAITING_PER_COMPANY);
+        let state =
+            QueueState { operations, receivers: 0, sleeping: Vec::new(), polling: 0, is_closed: false };
+        Self(Arc::new(SharedQueue { state: Mutex::new(state), has_next: AtomicBool::new(false) }))
     }
 
     /// Creates a receiving end.
-    pub(super) fn receiver(&self) -> TurnReceiver<T> {
+    pub(super) fn receiver(&self) -> OperationReceiver<T> {
         self.0.lock().receivers += 1;
-        TurnReceiver { shared: Arc::clone(&self.0), current: None, is_polling: false }
+        OperationReceiver { shared: Arc::clone(&self.0), current: None, is_polling: false }
     }
 
     /// Adds an operation. Returns true if a thread polls for it, and so has not to be woken.
@@ -66,7 +67,7 @@ impl<T: Waiting> TurnQueue<T> {
         if state.is_closed {
             return Err(SqliteError::closed());
         }
-        let is_queued = state.turns.push(company, operation);
+        let is_queued = state.operations.push(company, operation);
         let is_polled = state.polling > 0;
         self.0.wake_next(state);
         if is_queued { Ok(is_polled) } else { Err(SqliteError::busy()) }
@@ -82,7 +83,7 @@ impl<T: Waiting> TurnQueue<T> {
     }
 }
 
-impl<T: Waiting> TurnReceiver<T> {
+impl<T: Cancellable> OperationReceiver<T> {
     /// Waits for the next operation; `None` once the queue is closed and no operation can be taken. The last one counts as
     /// ended.
     pub(super) fn receive(&mut self) -> Option<T> {
@@ -131,19 +132,19 @@ impl<T: Waiting> TurnReceiver<T> {
     }
 }
 
-impl<T> Drop for TurnReceiver<T> {
+impl<T> Drop for OperationReceiver<T> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         stop_polling(&mut state, &mut self.is_polling);
         state.receivers -= 1;
         if let Some(company) = self.current.take() {
-            state.turns.finish(&company);
+            state.operations.finish(&company);
         }
         if state.receivers > 0 {
             return self.shared.wake_next(state);
         }
         state.is_closed = true;
-        let dropped = mem::replace(&mut state.turns, CompanyTurns::new(1, 1));
+        let dropped = mem::replace(&mut state.operations, RoundRobin::new(1, 1));
         // Wakes the callers.
         drop(state);
         drop(dropped);
@@ -151,29 +152,29 @@ impl<T> Drop for TurnReceiver<T> {
 }
 
 /// Takes the next operation after that of `current`, and replaces `current` by its company.
-fn take_next<T: Waiting>(state: &mut TurnState<T>, current: &mut Option<Arc<str>>) -> Option<T> {
+fn take_next<T: Cancellable>(state: &mut QueueState<T>, current: &mut Option<Arc<str>>) -> Option<T> {
     if let Some(company) = current.take() {
-        state.turns.finish(&company);
+        state.operations.finish(&company);
     }
-    let (company, operation) = state.turns.take_next()?;
+    let (company, operation) = state.operations.take_next()?;
     *current = Some(company);
     Some(operation)
 }
 
-fn stop_polling<T>(state: &mut TurnState<T>, is_polling: &mut bool) {
+fn stop_polling<T>(state: &mut QueueState<T>, is_polling: &mut bool) {
     if mem::take(is_polling) {
         state.polling -= 1;
     }
 }
 
-impl<T> SharedTurns<T> {
+impl<T> SharedQueue<T> {
     /// Locks the state. No code panics while it holds the lock.
-    fn lock(&self) -> MutexGuard<'_, TurnState<T>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the thread is woken.
-    fn sleep<'s>(&'s self, mut state: MutexGuard<'s, TurnState<T>>) -> MutexGuard<'s, TurnState<T>> {
+    fn sleep<'s>(&'s self, mut state: MutexGuard<'s, QueueState<T>>) -> MutexGuard<'s, QueueState<T>> {
         let current = thread::current();
         let id = current.id();
         state.sleeping.push(current);
@@ -188,8 +189,8 @@ impl<T> SharedTurns<T> {
 
     /// Ends a change of the state: wakes a thread that waits, if there is an operation for it. Threads that have been woken
     /// are not woken again by each operation that is sent until they continue; they look for operations before they wait again.
-    fn wake_next(&self, mut state: MutexGuard<'_, TurnState<T>>) {
-        let has_next = state.turns.has_next();
+    fn wake_next(&self, mut state: MutexGuard<'_, QueueState<T>>) {
+        let has_next = state.operations.has_next();
         self.has_next.store(has_next, Ordering::Release);
         let woken = if has_next && state.polling == 0 { state.sleeping.pop() } else { None };
         drop(state);
@@ -210,21 +211,21 @@ mod tests {
     #[derive(Debug, PartialEq, Eq)]
     struct Operation(u32);
 
-    impl Waiting for Operation {
+    impl Cancellable for Operation {
         fn is_caller_waiting(&self) -> bool {
             true
         }
     }
 
-    fn send(queue: &TurnQueue<Operation>, company: &str, numbers: impl IntoIterator<Item = u32>) {
+    fn send(queue: &OperationQueue<Operation>, company: &str, numbers: impl IntoIterator<Item = u32>) {
         for number in numbers {
             queue.send(company, Operation(number)).expect("it has room");
         }
     }
 
     #[test]
-    fn companies_take_turns_and_the_rest_of_a_closed_queue_is_received() {
-        let queue = TurnQueue::new(usize::MAX);
+    fn companies_alternate_and_a_closed_queue_is_drained() {
+        let queue = OperationQueue::new(usize::MAX);
         let mut receiver = queue.receiver();
         assert_eq!(receiver.poll(), None);
         send(&queue, "large", 0..4);
@@ -240,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_company_has_a_limit_of_its_own() {
-        let queue = TurnQueue::new(1);
+        let queue = OperationQueue::new(1);
         for number in 0..u32::try_from(MAX_WAITING_PER_COMPANY).expect("it fits") {
             queue.send("large", Operation(number)).expect("it has room");
         }
@@ -251,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_kept_for_other_companies() {
-        let queue = TurnQueue::new(1);
+        let queue = OperationQueue::new(1);
         let (mut first, mut second) = (queue.receiver(), queue.receiver());
         send(&queue, "large", 0..3);
         assert_eq!(first.receive(), Some(Operation(0)));
@@ -266,8 +267,8 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_end_leave_their_turns_to_others_and_no_caller_waiting() {
-        let queue = TurnQueue::new(1);
+    fn a_dropped_receiver_leaves_its_operations_to_others_and_the_last_one_closes_the_queue() {
+        let queue = OperationQueue::new(1);
         let (mut first, mut second) = (queue.receiver(), queue.receiver());
         send(&queue, "large", 0..3);
         assert_eq!(first.receive(), Some(Operation(0)));
@@ -275,13 +276,13 @@ mod tests {
         drop(first);
         assert_eq!(second.try_receive(), Some(Operation(1)), "its thread has ended");
         drop(second);
-        assert!(queue.0.lock().turns.is_empty(), "no thread would receive the last one");
+        assert!(queue.0.lock().operations.is_empty(), "no thread would receive the last one");
         let refused = queue.send("large", Operation(3)).expect_err("it is closed");
         assert_eq!(refused.kind(), SqliteErrorKind::Closed);
     }
 
     /// Waits until this many threads wait.
-    fn wait_until_asleep(queue: &TurnQueue<Operation>, threads: usize) {
+    fn wait_until_asleep(queue: &OperationQueue<Operation>, threads: usize) {
         while queue.0.lock().sleeping.len() < threads {
             thread::yield_now();
         }
@@ -289,7 +290,7 @@ mod tests {
 
     #[test]
     fn the_thread_that_began_to_wait_last_is_woken_first() {
-        let queue = TurnQueue::<Operation>::new(usize::MAX);
+        let queue = OperationQueue::<Operation>::new(usize::MAX);
         let (received, operations) = mpsc::channel();
         let woken = thread::scope(|scope| {
             for asleep in 1..=3 {
@@ -330,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_close_wakes_all_threads_that_wait() {
-        let queue = TurnQueue::<Operation>::new(1);
+        let queue = OperationQueue::<Operation>::new(1);
         thread::scope(|scope| {
             let threads = [1, 2, 3].map(|asleep| {
                 let mut receiver = queue.receiver();
@@ -348,14 +349,14 @@ mod tests {
     #[test]
     fn every_operation_of_callers_that_wait_is_received() {
         struct Call(mpsc::Sender<()>);
-        impl Waiting for Call {
+        impl Cancellable for Call {
             fn is_caller_waiting(&self) -> bool {
                 true
             }
         }
 
         for (share, polls) in [(1, false), (3, false), (1, true), (3, true)] {
-            let queue = TurnQueue::new(share);
+            let queue = OperationQueue::new(share);
             let options = SpinOptions { readers: polls, ..SpinOptions::default() };
             thread::scope(|scope| {
                 for _ in 0..4 {
@@ -386,7 +387,7 @@ mod tests {
 
     #[test]
     fn threads_that_wait_receive_what_is_sent_or_freed() {
-        let queue = TurnQueue::<Operation>::new(1);
+        let queue = OperationQueue::<Operation>::new(1);
         let (received, operations) = mpsc::channel();
         thread::scope(|scope| {
             let (go_on, gates): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel::<()>()).unzip();

@@ -1,36 +1,36 @@
-//! Waiting operations of companies, which are taken in turn.
+//! Round-robin order of the companies' waiting operations.
 
 use std::collections::{HashMap, VecDeque};
 use std::iter;
 use std::sync::Arc;
 
-/// Minimum number of pushes of a company between two sweeps, which remove operations of cancelled callers before their turn.
+/// Minimum number of pushes of a company between two sweeps, which remove operations of cancelled callers.
 /// Among many waiting operations it is a quarter of them, so that a push checks four on average, even if it is refused.
 const MIN_SWEEP_INTERVAL: usize = 256;
 
 /// An operation whose caller can be cancelled while it waits.
-pub(crate) trait Waiting {
+pub(crate) trait Cancellable {
     /// Returns true if the caller still waits for the result.
     fn is_caller_waiting(&self) -> bool;
 }
 
-impl<T: Waiting + ?Sized> Waiting for Box<T> {
+impl<T: Cancellable + ?Sized> Cancellable for Box<T> {
     fn is_caller_waiting(&self) -> bool {
         (**self).is_caller_waiting()
     }
 }
 
-/// Waiting operations by company, each company's in the order of their arrival. One operation is taken of each company in
-/// turn, and no company has more than its share in progress, so that one with many operations delays those of another
-/// by one operation at most.
-pub(crate) struct CompanyTurns<T> {
+/// Round-robin queue of operations: companies alternate, one operation each, and each company's operations are in the order of
+/// their arrival. No company has more than its share in progress, so a company with many operations delays another company by at
+/// most one operation.
+pub(crate) struct RoundRobin<T> {
     /// Maximum number of operations of one company that are in progress.
     share: usize,
     /// Maximum number of operations of one company that wait.
     max_waiting: usize,
     companies: HashMap<Arc<str>, CompanyState<T>>,
     /// Companies with waiting operations and less than their share in progress, next one first.
-    turns: VecDeque<Arc<str>>,
+    ready_companies: VecDeque<Arc<str>>,
 }
 
 struct CompanyState<T> {
@@ -48,17 +48,17 @@ impl<T> CompanyState<T> {
     }
 }
 
-impl<T> CompanyTurns<T> {
+impl<T> RoundRobin<T> {
     /// Creates an empty queue. Both limits are at least one.
     pub(crate) fn new(share: usize, max_waiting: usize) -> Self {
         let (share, max_waiting) = (share.max(1), max_waiting.max(1));
-        Self { share, max_waiting, companies: HashMap::new(), turns: VecDeque::new() }
+        Self { share, max_waiting, companies: HashMap::new(), ready_companies: VecDeque::new() }
     }
 
     /// Returns true if a waiting operation can be taken. It is one of a cancelled caller in rare cases.
     #[cfg(feature = "sqlite")]
     pub(crate) fn has_next(&self) -> bool {
-        !self.turns.is_empty()
+        !self.ready_companies.is_empty()
     }
 
     /// Returns true if a company has operations that wait or are in progress.
@@ -67,7 +67,7 @@ impl<T> CompanyTurns<T> {
         self.companies.contains_key(company)
     }
 
-    /// Counts an operation of a company as in progress, unless others of it wait or it has its share in progress.
+    /// Counts an operation as in progress, unless other operations of the company wait or the company has its share in progress.
     #[cfg(feature = "postgres")]
     pub(crate) fn start(&mut self, company: &str) -> Option<Arc<str>> {
         let share = self.share;
@@ -84,7 +84,7 @@ impl<T> CompanyTurns<T> {
         state.active -= 1;
         if !state.waiting.is_empty() {
             if was_excluded {
-                self.turns.push_back(state.name.clone());
+                self.ready_companies.push_back(state.name.clone());
             }
         } else if state.active == 0 {
             self.companies.remove(company);
@@ -98,11 +98,11 @@ impl<T> CompanyTurns<T> {
     /// Returns true if nothing is known of any company.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.companies.is_empty() && self.turns.is_empty()
+        self.companies.is_empty() && self.ready_companies.is_empty()
     }
 }
 
-impl<T: Waiting> CompanyTurns<T> {
+impl<T: Cancellable> RoundRobin<T> {
     /// Adds a waiting operation. Returns false, and drops it, if the company has the maximum number of them.
     #[must_use]
     pub(crate) fn push(&mut self, company: &str, operation: T) -> bool {
@@ -120,14 +120,14 @@ impl<T: Waiting> CompanyTurns<T> {
         state.waiting.push_back(operation);
         if !was_waiting && state.active < share {
             let name = state.name.clone();
-            self.turns.push_back(name);
+            self.ready_companies.push_back(name);
         }
         true
     }
 
     /// Takes the next operation whose caller still waits, and counts it as in progress for its company.
     pub(crate) fn take_next(&mut self) -> Option<(Arc<str>, T)> {
-        while let Some(company) = self.turns.pop_front() {
+        while let Some(company) = self.ready_companies.pop_front() {
             let Some(state) = self.companies.get_mut(&company) else { continue };
             let next = iter::from_fn(|| state.waiting.pop_front()).find(T::is_caller_waiting);
             let Some(operation) = next else {
@@ -138,7 +138,7 @@ impl<T: Waiting> CompanyTurns<T> {
             };
             state.active += 1;
             if state.active < self.share && !state.waiting.is_empty() {
-                self.turns.push_back(company.clone());
+                self.ready_companies.push_back(company.clone());
             }
             return Some((company, operation));
         }
@@ -156,7 +156,7 @@ mod tests {
     #[derive(Clone)]
     struct Operation(u32, Rc<Cell<bool>>);
 
-    impl Waiting for Operation {
+    impl Cancellable for Operation {
         fn is_caller_waiting(&self) -> bool {
             !self.1.get()
         }
@@ -166,72 +166,72 @@ mod tests {
         Operation(number, Rc::default())
     }
 
-    fn push(turns: &mut CompanyTurns<Operation>, company: &str, numbers: impl IntoIterator<Item = u32>) {
+    fn push(queue: &mut RoundRobin<Operation>, company: &str, numbers: impl IntoIterator<Item = u32>) {
         for number in numbers {
-            assert!(turns.push(company, operation(number)));
+            assert!(queue.push(company, operation(number)));
         }
     }
 
-    fn take(turns: &mut CompanyTurns<Operation>) -> Option<(String, u32)> {
-        turns.take_next().map(|(company, operation)| (company.to_string(), operation.0))
+    fn take(queue: &mut RoundRobin<Operation>) -> Option<(String, u32)> {
+        queue.take_next().map(|(company, operation)| (company.to_string(), operation.0))
     }
 
     #[test]
-    fn one_operation_of_each_company_is_taken_in_turn() {
-        let mut turns = CompanyTurns::new(usize::MAX, usize::MAX);
-        push(&mut turns, "large", 0..4);
-        push(&mut turns, "small", [10]);
-        push(&mut turns, "other", [20, 21]);
-        let order: Vec<u32> = std::iter::from_fn(|| take(&mut turns)).map(|(_, number)| number).collect();
+    fn companies_alternate_one_operation_each() {
+        let mut queue = RoundRobin::new(usize::MAX, usize::MAX);
+        push(&mut queue, "large", 0..4);
+        push(&mut queue, "small", [10]);
+        push(&mut queue, "other", [20, 21]);
+        let order: Vec<u32> = std::iter::from_fn(|| take(&mut queue)).map(|(_, number)| number).collect();
         assert_eq!(order, [0, 10, 20, 1, 21, 2, 3]);
         for (company, count) in [("large", 4), ("small", 1), ("other", 2)] {
-            (0..count).for_each(|_| turns.finish(company));
+            (0..count).for_each(|_| queue.finish(company));
         }
-        assert!(turns.is_empty(), "idle companies are forgotten");
+        assert!(queue.is_empty(), "idle companies are forgotten");
     }
 
     #[test]
-    fn a_company_has_no_more_than_its_share_in_progress() {
-        let mut turns = CompanyTurns::new(2, usize::MAX);
-        push(&mut turns, "large", 0..5);
-        let taken = [take(&mut turns), take(&mut turns), take(&mut turns)];
+    fn a_company_has_at_most_its_share_in_progress() {
+        let mut queue = RoundRobin::new(2, usize::MAX);
+        push(&mut queue, "large", 0..5);
+        let taken = [take(&mut queue), take(&mut queue), take(&mut queue)];
         assert!(taken[1].is_some() && taken[2].is_none(), "{taken:?}");
-        push(&mut turns, "small", [10]);
-        turns.finish("large");
+        push(&mut queue, "small", [10]);
+        queue.finish("large");
         let taken =
-            [take(&mut turns), take(&mut turns), take(&mut turns)].map(|next| next.map(|next| next.1));
+            [take(&mut queue), take(&mut queue), take(&mut queue)].map(|next| next.map(|next| next.1));
         assert_eq!(taken, [Some(10), Some(2), None], "the company that had its share is behind the other");
-        turns.finish("small");
+        queue.finish("small");
         for _ in 0..2 {
-            turns.finish("large");
-            assert!(take(&mut turns).is_some());
+            queue.finish("large");
+            assert!(take(&mut queue).is_some());
         }
-        assert_eq!(take(&mut turns), None);
-        (0..2).for_each(|_| turns.finish("large"));
-        assert!(turns.is_empty());
+        assert_eq!(take(&mut queue), None);
+        (0..2).for_each(|_| queue.finish("large"));
+        assert!(queue.is_empty());
     }
 
     #[test]
-    fn operations_of_cancelled_callers_take_neither_turns_nor_room() {
+    fn operations_of_cancelled_callers_are_skipped_and_swept() {
         const MAX_WAITING: usize = 2 * MIN_SWEEP_INTERVAL;
-        let mut turns = CompanyTurns::new(1, MAX_WAITING);
+        let mut queue = RoundRobin::new(1, MAX_WAITING);
         let cancelled = operation(0);
         cancelled.1.set(true);
         for _ in 0..3 * MIN_SWEEP_INTERVAL {
-            assert!(turns.push("large", cancelled.clone()));
+            assert!(queue.push("large", cancelled.clone()));
         }
-        assert!(turns.companies["large"].waiting.len() <= MIN_SWEEP_INTERVAL);
-        push(&mut turns, "large", [1]);
-        assert_eq!(take(&mut turns), Some(("large".to_owned(), 1)));
+        assert!(queue.companies["large"].waiting.len() <= MIN_SWEEP_INTERVAL);
+        push(&mut queue, "large", [1]);
+        assert_eq!(take(&mut queue), Some(("large".to_owned(), 1)));
         let waiting = operation(2);
         for _ in 0..MAX_WAITING {
-            assert!(turns.push("large", waiting.clone()));
+            assert!(queue.push("large", waiting.clone()));
         }
-        assert!((0..MAX_WAITING).all(|_| !turns.push("large", operation(0))), "all callers wait");
-        assert!(turns.push("small", operation(0)), "each company has room of its own");
+        assert!((0..MAX_WAITING).all(|_| !queue.push("large", operation(0))), "all callers wait");
+        assert!(queue.push("small", operation(0)), "each company has room of its own");
         waiting.1.set(true);
         assert!(
-            (0..MIN_SWEEP_INTERVAL).any(|_| turns.push("large", operation(0))),
+            (0..MIN_SWEEP_INTERVAL).any(|_| queue.push("large", operation(0))),
             "their callers have left"
         );
     }

@@ -9,14 +9,14 @@ use agent_core::message::SharedJson;
 pub(super) async fn create_counted(
     records: &dyn Records,
     (key, value): (&Key, SharedJson),
-    tally: &str,
+    counter: &str,
     (what, limit): (&'static str, usize),
 ) -> Result<u64, WorkspaceError> {
-    let tally = Key::new(key.company(), collection::TALLIES, tally)?;
+    let counter = Key::new(key.company(), collection::COUNTERS, counter)?;
     let max_count = u64::try_from(limit).unwrap_or(u64::MAX);
     let writes = vec![
         Write::Put { key: key.clone(), value, precondition: Precondition::Absent },
-        Write::Increment { key: tally.clone(), limit: max_count },
+        Write::Increment { key: counter.clone(), limit: max_count },
     ];
     match records.commit(writes).await {
         Ok(versions) => {
@@ -24,7 +24,7 @@ pub(super) async fn create_counted(
             version.ok_or_else(|| StoreError::unavailable("a version is missing").into())
         }
         Err(error @ StoreError::Conflict { .. }) => {
-            let found = records.get_as::<RecordCounter>(&tally).await?;
+            let found = records.get_as::<RecordCounter>(&counter).await?;
             match found {
                 Some(found) if found.value.count >= max_count => Err(WorkspaceError::Full { what, limit }),
                 _ => Err(error.into()),
@@ -43,7 +43,7 @@ mod tests {
     use crate::records::to_json;
 
     #[test]
-    fn what_is_over_the_limit_is_not_put() {
+    fn a_record_beyond_the_limit_is_not_created() {
         let records = MemoryRecords::default();
         let put = |company: &str, id: &str| {
             let key = Key::new(company, "things", id).expect("a key");
@@ -51,8 +51,8 @@ mod tests {
             let put = create_counted(&records, (&key, value), "things", ("shelf", 2))
                 .now_or_never()
                 .expect("no wait");
-            let there = records.get(&key).now_or_never().expect("no wait").expect("read").is_some();
-            assert_eq!(put.is_ok(), there);
+            let exists = records.get(&key).now_or_never().expect("no wait").expect("read").is_some();
+            assert_eq!(put.is_ok(), exists);
             put.map(drop).map_err(|error| error.to_string())
         };
         assert_eq!((put("c", "a"), put("c", "b")), (Ok(()), Ok(())));

@@ -122,7 +122,7 @@ impl From<WriteError> for StoreError {
     fn from(error: WriteError) -> Self {
         match error {
             WriteError::Refused(error) => error,
-            WriteError::Failed(fault) => Self::unavailable(fault),
+            WriteError::Failed(error) => Self::unavailable(error),
         }
     }
 }

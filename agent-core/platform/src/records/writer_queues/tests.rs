@@ -62,57 +62,57 @@ fn each_writer_of_a_record_meets_one_conflict_at_most() {
 }
 
 #[test]
-fn an_error_that_is_no_conflict_is_not_retried() {
+fn an_error_other_than_a_conflict_is_not_retried() {
     let (records, key) = (MemoryRecords::default(), key("one"));
     let mut attempts = UpdateAttempts::new(&records, &key);
     let conflict = || StoreError::Conflict { expected: None, found: Some(1) };
     for _ in 1..UPDATE_ATTEMPTS {
-        attempts.retry(conflict()).now_or_never().expect("nobody waits").expect("another attempt");
+        attempts.retry(conflict()).now_or_never().expect("no writer waits").expect("another attempt");
     }
-    let last = attempts.retry(conflict()).now_or_never().expect("nobody waits");
+    let last = attempts.retry(conflict()).now_or_never().expect("no writer waits");
     assert!(matches!(last, Err(StoreError::Conflict { .. })), "{last:?}");
     let failed = UpdateAttempts::new(&records, &key).retry(StoreError::unavailable("away")).now_or_never();
     assert!(matches!(failed, Some(Err(StoreError::Unavailable { .. }))), "{failed:?}");
 }
 
 #[test]
-fn turns_are_taken_in_order_and_those_of_other_records_at_once() {
+fn permits_are_granted_in_order_and_those_of_other_records_at_once() {
     let queues = WriterQueues::default();
     let wait = |id: &'static str| {
         let queues = queues.clone();
-        async move { queues.wait_turn(&key(id)).await }.boxed()
+        async move { queues.acquire(&key(id)).await }.boxed()
     };
-    let first = wait("one").now_or_never().expect("nobody is before it");
+    let first = wait("one").now_or_never().expect("no writer is before it");
     let (mut second, mut third) = (wait("one"), wait("one"));
     assert!((&mut second).now_or_never().is_none());
     assert!((&mut third).now_or_never().is_none());
     let other = wait("two").now_or_never().expect("another record");
     drop(first);
     assert!((&mut third).now_or_never().is_none(), "the second is before it");
-    let turn = (&mut second).now_or_never().expect("its turn");
-    drop(turn);
-    let turn = third.now_or_never().expect("its turn");
+    let permit = (&mut second).now_or_never().expect("a permit");
+    drop(permit);
+    let permit = third.now_or_never().expect("a permit");
     assert_eq!(queues.lock().len(), 2);
-    drop((turn, other));
+    drop((permit, other));
     assert!(queues.lock().is_empty(), "no entry is left");
 }
 
 #[test]
-fn a_cancelled_writer_holds_up_nobody() {
+fn a_cancelled_writer_does_not_block_others() {
     let queues = WriterQueues::default();
     let wait = || {
         let queues = queues.clone();
-        async move { queues.wait_turn(&key("one")).await }.boxed()
+        async move { queues.acquire(&key("one")).await }.boxed()
     };
-    let first = wait().now_or_never().expect("nobody is before it");
+    let first = wait().now_or_never().expect("no writer is before it");
     let (mut before, mut granted, mut last) = (wait(), wait(), wait());
     for waiting in [&mut before, &mut granted, &mut last] {
         assert!(waiting.now_or_never().is_none());
     }
-    // Cancelled while it waits, and after it was given the turn.
+    // Cancelled while it waits, and after it was given the permit.
     drop(before);
     drop(first);
     drop(granted);
-    drop(last.now_or_never().expect("its turn"));
+    drop(last.now_or_never().expect("a permit"));
     assert!(queues.lock().is_empty());
 }

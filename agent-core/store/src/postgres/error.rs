@@ -51,7 +51,7 @@ impl PostgresError {
         self.kind
     }
 
-    /// Creates a fault without a source.
+    /// Creates an error without a source.
     pub(super) fn from_kind(kind: PostgresErrorKind) -> Self {
         Self { kind, source: None }
     }
@@ -76,7 +76,7 @@ impl PostgresError {
         )
     }
 
-    /// Formats the fault with its source on one line, for the log.
+    /// Formats the error with its source on one line, for the log.
     pub(super) fn display_with_source(&self) -> String {
         match &self.source {
             Some(source) => format!("{self}: {source}"),
@@ -179,9 +179,9 @@ pub(super) enum OperationError {
 
 impl OperationError {
     /// Returns the error of an operation that rejects nothing.
-    pub(super) fn into_fault(self) -> PostgresError {
+    pub(super) fn into_error(self) -> PostgresError {
         match self {
-            Self::Failed(fault) => fault,
+            Self::Failed(error) => error,
             Self::Rejected(_) => PostgresError::from_kind(PostgresErrorKind::Failed),
         }
     }
@@ -194,8 +194,8 @@ impl From<StoreError> for OperationError {
 }
 
 impl From<PostgresError> for OperationError {
-    fn from(fault: PostgresError) -> Self {
-        Self::Failed(fault)
+    fn from(error: PostgresError) -> Self {
+        Self::Failed(error)
     }
 }
 
@@ -203,7 +203,7 @@ impl From<OperationError> for StoreError {
     fn from(error: OperationError) -> Self {
         match error {
             OperationError::Rejected(error) => error,
-            OperationError::Failed(fault) => Self::unavailable(fault),
+            OperationError::Failed(error) => Self::unavailable(error),
         }
     }
 }
