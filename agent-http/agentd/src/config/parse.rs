@@ -187,7 +187,7 @@ fn parse_log_filter(text: &str) -> Result<String, String> {
         // A misspelt level is taken for a target, which would silence every other one.
         if level.is_none() && target.parse::<LevelFilter>().is_err() {
             let message = "is not a level (off, error, warn, info, debug, trace); a target needs one, as in agent_http=debug";
-            return Err(fault(format!("directive {number} {message}")));
+            return Err(invalid_filter(format!("directive {number} {message}")));
         }
     }
     Ok(text)
