@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn no_thread_is_woken_beside_one_that_polls() {
-        let queue = TurnQueue::<Operation>::new(usize::MAX);
+        let queue = OperationQueue::<Operation>::new(usize::MAX);
         thread::scope(|scope| {
             let mut sleeping = queue.receiver();
             let woken = scope.spawn(move || sleeping.receive());
