@@ -6,7 +6,7 @@ import { agents, enter, has, href, leaveUnsaved, listAll, retrySession, route, s
 import { loadOpen, openCount, usePoll } from './lib/approvals.js';
 import { Confirm, ErrorNote, Tabs, lazy, partError, useConfirm, useInView, useLoad, useTitle } from './lib/ui.js';
 import { Debug, debugTab, debugTabs } from './tabs/debug.js';
-import { Chat, NoAgent } from './views/chat.js';
+import { Chat, noAgent } from './views/chat.js';
 
 /** The views beside the chat, which are loaded when they are first shown. */
 const PAGES = {
@@ -130,9 +130,8 @@ function ChatView() {
   const agent = parts[0] ?? agentId.value ?? agents.value[0]?.id;
   const isKnown = agents.value.some(({ id }) => id === agent);
   useEffect(() => {
-    const change = () => setWide(wide.matches);
-    wide.addEventListener('change', change);
-    return () => wide.removeEventListener('change', change);
+    wide.onchange = () => setWide(wide.matches);
+    return () => (wide.onchange = null);
   }, []);
   useEffect(() => {
     if (isKnown) open(agent, parts[0] ? parts[1] : undefined, query.get('run'));
@@ -147,7 +146,7 @@ function ChatView() {
   useLayoutEffect(() => {
     if (wanted) select(wanted);
   }, [route.value]);
-  if (!isKnown) return html`<${NoAgent} />`;
+  if (!isKnown) return noAgent();
   if (isWide) return html`<div class="split"><${Chat} /><${Debug} key=${agentId.value} tab=${debugTab.value} onTab=${(id) => (debugTab.value = id)} /></div>`;
   const tabs = [{ id: 'chat', name: 'Chat' }, ...debugTabs()];
   return html`<div class="narrow">

@@ -2291,7 +2291,7 @@ export interface components {
         };
         /** @description Callers whose clients may bring tools of their own. */
         ClientTools: "session" | "all" | "off";
-        /** @description Role of a user in the company, which decides what the user may change besides own items. */
+        /** @description Role of a user in the company, which decides which items of other users the user may change. */
         CompanyRole: "viewer" | "editor" | "admin";
         /** @description A module below a role, by name. */
         Container: {
@@ -3033,7 +3033,7 @@ export interface components {
         };
         /** @description One page of memory entries. */
         MemoryPage: {
-            /** @description The entries by id, which is by age for those that the agent has made. */
+            /** @description The entries in the order of their ids. The ids of entries that the agent has made sort by age. */
             memories: components["schemas"]["Memory"][];
             /** @description Cursor of the next page; absent on the last page. */
             nextCursor?: string | null;
@@ -3177,6 +3177,7 @@ export interface components {
              * @example PROVIDER_NOT_IMPLEMENTED
              * @example BACKEND_UNREACHABLE
              * @example BACKEND_FAILED
+             * @example ACCOUNT_REFUSED
              * @example TOOL_LOOP_LIMIT
              * @example OUTPUT_TOO_LARGE
              * @example OUTPUT_INVALID
@@ -4054,6 +4055,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            429: components["responses"]["Problem"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
         };

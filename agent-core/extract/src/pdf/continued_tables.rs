@@ -1,7 +1,7 @@
 //! Tables that go on on the next page. The library takes the first row of a table on each page for its header row, which it is not
 //! where the document does not repeat the header.
 
-use unpdf::{Block, InlineContent, Page, Table, TableCell, TableRow};
+use unpdf::{Block, Page, Table, TableCell, TableRow};
 
 /// Maximum number of blocks above and below a table that are compared with those of another page.
 const MAX_RUNNING_BLOCKS: usize = 4;
@@ -14,8 +14,6 @@ const MAX_WIDTH_DIFFERENCE: f32 = 12.0;
 /// The table at the end of a page.
 pub(super) struct LastTable {
     header: TableRow,
-    /// True if the header row is bold, and the row below it is not.
-    has_bold_header: bool,
     column_widths: Vec<f32>,
     /// The blocks at the top of the page.
     heads: Vec<RunningText>,
@@ -35,7 +33,6 @@ impl LastTable {
         }
         Some(Self {
             header: header.clone(),
-            has_bold_header: is_bold(header) && table.rows.get(1).is_none_or(|row| !is_bold(row)),
             column_widths: table.column_widths.clone()?,
             heads: running_texts(&page.elements).take(MAX_RUNNING_BLOCKS).collect(),
             feet,
@@ -75,16 +72,25 @@ impl LastTable {
             && widths[..inner].iter().zip(&self.column_widths).all(is_equal)
     }
 
-    /// Returns false for a table whose first row is a header row: it repeats a cell of the header, or is bold as the header is.
+    /// Returns false for a table whose first row is a header row: it repeats a cell of the header, or has a word above numbers.
     fn may_go_on_with(&self, table: &Table) -> bool {
-        let Some(first) = table.rows.first() else { return false };
-        let mut cells = first.cells.iter().zip(&self.header.cells);
-        let repeats_cell = cells.any(|(cell, name)| {
-            let name = text_of(name);
-            !name.is_empty() && name == text_of(cell)
-        });
-        !repeats_cell && !(self.has_bold_header && is_bold(first))
+        let Some((first, below)) = table.rows.split_first() else { return false };
+        let is_header_cell = |(column, (cell, name)): (usize, (&TableCell, &TableCell))| {
+            let (text, name) = (text_of(cell), text_of(name));
+            !text.is_empty() && (text == name || !has_digit(&text) && are_numbers(column, below))
+        };
+        !first.cells.iter().zip(&self.header.cells).enumerate().any(is_header_cell)
     }
+}
+
+/// Returns true if each of these rows has a digit in a column.
+fn are_numbers(column: usize, rows: &[TableRow]) -> bool {
+    !rows.is_empty()
+        && rows.iter().all(|row| row.cells.get(column).is_some_and(|cell| has_digit(&text_of(cell))))
+}
+
+fn has_digit(text: &str) -> bool {
+    text.contains(char::is_numeric)
 }
 
 /// The text of a block without digits and white space, in which running heads and feet with page numbers are equal: empty for a
@@ -123,16 +129,6 @@ fn are_running<'t>(
 
 fn text_of(cell: &TableCell) -> String {
     cell.plain_text().trim().to_owned()
-}
-
-/// Returns true for a row of which all text is bold.
-fn is_bold(row: &TableRow) -> bool {
-    let contents = row.cells.iter().flat_map(|cell| &cell.content).flat_map(|paragraph| &paragraph.content);
-    let mut styles = contents.filter_map(|content| match content {
-        InlineContent::Text(run) if !run.text.trim().is_empty() => Some(run.style.bold),
-        _ => None,
-    });
-    styles.next().is_some_and(|is_bold| is_bold) && styles.all(|is_bold| is_bold)
 }
 
 #[cfg(test)]

@@ -215,13 +215,11 @@ export function useConfirm(question) {
 }
 
 /**
- * Keeps an item of a row in view, as the row scrolls in a narrow window: after each change of `values`, and while the window gets narrower,
- * which does not scroll the page.
+ * Keeps an item of a row in view, as the row scrolls in a narrow window: after each change of `values`, and while the window gets narrower.
+ * The page does not scroll. An observer also reports the first size.
  */
 export const useInView = (row, selector, values) => useEffect(() => {
-  const show = (container) => row.current?.querySelector(selector)?.scrollIntoView({ block: 'nearest', inline: 'nearest', container });
-  show();
-  const observer = new ResizeObserver(() => show('nearest'));
+  const observer = new ResizeObserver(() => row.current.querySelector(selector)?.scrollIntoView({ block: 'nearest', container: 'nearest' }));
   observer.observe(row.current);
   return () => observer.disconnect();
 }, values);

@@ -30,19 +30,17 @@ const MessageFiles = lazy(() => import('./attachments.js'), 'MessageFiles');
 
 export function Chat() {
   const agent = agents.value.find(({ id }) => id === agentId.value);
-  if (!agent) return null;
-  return html`<section class="chat" aria-label="Chat">
+  return agent && html`<section class="chat" aria-label="Chat">
     <${Header} agent=${agent} />
     <${Conversation} agent=${agent} />
     <${Composer} agent=${agent} />
   </section>`;
 }
 
-/** Page without a chat: the company has no agent, or none of the id in the address. */
-export function NoAgent() {
-  if (agents.value.length) return html`<section class="page empty"><h1>No such agent</h1><a class="button primary" href="#/agents">Agents</a></section>`;
+/** Returns a page without a chat: the company has no agent, or none of the id in the address. */
+export function noAgent() {
   return html`<section class="page empty">
-    <h1>No agent yet</h1>
+    <h1>${agents.value.length ? 'No such agent' : 'No agent yet'}</h1>
     <p class="muted">An agent is a role: instructions, tools, documents and a backend.</p>
     <a class="button primary" href="#/agents/new">Create an agent</a>
   </section>`;

@@ -14,31 +14,28 @@ struct TablePage<'t> {
     /// Lines of text with their distances from the lower edge.
     lines: &'t [(u32, &'t str)],
     columns: [u32; 4],
-    /// The first row, and true if it is bold.
-    first: Option<([&'t str; 3], bool)>,
+    first: Option<[&'t str; 3]>,
     /// Numbers of the rows below it.
     rows: (u32, u32),
 }
 
 impl TablePage<'_> {
     fn content(&self) -> String {
-        let show =
-            |font: &str, x: u32, y: u32, text: &str| format!("BT /{font} 9 Tf {x} {y} Td ({text}) Tj ET\n");
-        let mut content: String = self.lines.iter().map(|(y, text)| show("F1", 60, *y, text)).collect();
+        let show = |x: u32, y: u32, text: &str| format!("BT /F1 9 Tf {x} {y} Td ({text}) Tj ET\n");
+        let mut content: String = self.lines.iter().map(|(y, text)| show(60, *y, text)).collect();
         let mut y = 680;
-        let mut push_row = |cells: [&str; 3], is_bold: bool| {
-            let font = if is_bold { "F2" } else { "F1" };
+        let mut push_row = |cells: [&str; 3]| {
             content.push_str(&format!("60 {} m {} {} l S\n", y + 20, self.columns[3], y + 20));
             for (x, cell) in self.columns.into_iter().zip(cells) {
-                content.push_str(&show(font, x + 4, y + 6, cell));
+                content.push_str(&show(x + 4, y + 6, cell));
             }
             y -= 20;
         };
-        if let Some((cells, is_bold)) = self.first {
-            push_row(cells, is_bold);
+        if let Some(cells) = self.first {
+            push_row(cells);
         }
         for number in self.rows.0..self.rows.1 {
-            push_row([&format!("Area {number}"), &format!("{number}7"), &format!("{number}3")], false);
+            push_row([&format!("Area {number}"), &format!("{number}7"), &format!("{number}3")]);
         }
         content.push_str(&format!("60 {} m {} {} l S\n", y + 20, self.columns[3], y + 20));
         for x in self.columns {
@@ -64,48 +61,38 @@ fn count(extraction: &Extraction, row: &str) -> usize {
 fn rows_on_the_next_page_are_below_the_header_of_the_table() {
     let head = |page: &'static str| [(760, "Annual report"), (40, page)];
     let (first, second, third) = (head("Page 1 of 3"), head("Page 2 of 3"), head("Page 3 of 3"));
-    for is_bold in [false, true] {
-        let page =
-            TablePage { lines: &first, columns: COLUMNS, first: Some((HEADER, is_bold)), rows: (0, 8) };
-        let pages = [
-            page,
-            TablePage { lines: &second, first: None, rows: (8, 16), ..page },
-            TablePage { lines: &third, first: None, rows: (16, 24), ..page },
-        ];
-        let extraction = extracted(&pages);
-        let text = &extraction.document.text;
-        assert_eq!(count(&extraction, "| Region | Sold | Returned |\n| --- | --- | --- |\n"), 3, "{text}");
-        for number in 0..24 {
-            assert_eq!(
-                count(&extraction, &format!("| Area {number} | {number}7 | {number}3 |")),
-                1,
-                "{text}"
-            );
-        }
-        let chunks = StructuralChunker::new(120, 0).chunk(&extraction.document);
-        let within: Vec<_> =
-            chunks.iter().filter(|chunk| text[chunk.start..].starts_with("| Area")).collect();
-        assert!(within.len() > 3, "{text}");
-        for chunk in within {
-            assert_eq!(chunk.heading.as_deref(), Some("| Region | Sold | Returned |"), "{chunk:?}");
-        }
+    let page = TablePage { lines: &first, columns: COLUMNS, first: Some(HEADER), rows: (0, 8) };
+    let pages = [
+        page,
+        TablePage { lines: &second, first: None, rows: (8, 16), ..page },
+        TablePage { lines: &third, first: None, rows: (16, 24), ..page },
+    ];
+    let extraction = extracted(&pages);
+    let text = &extraction.document.text;
+    assert_eq!(count(&extraction, "| Region | Sold | Returned |\n| --- | --- | --- |\n"), 3, "{text}");
+    for number in 0..24 {
+        assert_eq!(count(&extraction, &format!("| Area {number} | {number}7 | {number}3 |")), 1, "{text}");
+    }
+    let chunks = StructuralChunker::new(120, 0).chunk(&extraction.document);
+    let within: Vec<_> = chunks.iter().filter(|chunk| text[chunk.start..].starts_with("| Area")).collect();
+    assert!(within.len() > 3, "{text}");
+    for chunk in within {
+        assert_eq!(chunk.heading.as_deref(), Some("| Region | Sold | Returned |"), "{chunk:?}");
     }
 }
 
 #[test]
 fn a_header_that_the_document_repeats_is_not_doubled() {
-    for is_bold in [false, true] {
-        let page = TablePage { lines: &[], columns: COLUMNS, first: Some((HEADER, is_bold)), rows: (0, 8) };
-        let pages =
-            [page, TablePage { rows: (8, 16), ..page }, TablePage { first: None, rows: (16, 24), ..page }];
-        let extraction = extracted(&pages);
-        assert_eq!(count(&extraction, "| Region | Sold | Returned |"), 3, "{}", extraction.document.text);
-    }
+    let page = TablePage { lines: &[], columns: COLUMNS, first: Some(HEADER), rows: (0, 8) };
+    let pages =
+        [page, TablePage { rows: (8, 16), ..page }, TablePage { first: None, rows: (16, 24), ..page }];
+    let extraction = extracted(&pages);
+    assert_eq!(count(&extraction, "| Region | Sold | Returned |"), 3, "{}", extraction.document.text);
 }
 
 #[test]
 fn another_table_keeps_its_own_rows() {
-    let page = TablePage { lines: &[], columns: COLUMNS, first: Some((HEADER, true)), rows: (0, 8) };
+    let page = TablePage { lines: &[], columns: COLUMNS, first: Some(HEADER), rows: (0, 8) };
     let next = TablePage { first: None, rows: (8, 16), ..page };
     let others = [
         // Text between the tables, below the first and above the second.
@@ -113,8 +100,8 @@ fn another_table_keeps_its_own_rows() {
         [page, TablePage { lines: &[(740, "Costs of each area")], ..next }],
         // Other columns, and other names of the same columns.
         [page, TablePage { columns: [60, 260, 360, 460], ..next }],
-        [page, TablePage { first: Some((["Branch", "Lost", "Found"], true)), ..next }],
-        [page, TablePage { first: Some((["Region", "Lost", "Found"], false)), ..next }],
+        [page, TablePage { first: Some(["Branch", "Lost", "Found"]), ..next }],
+        [page, TablePage { first: Some(["Region", "Lost", "Found"]), ..next }],
     ];
     for pages in others {
         let extraction = extracted(&pages);
@@ -124,7 +111,7 @@ fn another_table_keeps_its_own_rows() {
 
 #[test]
 fn a_header_that_is_not_seen_is_not_repeated() {
-    let header = (["Region", "secret", "Returned"], false);
+    let header = ["Region", "secret", "Returned"];
     let page = TablePage { lines: &[], columns: COLUMNS, first: Some(header), rows: (0, 8) };
     let mut pdf = PdfBuilder::new();
     let content = page.content();
@@ -136,7 +123,7 @@ fn a_header_that_is_not_seen_is_not_repeated() {
 
 #[test]
 fn bars_in_cells_end_no_cell() {
-    let header = (["m|w", "Sold", "Returned"], true);
+    let header = ["m|w", "Sold", "Returned"];
     let page = TablePage { lines: &[], columns: COLUMNS, first: Some(header), rows: (0, 8) };
     let extraction = extracted(&[page, TablePage { first: None, rows: (8, 16), ..page }]);
     assert_eq!(count(&extraction, "| m\\|w | Sold | Returned |\n"), 2, "{}", extraction.document.text);
