@@ -35,8 +35,10 @@ fn gated_response(status: &str) -> (watch::Sender<bool>, Vec<Step>) {
     (gate, steps)
 }
 
-/// Settings of the replicas. A loaded machine does not keep a replica that runs from extending its lease.
+/// Settings of the replicas, one of which is suspended past its lease.
 const SETTINGS: [(&str, &str); 1] = [("SCHEDULER_LEASE_MS", "3000")];
+/// Settings of the replicas, one of which is killed. A loaded machine does not keep the other one from extending its leases.
+const LONG_LEASE: [(&str, &str); 1] = [("SCHEDULER_LEASE_MS", "12000")];
 /// Time after which a suspended replica is assumed to hold a database lock, so that the other replica cannot take
 /// over.
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(12);
@@ -96,13 +98,13 @@ async fn the_jobs_of_a_killed_replica_are_delivered_by_the_other(database: &Test
     let vendor = Vendor::start().await;
     let (gate, held) = gated_response("200 OK");
     vendor.on("held", [held]);
-    let first = SchedulerProcess::start(&database.url(), &callback(&vendor), &SETTINGS).await;
+    let first = SchedulerProcess::start(&database.url(), &callback(&vendor), &LONG_LEASE).await;
     let mut ids = Vec::new();
     for _ in 0..JOBS {
         ids.push(first.create_job(&due_job("held")).await);
     }
     vendor.wait_for_requests("held", JOBS).await;
-    let second = SchedulerProcess::start(&database.url(), &callback(&vendor), &SETTINGS).await;
+    let second = SchedulerProcess::start(&database.url(), &callback(&vendor), &LONG_LEASE).await;
     for _ in 0..JOBS {
         ids.push(second.create_job(&due_job("held")).await);
     }
