@@ -219,7 +219,7 @@ export function useConfirm(question) {
  * The page does not scroll. An observer also reports the first size.
  */
 export const useInView = (row, selector, values) => useEffect(() => {
-  const observer = new ResizeObserver(() => row.current.querySelector(selector)?.scrollIntoView({ block: 'nearest', container: 'nearest' }));
+  const observer = new ResizeObserver(() => row.current?.querySelector(selector)?.scrollIntoView({ block: 'nearest', container: 'nearest' }));
   observer.observe(row.current);
   return () => observer.disconnect();
 }, values);
