@@ -190,7 +190,7 @@ inPage('a message while calls wait is held, and withdraws them', async (page) =>
 inPage('a decision is awaited until it expires', async (page) => {
   await page.evaluate(async () => {
     const { content, children } = await (await fetch('api/agents/approvals')).json();
-    content.approvals[0].ttlMs = 8000;
+    content.approvals[0].ttlMs = 15_000;
     // The key is not needed, and not known for another agent.
     delete children[0].content.apiKey;
     const role = { name: 'Brief', content, children };
@@ -201,7 +201,7 @@ inPage('a decision is awaited until it expires', async (page) => {
   const message = page.getByRole('textbox', { name: 'Message' });
   await message.fill('Write weeds');
   await message.press('Enter');
-  await card(page).getByText(/expires in \d s/).waitFor();
+  await card(page).getByText(/expires in \d+ s/).waitFor();
   await page.locator('.tool summary', { hasText: 'expired' }).waitFor();
   await page.locator('.chat .approval').first().waitFor({ state: 'detached' });
   await message.fill('Hello?');

@@ -7,10 +7,11 @@ import { resolve } from 'node:path';
 import process from 'node:process';
 
 /**
- * Processes, each of which runs one file after the other in its own browser. A file is idle for two thirds of its time: it waits for a slow
- * answer, for a frame, or for one process of the browser after another. Each file has some sessions of the same user, who has at most 20.
+ * Processes, each of which runs one file after the other in its own browser. A file is often idle: it waits for a slow answer, or for one
+ * process of the browser after another. Five took longer than three beside other tests. Each file has some sessions of the same user, who has
+ * at most 20.
  */
-const CONCURRENCY = 5;
+const CONCURRENCY = 3;
 /** The longest files, which begin first, so that none of them is left over at the end. */
 const LONGEST = ['axe.test.js', 'widget.test.js', 'console.test.js', 'views.test.js', 'tasks.test.js', 'xss.test.js'];
 
