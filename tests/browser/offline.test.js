@@ -17,8 +17,8 @@ async function say(page, text) {
   await page.keyboard.press('Enter');
 }
 
-/** Waits until the page would ask before changes that are not saved are left. */
-const isGuarded = (page) => page.waitForFunction(() => !dispatchEvent(new Event('beforeunload', { cancelable: true })));
+/** Waits until the page would ask before changes that are not saved are left, or, if `is` is false, would not. */
+const isGuarded = (page, is = true) => page.waitForFunction((is) => dispatchEvent(new Event('beforeunload', { cancelable: true })) !== is, is);
 
 const isFocused = (page, id) => page.waitForFunction((id) => document.activeElement.id === id, id);
 
@@ -153,6 +153,7 @@ inPage('the buttons of the browser go back and forward among threads and views',
   assert.equal(await page.getByLabel('Personality').inputValue(), 'Calm.');
   assert.match(page.url(), /#\/agents\/text$/);
   await page.getByRole('button', { name: 'Revert' }).click();
+  await isGuarded(page, false);
   await page.goBack();
   await shown('The second thread');
   await page.goForward();
