@@ -178,7 +178,7 @@ fn learned_window(
 /// Limits of models learned from servers' errors, and members of requests that the servers refuse, by address and model. When
 /// it is full, a new one replaces the oldest of the company with the most, at the cost of one more rejected call.
 ///
-/// What a company's calls have taught is used for its own alone: a server may repeat parts of a request in the text of its
+/// Limits that a company's calls have taught apply to its own calls: a server may repeat parts of a request in the text of its
 /// error, so that a company could choose what is learned. The company is the [current tenant](current_tenant).
 #[derive(Debug)]
 pub struct LearnedLimits(Mutex<CompanyTable<String, LearnedModel>>);

@@ -70,7 +70,7 @@ pub(in crate::usage) struct RunAdmission {
     pub(in crate::usage) hold: RunHold,
     /// End of the time that the run may take, and the function that returns its error then.
     pub(in crate::usage) deadline: Option<(BoxFuture<'static, ()>, ExpireRun)>,
-    /// What the run counts once it is stored.
+    /// Counts that apply once the run is stored.
     pub(in crate::usage) pending: PendingCounts,
     /// True if limits apply to the run's calls of models.
     pub(in crate::usage) has_call_limits: bool,
