@@ -1,7 +1,7 @@
 //! JSON values whose numbers keep the digits with which they were written.
 //!
 //! A [`Value`] has integers of 64 bits and floats of double precision. Other numbers, and those that would be written in another
-//! way, such as `1.50`, are marked texts here, which [`write`] and [`to_vec`] write as the numbers that they were.
+//! way, such as `1.50`, are marked texts here, which [`write`](fn@write) and [`to_vec`] write as the numbers that they were.
 
 use agent_core::tool::ExecutionContext;
 use agent_retrieval::json_numbers::quote_inexact;
