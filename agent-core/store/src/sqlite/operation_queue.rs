@@ -105,6 +105,9 @@ impl<T: Cancellable> OperationReceiver<T> {
     pub(super) fn try_receive(&mut self) -> Option<T> {
         let mut state = self.shared.lock();
         let next = take_next(&mut state, &mut self.current);
+        if next.is_some() {
+            stop_polling(&mut state, &mut self.is_polling);
+        }
         self.shared.wake_next(state);
         next
     }
@@ -119,16 +122,7 @@ impl<T: Cancellable> OperationReceiver<T> {
     /// Returns the next operation if there is one. Takes no lock if there is none; the last one then still counts as in
     /// progress.
     pub(super) fn poll(&mut self) -> Option<T> {
-        if !self.shared.has_next.load(Ordering::Acquire) {
-            return None;
-        }
-        let mut state = self.shared.lock();
-        let next = take_next(&mut state, &mut self.current);
-        if next.is_some() {
-            stop_polling(&mut state, &mut self.is_polling);
-        }
-        self.shared.wake_next(state);
-        next
+        if self.shared.has_next.load(Ordering::Acquire) { self.try_receive() } else { None }
     }
 }
 
