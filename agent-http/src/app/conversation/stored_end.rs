@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, RunOutcome};
+use agent_platform::backoff::Backoff;
 use agent_platform::conversation::{
     CancelReason, ChangeRun, ChangedRun, ConversationError, Conversations, EndRun, EndedRun, RUN_INTERRUPTED,
     Run, RunChange, RunEndKind, RunFailure, RunState, Thread, ThreadOwner,
@@ -23,12 +24,12 @@ const MAX_END_RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// Pauses between attempts to write for [`END_RETRY_TIME`].
 struct RetryPauses {
     started: Instant,
-    next: Duration,
+    backoff: Backoff,
 }
 
 impl RetryPauses {
     fn new() -> Self {
-        Self { started: Instant::now(), next: MIN_END_RETRY_PAUSE }
+        Self { started: Instant::now(), backoff: Backoff::new(MIN_END_RETRY_PAUSE, MAX_END_RETRY_PAUSE) }
     }
 
     /// Waits for the next attempt. Returns false at once if there is no time for one.
@@ -36,8 +37,7 @@ impl RetryPauses {
         if self.started.elapsed() >= END_RETRY_TIME {
             return false;
         }
-        tokio::time::sleep(self.next).await;
-        self.next = (2 * self.next).min(MAX_END_RETRY_PAUSE);
+        tokio::time::sleep(self.backoff.next_pause()).await;
         true
     }
 }
