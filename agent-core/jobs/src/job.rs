@@ -249,12 +249,16 @@ pub struct MisfireDecision {
     /// time is counted during which deliveries to a busy receiver are no attempts.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "serde_timestamp::option")]
     pub deferrals_from: Option<Timestamp>,
+    /// Time at which a claim last found that the lease of a delivery had expired; absent if none has. Occurrences before it were
+    /// missed, and did not overlap.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "serde_timestamp::option")]
+    pub lease_expired_at: Option<Timestamp>,
 }
 
 impl MisfireDecision {
     /// Creates the decision of an occurrence that was not postponed.
     fn new(at: Timestamp, next: Option<Timestamp>, again: bool) -> Self {
-        Self { at, next, again, postponed: false, deferrals_from: None }
+        Self { at, next, again, postponed: false, deferrals_from: None, lease_expired_at: None }
     }
 }
 

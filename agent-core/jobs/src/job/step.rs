@@ -214,19 +214,18 @@ impl Job {
 
     /// Applies the misfire policy: selects the occurrence to run, or advances past the skipped ones.
     fn apply_misfire_policy(&mut self, now: Timestamp) {
-        let due = self.position.scheduled_for;
+        let SchedulePosition { occurrence, scheduled_for: due } = self.position;
         let CatchUp { run, next } = catch_up(&self.schedule, due, now.max(due), self.misfire);
-        match (run, next) {
-            (Some(run), next) => {
-                self.position.scheduled_for = run;
+        let Some(scheduled_for) = run.or(next) else { return self.finish(Phase::Completed { at: now }) };
+        // The receiver may have run what is skipped here by itself, under its number, while no scheduler delivered.
+        let occurrence = occurrence + u64::from(scheduled_for != due);
+        let position = SchedulePosition { occurrence, scheduled_for };
+        match run {
+            Some(_) => {
+                self.position = position;
                 self.misfire_decision = Some(MisfireDecision::new(now, next, false));
             }
-            // The receiver may have run what is skipped here by itself, under its number, while no scheduler delivered.
-            (None, Some(next)) => {
-                let occurrence = self.position.occurrence + 1;
-                self.move_to(SchedulePosition { occurrence, scheduled_for: next }, now);
-            }
-            (None, None) => self.finish(Phase::Completed { at: now }),
+            None => self.move_to(position, now),
         }
     }
 
@@ -235,6 +234,9 @@ impl Job {
     fn expire_lease(&mut self, now: Timestamp) {
         let error = "the lease expired: the worker reported no outcome".to_owned();
         self.record_attempt(now, None, None, Some(error.clone()));
+        if let Some(decision) = &mut self.misfire_decision {
+            decision.lease_expired_at = Some(now);
+        }
         if self.abandoned < MAX_ABANDONED {
             self.abandon(Duration::ZERO, now);
         } else if self.is_rescheduled() {
@@ -313,7 +315,9 @@ impl Job {
             return self.move_to(next_position.position(), now);
         }
         let next = self.misfire_decision.and_then(|decision| {
-            self.overlap.next_after_run(&self.schedule, decision.next, decision.at, now)
+            // What passed until the expiry was missed: the receiver may have run it by itself, under the next number.
+            let started = decision.lease_expired_at.unwrap_or(decision.at);
+            self.overlap.next_after_run(&self.schedule, decision.next, started, now)
         });
         match next {
             Some(next) => {
