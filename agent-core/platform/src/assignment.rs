@@ -11,7 +11,9 @@ use agent_core::ids::{CompanyId, JobId};
 use jiff::Timestamp;
 
 use crate::pulse::{Pulse, PulseError};
-use crate::records::{Key, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json};
+use crate::records::{
+    Key, Precondition, Record, Records, RecordsExt, StoreError, UpdateAttempts, Write, to_json,
+};
 use crate::workspace::{Assignment, assignment_key};
 
 mod calls;
@@ -64,12 +66,13 @@ pub async fn sync_assignment(
     now: Timestamp,
 ) -> Result<(), SyncError> {
     let keys = [assignment_key(company_id, id)?, sync_key(company_id, id)?];
+    let mut own_lease = None;
     for _ in 0..MAX_SYNC_ROUNDS {
         let round = SyncRound::read(records, &keys, target).await?;
         if is_in_sync(round.assignment.as_ref(), round.link.as_ref(), target) {
             return Ok(());
         }
-        let Some(leased_version) = round.acquire_lease(now).await? else { continue };
+        let Some(leased_version) = round.acquire_lease(&mut own_lease, now).await? else { continue };
         match round.call_scheduler(pulse, id).await {
             Ok(sent) => round.store(sent, leased_version).await?,
             Err(error) => {
@@ -109,20 +112,28 @@ impl<'r> SyncRound<'r> {
         self.link.as_ref()?.value.last_sent.as_ref()
     }
 
-    /// Writes the lease to the link, and returns the version of the link with it; `None` if the link has changed.
+    /// Writes the lease to the link, and returns the version of the link with it; `None` if the link has changed. `own_lease` is
+    /// the end of the lease that the caller has from an earlier round, in which the link has changed.
     ///
     /// # Errors
     /// [`SyncError::Busy`] while another process has the lease; errors of the store.
-    async fn acquire_lease(&self, now: Timestamp) -> Result<Option<u64>, SyncError> {
+    async fn acquire_lease(
+        &self,
+        own_lease: &mut Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Option<u64>, SyncError> {
         let busy_until = self.link.as_ref().and_then(|link| link.value.busy_until);
-        if busy_until.is_some_and(|until| until > now) {
+        if busy_until != *own_lease && busy_until.is_some_and(|until| until > now) {
             return Err(SyncError::Busy);
         }
         let busy_until = now.saturating_add(SYNC_LEASE).ok();
         let leased = AssignmentSync { last_sent: self.last_sent().cloned(), busy_until };
         let unchanged = Precondition::unchanged_since(self.link.as_ref().map(|link| link.version));
         match self.records.put_as(self.link_key, &leased, unchanged).await {
-            Ok(version) => Ok(Some(version)),
+            Ok(version) => {
+                *own_lease = busy_until;
+                Ok(Some(version))
+            }
             Err(StoreError::Conflict { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -227,7 +238,7 @@ pub async fn record_run(
 /// nothing for another job.
 ///
 /// # Errors
-/// Errors of the store, [`StoreError::Conflict`] among them.
+/// Errors of the store.
 pub async fn record_pause(
     records: &dyn Records,
     (company_id, id): (&CompanyId, &str),
@@ -235,12 +246,19 @@ pub async fn record_pause(
     paused: bool,
 ) -> Result<(), StoreError> {
     let key = sync_key(company_id, id)?;
-    let Some(found) = records.get_as::<AssignmentSync>(&key).await? else { return Ok(()) };
-    let mut link = found.value;
-    let job = link.last_sent.as_mut().and_then(|last_sent| last_sent.job.as_mut());
-    let Some(job) = job.filter(|job| job.job_id == *job_id && job.paused != paused) else { return Ok(()) };
-    job.paused = paused;
-    records.put_as(&key, &link, Precondition::Version(found.version)).await.map(drop)
+    let mut attempts = UpdateAttempts::new(records, &key);
+    loop {
+        let Some(found) = records.get_as::<AssignmentSync>(&key).await? else { return Ok(()) };
+        let mut link = found.value;
+        let job = link.last_sent.as_mut().and_then(|last_sent| last_sent.job.as_mut());
+        let changed = job.filter(|job| job.job_id == *job_id && job.paused != paused);
+        let Some(job) = changed else { return Ok(()) };
+        job.paused = paused;
+        match records.put_as(&key, &link, Precondition::Version(found.version)).await {
+            Ok(_) => return Ok(()),
+            Err(error) => attempts.retry(error).await?,
+        }
+    }
 }
 
 #[cfg(test)]

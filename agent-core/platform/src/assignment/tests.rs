@@ -1,5 +1,5 @@
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -13,6 +13,7 @@ use super::*;
 use crate::memory::MemoryRecords;
 use crate::pulse::user_scope;
 use crate::pulse::{CancelResult, JobControl, JobRequest, JobStatus, JobViewPage, ScheduledJob};
+use crate::records::RecordsWrapper;
 use crate::testing::MemoryPulse;
 use agent_jobs::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, JobFilter, JobOrder, JobScope, JobState, JobView, Step,
@@ -158,6 +159,8 @@ fn faults_name_the_field() {
 struct RecordingPulse {
     calls: Mutex<Vec<String>>,
     faults: Mutex<VecDeque<Option<PulseError>>>,
+    /// Done during the next call.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl RecordingPulse {
@@ -167,6 +170,10 @@ impl RecordingPulse {
 
     fn record(&self, text: String) -> Result<(), PulseError> {
         self.calls.lock().expect("unpoisoned").push(text);
+        let meanwhile = self.meanwhile.lock().expect("unpoisoned").take();
+        if let Some(change) = meanwhile {
+            change();
+        }
         self.faults.lock().expect("unpoisoned").pop_front().flatten().map_or(Ok(()), Err)
     }
 
@@ -363,15 +370,20 @@ fn the_next_occurrence_is_remembered_as_long_as_its_number_is_known() {
         let now = Timestamp::from_second(second).expect("a time");
         let ran = record_run(&records, (&company, "s"), (&job_id, occurrence), by_scheduler, now);
         ready(ran).expect("remembered");
-        let link = ready(records.get_as::<AssignmentSync>(&sync_key(&"c".into(), "s").expect("a key")))
-            .expect("read");
-        let job = link.expect("a link").value.last_sent.expect("a state").job.expect("a job");
+        let job = linked_job(&records);
         (job.occurrence, job.execute_at.as_second())
     };
     assert_eq!(run(1, true, 10), (Some(2), 15));
     assert_eq!(run(1, true, 20), (Some(2), 15), "an older one says nothing new");
     assert_eq!(run(2, false, 20), (None, 15), "the next number is the scheduler's to give");
     assert_eq!(run(3, true, 30), (Some(4), 35));
+}
+
+/// Returns the job of the assignment as its link has it.
+fn linked_job(records: &MemoryRecords) -> AssignedJob {
+    let key = sync_key(&"c".into(), "s").expect("a key");
+    let link = ready(records.get_as::<AssignmentSync>(&key)).expect("read").expect("a link");
+    link.value.last_sent.expect("a state").job.expect("a job")
 }
 
 #[test]
@@ -384,11 +396,7 @@ fn a_paused_job_is_known_until_it_is_resumed() {
     let set_paused = |job_id: &JobId, paused| {
         ready(record_pause(&records, (&company, "s"), job_id, paused)).expect("recorded");
     };
-    let is_paused = || {
-        let key = sync_key(&company, "s").expect("a key");
-        let link = ready(records.get_as::<AssignmentSync>(&key)).expect("read").expect("a link");
-        link.value.last_sent.expect("a state").job.expect("a job").paused
-    };
+    let is_paused = || linked_job(&records).paused;
     set_paused(&"another".into(), true);
     assert!(!is_paused());
     set_paused(&job_id, true);
@@ -406,4 +414,57 @@ fn a_paused_job_is_known_until_it_is_resumed() {
     save(&records, &assignment(json!({"toolId": "remember"})));
     synced(&records, &pulse, 30).expect("synchronized");
     assert!(!is_paused());
+}
+
+/// Store in which a run of a job ends just before the next commit.
+struct RacingRecords {
+    inner: MemoryRecords,
+    ending: Mutex<Option<JobId>>,
+}
+
+#[async_trait]
+impl RecordsWrapper for RacingRecords {
+    fn inner(&self) -> &dyn Records {
+        &self.inner
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        let ending = self.ending.lock().expect("unpoisoned").take();
+        if let Some(job_id) = ending {
+            let company = CompanyId::from("c");
+            record_run(&self.inner, (&company, "s"), (&job_id, 1), true, Timestamp::UNIX_EPOCH).await?;
+        }
+        self.inner.commit(writes).await
+    }
+}
+
+#[test]
+fn a_pause_is_recorded_also_if_a_run_ends_at_the_same_moment() {
+    let (inner, pulse) = (MemoryRecords::default(), RecordingPulse::default());
+    let version = save(&inner, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
+    synced(&inner, &pulse, 0).expect("synchronized");
+    let job_id = JobId::from(format!("job of assignment:s:{version}"));
+    let records = RacingRecords { inner, ending: Mutex::new(Some(job_id.clone())) };
+    ready(record_pause(&records, (&"c".into(), "s"), &job_id, true)).expect("recorded");
+    let job = linked_job(&records.inner);
+    assert_eq!((job.paused, job.occurrence), (true, Some(2)));
+}
+
+#[test]
+fn a_link_that_changes_during_a_synchronization_does_not_delay_it() {
+    let (records, pulse) = (Arc::new(MemoryRecords::default()), RecordingPulse::default());
+    let version = save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
+    synced(&records, &pulse, 0).expect("synchronized");
+    save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 9000}})));
+    let job_id = JobId::from(format!("job of assignment:s:{version}"));
+    let reschedule = format!("reschedule {job_id}");
+    let of_request = records.clone();
+    let pause = move || {
+        let company = CompanyId::from("c");
+        ready(record_pause(&*of_request, (&company, "s"), &job_id, true)).expect("recorded");
+    };
+    *pulse.meanwhile.lock().expect("unpoisoned") = Some(Box::new(pause));
+    // The lease in the changed link is its own.
+    assert_eq!(synced(&records, &pulse, 20), Ok(vec![reschedule.clone(), reschedule]));
+    assert!(linked_job(&records).paused);
 }
