@@ -40,18 +40,21 @@ impl CompanyPermits {
         self.try_acquire_many(company_id, 1)
     }
 
-    /// Acquires `count` permits at once, which are returned together; `None` if fewer are left for the company. A count beyond
-    /// the share is never acquired.
+    /// Acquires `count` permits at once, which are returned together; `None` if fewer are left for the company. Nothing is held
+    /// meanwhile, so that a refusal never takes permits from another caller. A count beyond the share is never acquired.
     pub fn try_acquire_many(self: &Arc<Self>, company_id: &CompanyId, count: usize) -> Option<CompanyPermit> {
+        let mut held = self.lock();
+        let of_company = held.by_company.get(company_id).copied().unwrap_or_default();
+        let is_left = |held: usize, max: usize| max.checked_sub(held).is_some_and(|left| count <= left);
+        if !is_left(held.total, self.max_total) || !is_left(of_company, self.max_per_company) {
+            return None;
+        }
+        // Under the lock: the outer permits never lock those within them.
         let outer = match &self.outer {
             Some(outer) => Some(Box::new(outer.try_acquire_many(company_id, count)?)),
             None => None,
         };
-        let mut held = self.lock();
-        let of_company = held.by_company.get(company_id).copied().unwrap_or_default();
-        let is_left = |held: usize, max: usize| max.checked_sub(held).is_some_and(|left| count <= left);
-        (is_left(held.total, self.max_total) && is_left(of_company, self.max_per_company))
-            .then(|| self.add(&mut held, company_id, (count, outer)))
+        Some(self.add(&mut held, company_id, (count, outer)))
     }
 
     /// Acquires a permit beyond the share, for work that is done and cannot be refused any more. The company gets no other
@@ -184,12 +187,17 @@ mod tests {
 
     #[test]
     fn a_call_that_is_refused_takes_permits_from_no_other() {
-        let permits = CompanyPermits::new(1_000, 1_000);
-        let acquire = |count| permits.try_acquire_many(&"one".into(), count);
-        std::thread::scope(|scope| {
-            let refused = scope.spawn(|| (0..2_000).all(|_| acquire(1_001).is_none()));
-            assert!((0..2_000).all(|_| acquire(1_000).is_some()));
-            assert!(refused.join().expect("no panic"));
-        });
+        let all = CompanyPermits::new(1_000, 1_000);
+        let [full, free] = [0, 1_000].map(|share| CompanyPermits::within(&all, usize::MAX, share));
+        // Of the same kind, and of another one with which they have a share together.
+        for (refused, refused_count, other) in [(&all, 1_001, &all), (&full, 1, &free)] {
+            let company = CompanyId::from("one");
+            std::thread::scope(|scope| {
+                let is_refused = || refused.try_acquire_many(&company, refused_count).is_none();
+                let refusals = scope.spawn(move || (0..2_000).all(|_| is_refused()));
+                assert!((0..2_000).all(|_| other.try_acquire_many(&company, 1_000).is_some()));
+                assert!(refusals.join().expect("no panic"));
+            });
+        }
     }
 }
