@@ -116,24 +116,24 @@ async fn a_company_has_so_many_runs_a_minute() {
     expect_problem(refused, 429, "RATE_LIMITED").await;
 }
 
-/// The message is not stored, so that the client sends it again.
+/// The client sends its message again: it is not stored, also if it should be.
 #[tokio::test]
 async fn a_run_whose_first_call_a_budget_refuses_is_none_of_the_runs_a_minute() {
     let test = LimitedApp::start(&[("RUNS_PER_MINUTE_COMPANY", "2")]).await;
     test.vendor.on_all(answer(&["Hi."]));
-    let ask = async |thread: &str| {
-        let body = json!({"agentId": "a1", "message": "Hello", "threadId": thread});
+    let ask = async |is_stored: bool| {
+        let body = json!({"agentId": "a1", "message": "Hello", "threadId": "t", "store": is_stored});
         test.app.chat_as(&session_token("u1", "c1"), "", &body).await
     };
     test.put_company(json!([{"unit": "tokens", "amount": 1, "window": "day"}])).await;
-    for _ in 0..2 {
-        expect_problem(ask("t").await, 402, "BUDGET_EXCEEDED").await;
+    for is_stored in [true, false] {
+        expect_problem(ask(is_stored).await, 402, "BUDGET_EXCEEDED").await;
     }
     test.put_company(json!([{"unit": "tokens", "amount": 1_000_000_000, "window": "day"}])).await;
-    for thread in ["t", "u"] {
-        assert_eq!(ask(thread).await.status(), 200);
+    for is_stored in [false, true] {
+        assert_eq!(ask(is_stored).await.status(), 200);
     }
-    let problem = expect_problem(ask("v").await, 429, "RATE_LIMITED").await;
+    let problem = expect_problem(ask(false).await, 429, "RATE_LIMITED").await;
     assert_eq!(problem["violated-policies"], json!(["company-minute"]));
 }
 

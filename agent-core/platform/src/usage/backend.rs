@@ -10,7 +10,9 @@ use agent_core::select::BackendKind;
 use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
 
-use super::budget::{CallDemand, RunAdmission, RunHold, start_with_deadline};
+use super::budget::{
+    BudgetExceededError, BudgetUnit, CallDemand, PendingCounts, RunAdmission, RunHold, start_with_deadline,
+};
 use super::call::{MeteredCall, count, finished_outcome};
 use super::prices::CallBilling;
 use super::{ModelPrice, RunScope, UsageRecorder};
@@ -101,12 +103,14 @@ impl<B: Backend> Backend for MeteredBackend<B> {
     ) -> Result<EventStream, AgentError> {
         let scope = RunScope::from(&prepared.turn.context);
         let context = &prepared.turn.context;
-        let RunAdmission { hold, deadline, .. } = self.recorder.take_admission(context).await?;
+        let RunAdmission { hold, deadline, pending, .. } = self.recorder.take_admission(context).await?;
+        let mut counts = StartingCounts(pending);
         let call = match self.booking {
             Booking::PerCall => None,
             Booking::PerRun(names) => {
                 let tokens = prepared.turn.prompt.tokens().total();
-                Some(reserve_run_call(&self.recorder, context, names(settings), tokens, None).await?)
+                let call = reserve_run_call(&self.recorder, context, names(settings), tokens, None).await;
+                Some(call.inspect_err(|error| counts.refuse(error))?)
             }
         };
         let scope = (scope, prepared.turn.context.trace.clone());
@@ -119,10 +123,29 @@ impl<B: Backend> Backend for MeteredBackend<B> {
         match started {
             Ok(events) => Ok(events.with_observer(Box::new(meter))),
             Err(error) => {
+                counts.refuse(&error);
                 meter.refuse(&error);
                 Err(error)
             }
         }
+    }
+}
+
+/// Counts of a run whose backend starts. They apply when this is dropped, also if the start is cancelled.
+struct StartingCounts(PendingCounts);
+
+impl StartingCounts {
+    /// Leaves the run uncounted if a budget refuses its first call. One whose time is over has begun.
+    fn refuse(&mut self, error: &AgentError) {
+        if BudgetExceededError::find(error).is_some_and(|refusal| refusal.unit != BudgetUnit::WallMs) {
+            drop(std::mem::take(&mut self.0));
+        }
+    }
+}
+
+impl Drop for StartingCounts {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.0).count_run();
     }
 }
 

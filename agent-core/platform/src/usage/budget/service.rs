@@ -70,7 +70,7 @@ pub(in crate::usage) struct RunAdmission {
     pub(in crate::usage) hold: RunHold,
     /// End of the time that the run may take, and the function that returns its error then.
     pub(in crate::usage) deadline: Option<(BoxFuture<'static, ()>, ExpireRun)>,
-    /// Counts that apply once the run is stored.
+    /// Counts that apply once the run is stored, or its first call is not refused.
     pub(in crate::usage) pending: PendingCounts,
     /// True if limits apply to the run's calls of models.
     pub(in crate::usage) has_call_limits: bool,
@@ -338,7 +338,8 @@ impl Budgets {
         Ok(admitted.and_then(|AdmittedRequest { output, hold, .. }| Some((hold?, output))))
     }
 
-    /// Admits a run, which counts at once, unless its backend starts again.
+    /// Admits a run whose backend starts now. It counts towards budgets at once, unless its backend starts again, and per minute
+    /// unless the [pending counts](RunAdmission::pending) are dropped.
     ///
     /// # Errors
     /// A budget is spent, as many runs as permitted are in progress, or the store failed.
@@ -347,9 +348,7 @@ impl Budgets {
             true => AdmissionSubject::RestartedRun,
             false => AdmissionSubject::Other,
         };
-        let mut admission = self.admit_run_as(scope, subject).await?;
-        std::mem::take(&mut admission.pending).count_run();
-        Ok(admission)
+        self.admit_run_as(scope, subject).await
     }
 
     /// Admits a run that counts once it is stored.

@@ -114,11 +114,11 @@ pub(super) struct AdmittedRequest {
     pub(super) output: u64,
     /// The reservation, if something is reserved.
     pub(super) hold: Option<Hold>,
-    /// Counts of a run that apply once it is stored.
+    /// Counts of a run that may not begin.
     pub(super) pending: PendingCounts,
 }
 
-/// Counts of a run that apply once it is stored. Dropping them counts nothing.
+/// Counts of a run that apply once it is stored, or its first call is not refused. Dropping them counts nothing.
 #[derive(Default)]
 pub(in crate::usage) struct PendingCounts {
     /// Reservation of the budgets.

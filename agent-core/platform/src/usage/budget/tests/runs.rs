@@ -257,6 +257,49 @@ async fn a_run_whose_prompt_is_sent_again_since_it_was_too_long_counts_once() {
     }
 }
 
+/// Service that cannot be reached, and that is called once a budget admits the call.
+struct CallingBackend(UsageRecorder);
+
+#[async_trait]
+impl Backend for CallingBackend {
+    type Settings = WorkflowConnector;
+
+    fn capabilities(&self, _: &WorkflowConnector) -> Result<BackendCapabilities, AgentError> {
+        Ok(BackendCapabilities::new(TokenBudget { max_prompt_tokens: 1_000 }))
+    }
+
+    fn prepare(&self, _: &WorkflowConnector, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
+        Ok(PreparedRequest { payload: Payload::text("{}"), turn })
+    }
+
+    async fn start(&self, _: &WorkflowConnector, _: PreparedRequest) -> Result<EventStream, AgentError> {
+        reserve(&self.0, 10).await?;
+        Err(AgentError::new(AgentErrorKind::Unreachable, "away"))
+    }
+}
+
+/// Without a stored run, the backend's start begins the run.
+#[tokio::test]
+async fn a_run_whose_first_call_is_refused_does_not_use_up_the_runs_per_minute() {
+    for booking in [Booking::PerCall, Booking::PerRun(|_| ("p", "m"))] {
+        let installation = Installation::new();
+        let process = installation.process_with(default_limits(1, 0, 0));
+        let backend = CallingBackend(process.clone());
+        let backend = MeteredBackend::new(backend, BackendKind::Workflow, booking, process.clone());
+        let start = async || {
+            let mut turn = backend_turn(BackendChoice::Workflow(Box::default()));
+            turn.context = context("a");
+            let prepared = prepare_turn(&backend, Arc::new(turn)).expect("a request");
+            start_turn(&backend, prepared).await.err().expect("an error").kind()
+        };
+        put_company(&process, json!({"unit": "tokens", "amount": 1, "window": "day"})).await;
+        assert_eq!(start().await, AgentErrorKind::BudgetExceeded);
+        put_company(&process, json!({"unit": "tokens", "amount": 1_000_000, "window": "day"})).await;
+        assert_eq!(start().await, AgentErrorKind::Unreachable, "there is a place");
+        assert_eq!(start().await, AgentErrorKind::RateLimited, "a call was made");
+    }
+}
+
 #[tokio::test]
 async fn a_run_that_is_admitted_before_its_backend_starts_counts_once() {
     let installation = Installation::new();
