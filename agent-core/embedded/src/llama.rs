@@ -156,7 +156,8 @@ impl Llama {
 
     /// Creates an empty key-value cache for this model.
     pub(crate) fn cache(&self) -> KvCache {
-        KvCache { layers: vec![(Vec::new(), Vec::new()); self.shape.layers], len: 0 }
+        let layers = vec![(Vec::new(), Vec::new()); self.shape.layers];
+        KvCache { layers, len: 0, kv_size: self.shape.kv_size() }
     }
 
     /// Runs `tokens` at the positions after the cached ones and appends them to the cache. Returns the hidden
@@ -178,7 +179,7 @@ impl Llama {
         }
         for (layer, layer_cache) in self.layers.iter().zip(&mut cache.layers) {
             if is_cancelled() {
-                cache.discard_new(self.shape.kv_size());
+                cache.truncate(cache.len);
                 return None;
             }
             let normed = normalise(&x, &layer.attention_norm, norm_epsilon);
@@ -249,27 +250,17 @@ impl Llama {
 pub(crate) struct KvCache {
     layers: Vec<(Vec<f32>, Vec<f32>)>,
     len: usize,
+    /// Length of the keys, and of the values, of a position in each layer.
+    kv_size: usize,
 }
 
 impl KvCache {
-    /// Drops all positions from `len` on.
+    /// Drops all positions from `len` on, and those that not all layers have.
     pub(crate) fn truncate(&mut self, len: usize) {
-        if len >= self.len {
-            return;
-        }
+        self.len = self.len.min(len);
         for (keys, values) in &mut self.layers {
-            let kept_len = keys.len() / self.len * len;
-            keys.truncate(kept_len);
-            values.truncate(kept_len);
-        }
-        self.len = len;
-    }
-
-    /// Drops the positions that some layers have beyond the others, with `kv_size` numbers each.
-    fn discard_new(&mut self, kv_size: usize) {
-        for (keys, values) in &mut self.layers {
-            keys.truncate(self.len * kv_size);
-            values.truncate(self.len * kv_size);
+            keys.truncate(self.len * self.kv_size);
+            values.truncate(self.len * self.kv_size);
         }
     }
 }

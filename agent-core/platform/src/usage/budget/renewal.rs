@@ -31,6 +31,7 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(20);
 /// Time between an extension that has failed and the next one: after a time without the store, other processes take the runs
 /// for lost whose reservations are not extended within half a minute.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Task of a company that extends the reservations of its runs. If it is dropped before its end, the next run starts another
 /// one.
 struct RenewalTask {
