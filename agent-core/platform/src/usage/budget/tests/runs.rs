@@ -10,7 +10,7 @@ use agent_core::select::{BackendChoice, BackendKind};
 use agent_core::store_error::StoreError;
 use agent_core::testing::{ScriptedModel, backend_turn, prepare_turn, start_turn};
 use agent_core::tool::ExecutionContext;
-use futures_util::stream;
+use futures_util::{FutureExt, stream};
 
 use super::*;
 use crate::usage::backend::RunMeter;
@@ -154,11 +154,14 @@ async fn a_run_ends_when_its_time_is_over() {
     );
 }
 
-/// Service that does not begin to answer.
-struct SilentBackend;
+/// Service whose calls end as a function says.
+struct ScriptedBackend<F>(F);
 
 #[async_trait]
-impl Backend for SilentBackend {
+impl<F> Backend for ScriptedBackend<F>
+where
+    F: Fn() -> BoxFuture<'static, Result<EventStream, AgentError>> + Send + Sync + 'static,
+{
     type Settings = WorkflowConnector;
 
     fn capabilities(&self, _: &WorkflowConnector) -> Result<BackendCapabilities, AgentError> {
@@ -170,8 +173,13 @@ impl Backend for SilentBackend {
     }
 
     async fn start(&self, _: &WorkflowConnector, _: PreparedRequest) -> Result<EventStream, AgentError> {
-        std::future::pending().await
+        (self.0)().await
     }
+}
+
+/// Returns a service that does not begin to answer.
+fn silent_backend() -> impl Backend<Settings = WorkflowConnector> {
+    ScriptedBackend(|| std::future::pending::<Result<EventStream, AgentError>>().boxed())
 }
 
 #[tokio::test]
@@ -181,7 +189,7 @@ async fn a_run_that_does_not_begin_ends_when_its_time_is_over() {
     put(&process, BudgetKind::Run, "guide", json!([{"unit": "wallMs", "amount": 5_000, "window": "run"}]))
         .await;
     let booking = Booking::PerRun(|_| ("p", "m"));
-    let backend = MeteredBackend::new(SilentBackend, BackendKind::Workflow, booking, process.clone());
+    let backend = MeteredBackend::new(silent_backend(), BackendKind::Workflow, booking, process.clone());
     let mut turn = backend_turn(BackendChoice::Workflow(Box::default()));
     (turn.context.company_id, turn.context.agent_id) = (COMPANY.into(), "guide".into());
     let prepared = prepare_turn(&backend, Arc::new(turn)).expect("a request");
@@ -207,34 +215,15 @@ async fn a_run_that_does_not_begin_ends_when_its_time_is_over() {
     assert_eq!((entry.outcome.as_str(), entry.estimated), ("BUDGET_EXCEEDED", true), "it may have been read");
 }
 
-/// Service whose context the prompt exceeds.
-struct SmallBackend;
-
-#[async_trait]
-impl Backend for SmallBackend {
-    type Settings = WorkflowConnector;
-
-    fn capabilities(&self, _: &WorkflowConnector) -> Result<BackendCapabilities, AgentError> {
-        Ok(BackendCapabilities::new(TokenBudget { max_prompt_tokens: 1_000 }))
-    }
-
-    fn prepare(&self, _: &WorkflowConnector, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
-        Ok(PreparedRequest { payload: Payload::text("{}"), turn })
-    }
-
-    async fn start(&self, _: &WorkflowConnector, _: PreparedRequest) -> Result<EventStream, AgentError> {
-        Err(AgentError::new(AgentErrorKind::ContextExceeded, "too long"))
-    }
-}
-
 #[tokio::test]
 async fn a_run_whose_prompt_is_sent_again_since_it_was_too_long_counts_once() {
     for is_stored in [false, true] {
         let installation = Installation::new();
         let process = installation.process_with(default_limits(1, 0, 0));
         put_company(&process, json!({"unit": "runs", "amount": 1, "window": "day"})).await;
-        let backend =
-            MeteredBackend::new(SmallBackend, BackendKind::Workflow, Booking::PerCall, process.clone());
+        let too_long = || AgentError::new(AgentErrorKind::ContextExceeded, "too long");
+        let backend = ScriptedBackend(move || async move { Err::<EventStream, _>(too_long()) }.boxed());
+        let backend = MeteredBackend::new(backend, BackendKind::Workflow, Booking::PerCall, process.clone());
         let start = async |context: &ExecutionContext| {
             let mut turn = backend_turn(BackendChoice::Workflow(Box::default()));
             turn.context = context.clone();
@@ -257,34 +246,21 @@ async fn a_run_whose_prompt_is_sent_again_since_it_was_too_long_counts_once() {
     }
 }
 
-/// Service that cannot be reached, and that is called once a budget admits the call.
-struct CallingBackend(UsageRecorder);
-
-#[async_trait]
-impl Backend for CallingBackend {
-    type Settings = WorkflowConnector;
-
-    fn capabilities(&self, _: &WorkflowConnector) -> Result<BackendCapabilities, AgentError> {
-        Ok(BackendCapabilities::new(TokenBudget { max_prompt_tokens: 1_000 }))
-    }
-
-    fn prepare(&self, _: &WorkflowConnector, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
-        Ok(PreparedRequest { payload: Payload::text("{}"), turn })
-    }
-
-    async fn start(&self, _: &WorkflowConnector, _: PreparedRequest) -> Result<EventStream, AgentError> {
-        reserve(&self.0, 10).await?;
-        Err(AgentError::new(AgentErrorKind::Unreachable, "away"))
-    }
-}
-
 /// Without a stored run, the backend's start begins the run.
 #[tokio::test]
 async fn a_run_whose_first_call_is_refused_does_not_use_up_the_runs_per_minute() {
     for booking in [Booking::PerCall, Booking::PerRun(|_| ("p", "m"))] {
         let installation = Installation::new();
         let process = installation.process_with(default_limits(1, 0, 0));
-        let backend = CallingBackend(process.clone());
+        let caller = process.clone();
+        let backend = ScriptedBackend(move || {
+            let caller = caller.clone();
+            let call = async move {
+                reserve(&caller, 10).await?;
+                Err::<EventStream, _>(AgentError::new(AgentErrorKind::Unreachable, "away"))
+            };
+            call.boxed()
+        });
         let backend = MeteredBackend::new(backend, BackendKind::Workflow, booking, process.clone());
         let start = async || {
             let mut turn = backend_turn(BackendChoice::Workflow(Box::default()));
@@ -306,7 +282,7 @@ async fn a_run_that_is_admitted_before_its_backend_starts_counts_once() {
     let process = installation.process();
     put_company(&process, json!({"unit": "concurrentRuns", "amount": 1})).await;
     let backend =
-        MeteredBackend::new(SilentBackend, BackendKind::Workflow, Booking::PerCall, process.clone());
+        MeteredBackend::new(silent_backend(), BackendKind::Workflow, Booking::PerCall, process.clone());
     let mut turn = backend_turn(BackendChoice::Workflow(Box::default()));
     turn.context.company_id = COMPANY.into();
     let context = turn.context.clone();
