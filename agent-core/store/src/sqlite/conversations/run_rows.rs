@@ -188,7 +188,7 @@ impl ConversationTables<'_> {
         Ok(())
     }
 
-    /// Deletes leases that have expired and that no live run needs.
+    /// Deletes leases that have expired: a process without a lease counts as one whose lease has expired.
     pub(super) fn delete_leases(&self, now: Timestamp) -> Result<(), TableError> {
         let mut delete = self.0.prepare_cached("DELETE FROM processes WHERE lease_ms <= ?1")?;
         delete.execute([now.as_millisecond()])?;
