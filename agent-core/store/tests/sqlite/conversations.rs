@@ -1,10 +1,10 @@
-//! Conversations in a SQLite file: what a deletion leaves in it.
+//! Conversations in a SQLite file: what a deletion leaves in it, and what a damaged row hinders.
 
 use std::sync::Arc;
 
 use agent_core::message::Message;
 use agent_platform::conversation::{
-    Conversations, DeleteFilter, EndRun, LogEnd, NewNode, NodeQuery, ThreadKey,
+    Conversations, DeleteFilter, EndRun, LogEnd, NewNode, NodeQuery, ThreadKey, ThreadOwner,
 };
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
@@ -52,6 +52,21 @@ async fn a_thread_is_read_with_the_contents_of_its_path() {
     let read = Conversations::path(&store, &key).await.expect("read").expect("a thread");
     assert_eq!(read.contents.len(), 2);
     assert_eq!(read.contents, store.contents(&key, &[0, 1]).await.expect("read"));
+}
+
+#[tokio::test]
+async fn a_damaged_run_hides_no_due_run_of_another_company() {
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions::default());
+    let owners = ["c1", "c2"].map(|company| ThreadOwner::new(company, "ada"));
+    for owner in &owners {
+        store.begin_run(begin(owner.thread("t"), "r", Vec::new())).await.expect("begun");
+    }
+    let sql = "UPDATE runs SET state = 'waiting', due_ms = 0;
+               UPDATE runs SET body = '{' WHERE company = 'c1'";
+    other(&temp_store.file()).execute_batch(sql).expect("damaged");
+    let due = store.due_runs(at(0), None).await.expect("read").runs;
+    assert_eq!(due.into_iter().map(|(owner, _)| owner).collect::<Vec<_>>(), owners[1..]);
 }
 
 #[tokio::test]
