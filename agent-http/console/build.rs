@@ -113,8 +113,8 @@ fn compact(text: &[u8]) -> Vec<u8> {
     compacted.into_bytes()
 }
 
-/// Shortens a style sheet: as [`compact`] does, and without the spaces beside its punctuation, which no string of it has;
-/// `tests/browser/style.test.js` checks that.
+/// Shortens a style sheet: as [`compact`] does, and without the spaces beside its punctuation and the zeros before points, which
+/// no string of it has; `tests/browser/style.test.js` checks that.
 fn compact_style(text: &[u8]) -> Vec<u8> {
     let text = String::from_utf8(compact(text)).expect("style sheets are text");
     let spaces = [
@@ -124,6 +124,8 @@ fn compact_style(text: &[u8]) -> Vec<u8> {
         (": ", ":"),
         ("; ", ";"),
         (", ", ","),
+        (":0.", ":."),
+        (" > ", ">"),
         (";\n", ";"),
         ("{\n", "{"),
         ("}\n", "}"),

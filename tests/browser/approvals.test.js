@@ -170,6 +170,17 @@ inPage('a decision that comes too late is not taken, and the page says so', asyn
   assert.ok(!(await documents(page)).includes(title));
 });
 
+inPage('a decision that did not reach the server can be taken again', async (page) => {
+  await askFor(page, unique('clover'));
+  await page.route('**/api/agent/chat', (route) => route.abort(), { times: 1 });
+  await button(card(page), 'Approve').click();
+  const alert = page.locator('.conversation').getByRole('alert').filter({ hasText: 'NETWORK' });
+  await alert.waitFor();
+  await button(card(page), 'Approve').click();
+  await page.locator('.message.answer .markdown', { hasText: 'Result:' }).waitFor();
+  await alert.waitFor({ state: 'detached' });
+});
+
 inPage('a message while calls wait is held, and withdraws them', async (page) => {
   await askFor(page, unique('ivy'));
   const message = page.getByRole('textbox', { name: 'Message' });

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 
 import { before } from './harness.js';
-import { alterResponses, ask, launch, pageTests, visit } from './support.js';
+import { alterResponses, ask, frames, launch, pageTests, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -196,6 +196,19 @@ inPage('the key that ends a composition sends nothing, also where the browser ha
   await ask(page, 'こんにちは');
 });
 
+inPage('the key that cancels a composition closes no form', async (page) => {
+  await visit(page, 'chat/text');
+  await ask(page, 'Hello');
+  await page.locator('.message.user').getByRole('button', { name: 'Edit' }).click();
+  const editor = page.getByRole('textbox', { name: 'Edit the message' });
+  await editor.fill('こんばんは');
+  await editor.evaluate((field) => field.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', isComposing: true, bubbles: true })));
+  await frames(page);
+  assert.equal(await editor.count(), 1);
+  await editor.press('Escape');
+  await editor.waitFor({ state: 'detached' });
+});
+
 inPage('a view whose list is empty, or is not there yet, says so', async (page) => {
   let release;
   const held = new Promise((resolve) => (release = resolve));
@@ -216,8 +229,32 @@ inPage('a view whose list is empty, or is not there yet, says so', async (page) 
 inPage('an address of an agent that does not exist says so, and leads to the others', async (page) => {
   await page.evaluate(() => (location.hash = '#/chat/no-such-agent'));
   await page.getByRole('heading', { name: 'No such agent' }).waitFor();
+  await page.waitForFunction(() => document.title === 'No such agent · Agent console');
   await page.getByRole('navigation', { name: 'Views' }).getByRole('link', { name: 'Chat' }).click();
   await page.locator('#composer').waitFor();
+});
+
+inPage('the chat goes on with another agent when the shown one is deleted', async (page) => {
+  await visit(page, 'agents/new');
+  await page.getByLabel('Identifier').fill('passing');
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.getByRole('tab', { name: 'Backend' }).waitFor();
+  await visit(page, 'chat/passing');
+  await visit(page, 'agents/passing');
+  await page.getByRole('button', { name: 'Delete agent' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+  await page.getByRole('heading', { name: 'Agents' }).waitFor();
+  await page.getByRole('navigation', { name: 'Views' }).getByRole('link', { name: 'Chat' }).click();
+  await page.locator('#composer').waitFor();
+});
+
+inPage('a row of tabs is reached by the keyboard where the address selects none of them', async (page) => {
+  await visit(page, 'agents/text/no-such-tab');
+  const tab = page.locator('.page [role=tab]:not([tabindex="-1"])');
+  await tab.waitFor();
+  assert.equal(await tab.innerText(), 'Role');
+  await tab.press('ArrowRight');
+  await page.getByRole('tab', { name: 'Backend', selected: true }).waitFor();
 });
 
 inPage('a thread says that it is loaded', async (page) => {

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 
 import { before } from './harness.js';
-import { ask, base, launch, link, pageTests, visit } from './support.js';
+import { ask, base, frames, launch, link, pageTests, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -237,4 +237,74 @@ inPage('a role is saved once, however often the button is pressed meanwhile', as
   await save.click();
   await again;
   assert.equal(put.count, 2);
+});
+
+inOwnPage('the page is not there before the agents of a sign-in are', async (page, { context }) => {
+  await context.clearCookies();
+  await page.reload();
+  const agents = await hold(page, 'GET', '**/api/agents?*');
+  await page.getByRole('textbox', { name: 'Link or code' }).fill(await link());
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await agents.begun;
+  await frames(page);
+  assert.equal(await page.getByText('No agent yet').count(), 0);
+  agents.release();
+  await page.locator('#composer').waitFor();
+});
+
+inPage('an answer that comes late does not take the user back', async (page) => {
+  await visit(page, 'chat/text');
+  await ask(page, 'To be forked');
+  const requests = [
+    ['POST', '**/api/pulse/jobs', { jobId: 'late' }, async () => {
+      await visit(page, 'jobs/new');
+      await page.locator('#job-message').fill('Later');
+      await page.getByRole('button', { name: 'Schedule' }).click();
+    }],
+    ['POST', '**/api/threads/*/fork', { id: 'late', agentId: 'text' }, async () => {
+      await visit(page, 'threads');
+      await page.getByRole('button', { name: /^More for/ }).first().click();
+      await page.getByRole('button', { name: 'Fork', exact: true }).click();
+    }],
+    ['PUT', '**/api/agents/late', { id: 'late' }, async () => {
+      await visit(page, 'agents/new');
+      await page.getByLabel('Identifier').fill('late');
+      await page.getByRole('button', { name: 'Save' }).click();
+    }],
+  ];
+  for (const [method, pattern, json, begin] of requests) {
+    await page.route(pattern, (route) => route.fulfill({ json }));
+    const held = await hold(page, method, pattern);
+    await begin();
+    await held.begun;
+    await visit(page, 'usage');
+    await page.locator('.limits').waitFor();
+    // What follows the answer: the list of the threads is not shown any more, and that of the agents is read again.
+    const answered = page.waitForResponse(method === 'PUT' ? '**/api/agents?*' : pattern);
+    held.release();
+    await answered;
+    await frames(page);
+    assert.equal(new URL(page.url()).hash, '#/usage', pattern);
+  }
+});
+
+inPage('a role that is saved late leaves the changes of the next one guarded', async (page) => {
+  const change = (text) => page.getByLabel('Personality').fill(text);
+  await page.route('**/api/agents/text', (route) => (route.request().method() === 'PUT' ? route.fulfill({ json: {} }) : route.fallback()));
+  const put = await hold(page, 'PUT', '**/api/agents/text');
+  await visit(page, 'agents/text');
+  await change('Calm.');
+  await page.getByRole('button', { name: 'Save', exact: true }).click();
+  await put.begun;
+  await visit(page, 'agents/garden');
+  await page.getByRole('dialog').getByRole('button', { name: 'Discard' }).click();
+  await page.waitForFunction(() => document.title.startsWith('Pip'));
+  await change('Bold.');
+  const isGuarded = () => !dispatchEvent(new Event('beforeunload', { cancelable: true }));
+  await page.waitForFunction(isGuarded);
+  const agents = page.waitForResponse('**/api/agents?*');
+  put.release();
+  await agents;
+  await frames(page);
+  assert.ok(await page.evaluate(isGuarded));
 });

@@ -151,6 +151,11 @@ export async function visit(page, route) {
   }, agent);
 }
 
+/** Waits until a page has drawn what it has to draw now: a test can then see that nothing has changed. */
+export const frames = (page) => page.evaluate(() => new Promise((resolve) => {
+  requestAnimationFrame(() => requestAnimationFrame(resolve));
+}));
+
 /** Pause between two looks of `until`, in milliseconds. */
 const LOOK_MS = 20;
 

@@ -4,7 +4,7 @@ import { gzipSync } from 'node:zlib';
 import { corpus } from './corpus.js';
 import { after, before, test } from './harness.js';
 import { manage, mint, openHost, revoke, startHost, startProxy } from './host.js';
-import { base, forbidden, launch, openGate, picture, until } from './support.js';
+import { base, forbidden, frames, launch, openGate, picture, until } from './support.js';
 import { answers, ask, checkWidget, input, isIdle, openWidget, say, script, showPanel, wholePage } from './widget.js';
 
 let browser, host;
@@ -88,6 +88,39 @@ test('an answer goes on after the page is loaded again', async () => {
   await page.reload();
   await page.getByRole('dialog').waitFor();
   assert.equal(await page.locator('.message').count(), 0);
+  await context.close();
+});
+
+test('what comes for a conversation that is not shown any more changes nothing', async () => {
+  const { context, page, faults } = await open('garden');
+  await showPanel(page);
+  await ask(page, 'The first conversation');
+  const { token } = await mint('garden', { origins: [host.origin] });
+  const change = () => page.evaluate((token) => document.querySelector('agent-chat').setAttribute('token', token), token);
+  const reset = () => page.getByRole('button', { name: 'New conversation' }).click();
+  const refusal = { status: 401, headers: { 'Access-Control-Allow-Origin': '*' }, contentType: 'application/problem+json', body: '{"code":"UNAUTHENTICATED","detail":"no"}' };
+  const thread = '**/api/threads/*?limit=500';
+  for (const [begin, answer] of [[change, refusal], [change], [reset]]) {
+    let release, arrive;
+    const released = new Promise((resolve) => (release = resolve));
+    const asked = new Promise((resolve) => (arrive = resolve));
+    await page.route(thread, async (route) => {
+      const late = answer ?? { response: await route.fetch() };
+      arrive();
+      await released;
+      await route.fulfill(late);
+    }, { times: 1 });
+    await page.reload();
+    await asked;
+    await begin();
+    const answered = page.waitForResponse(thread);
+    release();
+    await answered;
+    await frames(page);
+    assert.ok(await page.getByRole('dialog').isVisible());
+    assert.equal(await page.locator('.message.user').count(), 0);
+  }
+  assert.deepEqual(faults, []);
   await context.close();
 });
 

@@ -405,6 +405,12 @@ pub(crate) fn parse_run(id: &str, body: &str) -> Result<Run, StoreError> {
     from_json("runs", id, body)
 }
 
+/// Parses a run among those of all companies. One that cannot be read is logged and left out, so that it does not hide the others.
+pub(crate) fn parse_run_of_any(id: &str, body: &str) -> Option<Run> {
+    let parsed = parse_run(id, body);
+    parsed.inspect_err(|error| tracing::error!(run = id, %error, "the run's row cannot be read")).ok()
+}
+
 pub(crate) fn to_seq(seq: i64) -> u32 {
     u32::try_from(seq).unwrap_or_default()
 }

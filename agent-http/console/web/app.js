@@ -72,7 +72,7 @@ function Side() {
     <a class="brand" href="#/chat" aria-label="Agents: chat"><${Mark} /><span>Agents</span></a>
     <nav class="nav" aria-label="Views" ref=${nav}>
       ${shownViews().map(({ id, name, count }) => html`<a
-        key=${id} class="nav-link" href=${id === 'chat' && agentId.value ? href('chat', agentId.value) : href(id)} aria-current=${view === id ? 'page' : undefined}>${name}${count?.() > 0 && html`<span class="badge">${count()}<span class="visually-hidden"> open</span></span>`}</a>`)}
+        key=${id} class="nav-link" href=${href(id)} aria-current=${view === id ? 'page' : undefined}>${name}${count?.() > 0 && html`<span class="badge">${count()}<span class="visually-hidden"> open</span></span>`}</a>`)}
     </nav>
     ${view === 'chat' && agentId.value && has('threads') && html`<${RecentThreads} agentId=${agentId.value} current=${route.value.parts[1]} />`}
     <${Account} />
@@ -127,15 +127,16 @@ function View() {
 function ChatView() {
   const { parts, query } = route.value;
   const [isWide, setWide] = useState(wide.matches);
-  const agent = parts[0] ?? agentId.value ?? agents.value[0]?.id;
-  const isKnown = agents.value.some(({ id }) => id === agent);
+  const find = (id) => agents.value.find((agent) => agent.id === id);
+  // The agent that was shown last may have been deleted.
+  const agent = (parts[0] ? find(parts[0]) : find(agentId.value) ?? agents.value[0])?.id;
   useEffect(() => {
     wide.onchange = () => setWide(wide.matches);
     return () => (wide.onchange = null);
   }, []);
   useEffect(() => {
-    if (isKnown) open(agent, parts[0] ? parts[1] : undefined, query.get('run'));
-  }, [isKnown, agent, parts[1], query.get('run')]);
+    if (agent) open(agent, parts[1], query.get('run'));
+  }, [agent, parts[1], query.get('run')]);
   const [shown, setShown] = useState('chat');
   const select = (id) => {
     setShown(id);
@@ -146,7 +147,7 @@ function ChatView() {
   useLayoutEffect(() => {
     if (wanted) select(wanted);
   }, [route.value]);
-  if (!isKnown) return noAgent();
+  if (!agent) return noAgent();
   if (isWide) return html`<div class="split"><${Chat} /><${Debug} key=${agentId.value} tab=${debugTab.value} onTab=${(id) => (debugTab.value = id)} /></div>`;
   const tabs = [{ id: 'chat', name: 'Chat' }, ...debugTabs()];
   return html`<div class="narrow">
@@ -193,6 +194,8 @@ function onKeyDown(event) {
 }
 
 addEventListener('keydown', onKeyDown);
+// Keys of a composition are the input method's. Safari ends a composition before the key that ends it, which has the code 229.
+addEventListener('keydown', (event) => (event.isComposing || event.keyCode === 229) && event.stopPropagation(), true);
 // A page that was open during an upgrade asks for files that are gone. It is loaded again if the server's page names others.
 addEventListener('unhandledrejection', async ({ reason }) => {
   if (!/dynamically imported module|module script/.test(String(reason))) return;

@@ -23,6 +23,7 @@ pub async fn usage(make: impl AsyncFn() -> Arc<dyn UsageStore>) {
     runs_are_counted_once(&*make().await).await;
     runs_of_owners_are_isolated(&*make().await).await;
     sums_are_those_of_the_reference(&*make().await).await;
+    sums_stop_at_the_greatest_number(&*make().await).await;
     pages_follow_one_another(&*make().await).await;
     old_entries_are_deleted_and_days_stay(&*make().await).await;
     concurrent_batches_are_booked_exactly(make().await).await;
@@ -258,6 +259,19 @@ async fn sums_are_those_of_the_reference(store: &dyn UsageStore) {
                 (rows(store, "acme", &query).await, rows(&reference, "acme", &query).await);
             assert_eq!(found, expected, "{query:?}");
         }
+    }
+}
+
+async fn sums_stop_at_the_greatest_number(store: &dyn UsageStore) {
+    let greatest = NanoUsd::new(i64::MAX);
+    let costly = |id, hours| UsageEntry { cost: Some(greatest), ended_at: at(hours), ..entry(id, id) };
+    done(store.book(vec![costly("1", 0), costly("2", 0)]).await);
+    done(store.book(vec![costly("3", 0), costly("4", 48), entry("5", "5")]).await);
+    for group_by in [&[][..], &[UsageDimension::Day]] {
+        let sums: Vec<UsageSums> =
+            rows(store, "acme", &query(group_by)).await.into_iter().map(|row| row.sums).collect();
+        assert!(sums.iter().all(|sums| sums.cost == greatest), "{sums:?}");
+        assert_eq!(sums.iter().map(|sums| sums.calls).sum::<u64>(), 5);
     }
 }
 

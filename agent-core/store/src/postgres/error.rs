@@ -59,21 +59,29 @@ impl PostgresError {
     /// Returns true if the server itself reported the error, the connection remains usable, and another
     /// connection would get the same error.
     pub(super) fn leaves_session_usable(&self) -> bool {
-        !matches!(
+        let is_lost = matches!(
             self.kind,
             PostgresErrorKind::Unreachable | PostgresErrorKind::TimedOut | PostgresErrorKind::ReadOnly
-        )
+        );
+        !is_lost && !self.is_of_client()
     }
 
     /// Returns true if the server itself reported the error, so that the transaction has certainly had no effect.
     pub(super) fn has_no_effect(&self) -> bool {
-        matches!(
+        let is_reported = matches!(
             self.kind,
             PostgresErrorKind::Locked
                 | PostgresErrorKind::Full
                 | PostgresErrorKind::Damaged
                 | PostgresErrorKind::Failed
-        )
+        );
+        is_reported && !self.is_of_client()
+    }
+
+    /// Returns true if the client found the error, such as a response that it cannot read: the server may have done what it was
+    /// asked for.
+    fn is_of_client(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| !source.is::<ServerError>())
     }
 
     /// Formats the error with its source on one line, for the log.
@@ -233,5 +241,17 @@ mod tests {
                 assert_eq!(classify_sqlstate(code), kind, "{code}");
             }
         }
+    }
+
+    #[test]
+    fn the_outcome_is_unknown_after_an_error_that_the_client_found() {
+        let judge =
+            |error: &PostgresError| (error.kind(), error.has_no_effect(), error.leaves_session_usable());
+        let found = "port=none".parse::<tokio_postgres::Config>().expect_err("it is no number");
+        assert_eq!(judge(&found.into()), (PostgresErrorKind::Failed, false, false));
+        let source = ServerError { code: "23505".to_owned(), message: "duplicate key".to_owned() };
+        let kind = classify_sqlstate(&source.code);
+        let reported = PostgresError { kind, source: Some(Arc::new(source)) };
+        assert_eq!(judge(&reported), (PostgresErrorKind::Failed, true, true));
     }
 }

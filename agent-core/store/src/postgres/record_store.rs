@@ -29,9 +29,9 @@ pub struct PostgresRecords {
     pub(super) permits: Arc<FairQueue>,
     /// Permits of the commits that wait for locks that are known to be held.
     pub(super) blocked: Arc<FairQueue>,
-    /// Turns of the writes of an owner's conversations, which hold no connection while they wait for one another.
+    /// Permits of the writes of an owner's conversations, which hold no connection while they wait for one another.
     pub(super) owners: FairQueue,
-    /// Turns of reads of the platform's own records, such as tokens, by record: as many at a time as the platform has permits.
+    /// Permits of reads of the platform's own records, such as tokens, by record: as many as its share of `permits`.
     lookups: FairQueue,
     commits: CommitQueue,
     queues: WriterQueues,

@@ -343,17 +343,10 @@ impl Conversations for SqliteStore {
     async fn reap(&self, clock: RunClock) -> Result<usize, ConversationError> {
         let lost_runs =
             self.read_tables(platform(), move |tables| tables.lost_runs(clock.now, MAX_REAPED_RUNS)).await?;
-        let (mut processed, mut reaped, mut error) = (0, 0, None);
-        while processed < lost_runs.len() {
-            let runs: Vec<RunKey> = lost_runs[processed..].iter().take(REAP_BATCH_RUNS).cloned().collect();
-            let write =
-                self.write_tables(platform(), 0, move |tables| runs::reap_batch(tables, &runs, clock));
-            let batch = write.await?;
-            processed += batch.done;
-            reaped += batch.reaped;
-            error = error.or(batch.error);
-        }
-        error.map_or(Ok(reaped), Err)
+        let reap = self.write_runs(lost_runs, REAP_BATCH_RUNS, move |tables, runs| {
+            runs::reap_batch(tables, runs, clock)
+        });
+        reap.await
     }
 
     async fn append_events(
@@ -438,17 +431,11 @@ impl Conversations for SqliteStore {
     }
 
     async fn trim_logs(&self, now: Timestamp) -> Result<usize, ConversationError> {
-        let oversized_logs =
+        let expired =
             self.read_tables(platform(), move |tables| tables.runs_to_trim(now, MAX_TRIMMED_LOGS)).await?;
-        let (mut processed, mut trimmed) = (0, 0);
-        while processed < oversized_logs.len() {
-            let runs = oversized_logs[processed..].to_vec();
-            let write = self.write_tables(platform(), 0, move |tables| runs::trim_batch(tables, &runs, now));
-            let batch = write.await?;
-            processed += batch.0;
-            trimmed += batch.1;
-        }
-        Ok(trimmed)
+        let trim = self
+            .write_runs(expired, MAX_TRIMMED_LOGS, move |tables, runs| runs::trim_batch(tables, runs, now));
+        trim.await
     }
 
     async fn set_feedback(

@@ -18,10 +18,10 @@ use crate::round_robin::Cancellable;
 /// microseconds. Reads often follow one another, such as of a role and then of its documents.
 const READER_ITERATIONS: usize = 400;
 
-/// Time for which a reader thread's wait before the last one must not have lasted longer, so that it polls in the next one.
-/// Otherwise the next read comes late, and polling takes processor time from the turns that reads belong to. The one before
-/// the last, because reads of a pair follow one another at once and the next pair comes later. It includes the time in which
-/// a sleeping thread wakes.
+/// Maximum duration of a reader thread's wait before its last one, for the thread to poll in its next wait. After a longer one
+/// the next read comes late, and polling takes processor time from the turns that reads belong to. It is not that of the last
+/// wait, because the reads of a pair follow one another at once and the next pair comes later. The time in which a sleeping
+/// thread wakes is part of it.
 const READER_SPIN_TIME: Duration = Duration::from_micros(100);
 
 /// Maximum time for which a task polls for its result before it waits for the waker. Most reads take less.
@@ -76,8 +76,9 @@ pub(super) struct SpinWaits {
 }
 
 impl SpinWaits {
-    /// Waits for the result of a read, for which a thread polls if `is_polled` is true. Other ready tasks run before it is polled for, and none on this thread meanwhile: a task
-    /// that woke itself for each poll would each time wake another thread of the runtime, to take the task over.
+    /// Waits for the result of a read. The task polls for it only if `is_polled` is true: a reader thread polls for the read.
+    /// Other ready tasks run before the task polls, and none on this thread meanwhile: a task that woke itself for each poll
+    /// would each time wake another thread of the runtime, to take the task over.
     pub(super) async fn wait<T>(
         &self,
         mut answered: oneshot::Receiver<T>,

@@ -100,6 +100,17 @@ pub(super) fn upsert_day() -> String {
     format!("INSERT INTO usage_days ({columns}) VALUES ({placeholders}) ON CONFLICT DO UPDATE SET {added}")
 }
 
+/// Returns the SQL expression of a column's sum, at most `i64::MAX`. SQLite's own `sum` fails if it is greater, so the upper and
+/// the lower half of the numbers are summed up apart.
+fn clamped_sum(column: &str) -> String {
+    let (upper, lower) = (format!("sum({column} >> 32)"), format!("sum({column} & {})", u32::MAX));
+    format!(
+        "CASE WHEN {upper} + ({lower} >> 32) > {} THEN {} ELSE ({upper} << 32) + {lower} END",
+        i32::MAX,
+        i64::MAX
+    )
+}
+
 /// Adds the sums of a row to those of its day.
 pub(super) fn insert_day_row(upsert: &mut Statement<'_>, row: &DayRow) -> rusqlite::Result<()> {
     let texts = row.key.iter().map(|text| text as &dyn rusqlite::ToSql);
@@ -172,8 +183,7 @@ impl UsageStore for SqliteStore {
     async fn usage(&self, company: &CompanyId, query: &UsageQuery) -> Result<UsagePage, StoreError> {
         let parameter = |number| format!("?{number}");
         let number = |text: &str| format!("CAST({text} AS INTEGER)");
-        let SumQuery { sql, values } =
-            SumQuery::new(company, query, parameter, number, |column| format!("sum({column})"));
+        let SumQuery { sql, values } = SumQuery::new(company, query, parameter, number, clamped_sum);
         let groups = query.group_by.len();
         let read = self.readers.read(company, move |rows| {
             let mut statement = rows.0.prepare_cached(&sql)?;

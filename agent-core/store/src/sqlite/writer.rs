@@ -212,7 +212,13 @@ impl Writer {
         for (index, commit) in group.iter_mut().enumerate() {
             let before = transaction.total_changes();
             let mut batch = WriteBatch::new(&transaction, &self.claimed, now_ms, all.version);
-            match commit.apply(&mut batch) {
+            let applied = commit.apply(&mut batch);
+            let has_written = transaction.total_changes() > before;
+            match applied {
+                // An operation with a result of its own for a rejection has no changes then.
+                Ok(()) if !is_alone && has_written && !batch.changes.has_changes => {
+                    return Err(GroupError::PartlyApplied(index));
+                }
                 Ok(()) => {
                     let changes = batch.changes;
                     commits += u64::from(changes.has_changes);
@@ -223,7 +229,7 @@ impl Writer {
                 }
                 // Rolling back the transaction undoes it if it is alone. A savepoint per commit would do so
                 // within a group, but would copy every changed page.
-                Err(WriteError::Refused(_)) if !is_alone && transaction.total_changes() > before => {
+                Err(WriteError::Refused(_)) if !is_alone && has_written => {
                     return Err(GroupError::PartlyApplied(index));
                 }
                 Err(WriteError::Refused(error)) => outcomes.push(Err(error)),
@@ -335,6 +341,38 @@ mod tests {
             .query_row("SELECT count(*) FROM records", (), |row| row.get(0))
             .expect("counted");
         assert_eq!(stored, 1);
+    }
+
+    /// A write that is rejected after it has changed something.
+    struct LateRejection;
+
+    impl WriteOp for LateRejection {
+        type Output = Result<(), &'static str>;
+
+        fn bytes(&self) -> usize {
+            0
+        }
+
+        fn apply(&self, batch: &mut WriteBatch<'_>) -> Result<Self::Output, WriteError> {
+            batch.connection.execute("DELETE FROM records", ())?;
+            Ok(Err("rejected"))
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_rejected_operation_is_committed_with_its_group() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut writer = writer(&folder);
+        let ((first, _first_answer), (last, mut last_answer)) = (put("a"), put("b"));
+        let (rejected, mut outcome) = PendingWrite::new(LateRejection);
+        writer.commit(vec![first as Box<dyn QueuedWrite>, rejected, last]);
+        assert!(matches!(outcome.try_recv(), Ok(Some(Ok(Err("rejected"))))));
+        assert!(matches!(last_answer.try_recv(), Ok(Some(Ok(_)))));
+        let stored: i64 = writer
+            .connection
+            .query_row("SELECT count(*) FROM records", (), |row| row.get(0))
+            .expect("counted");
+        assert_eq!(stored, 2);
     }
 
     /// SQLite reports `SQLITE_READONLY` for a file that becomes read-only while it is open; `query_only` makes it do so.

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_jobs::job::JobStore;
+use agent_platform::conversation::{Conversations, ThreadOwner};
 use agent_platform::records::{Collection, Key, Precondition, Records, StoreError, Write};
 use agent_store::postgres::{PostgresErrorKind, PostgresOptions, PostgresRecords};
 use futures_util::future::join_all;
@@ -9,6 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use serde_json::value::RawValue;
 
+use super::conversation::begin;
 use super::conversation_locks::{
     a_locked_lease_delays_no_run, a_locked_run_delays_no_run_of_another_company,
     a_signal_that_is_set_again_is_not_deleted, commits_that_wait_for_locks_leave_connections_to_others,
@@ -17,7 +19,7 @@ use super::conversation_locks::{
 };
 use super::ledger_locks::a_locked_ledger_delays_no_booking_of_another_company;
 use super::read_only::set_read_only;
-use super::{Cluster, database, fault, impatient, other, wait_until};
+use super::{Cluster, at, database, fault, impatient, other, wait_until};
 
 fn key(company: &str, id: &str) -> Key {
     Key::new(company, "things", id).expect("a key")
@@ -51,6 +53,7 @@ async fn faults_of_the_server_are_typed_and_lose_nothing() {
     commits_beside_a_held_record_do_not_wait_for_it(&cluster).await;
     companies_that_wait_for_connections_share_transactions(&cluster).await;
     damaged_data_of_a_company_fails_no_commit_of_another(&cluster).await;
+    a_damaged_run_hides_no_due_run_of_another_company(&cluster).await;
     lookups_of_one_token_delay_no_other(&cluster).await;
     a_locked_lease_delays_no_run(&cluster).await;
     a_locked_run_delays_no_run_of_another_company(&cluster).await;
@@ -63,6 +66,19 @@ async fn faults_of_the_server_are_typed_and_lose_nothing() {
     a_statement_that_takes_too_long_is_given_up(&cluster).await;
     exhausted_connections_are_reported(&cluster).await;
     connections_that_were_lost_while_idle_are_replaced(&cluster).await;
+}
+
+async fn a_damaged_run_hides_no_due_run_of_another_company(cluster: &Cluster) {
+    let store = open(&database(cluster, "due").await, hasty()).await;
+    let owners = ["c1", "c2"].map(|company| ThreadOwner::new(company, "ada"));
+    for owner in &owners {
+        store.begin_run(begin(owner.thread("t"), "r", Vec::new())).await.expect("begun");
+    }
+    let sql = "UPDATE app.runs SET state = 'waiting', due_ms = 0;
+               UPDATE app.runs SET body = '{' WHERE company = 'c1'";
+    other(cluster, "due").await.batch_execute(sql).await.expect("damaged");
+    let due = store.due_runs(at(0), None).await.expect("read").runs;
+    assert_eq!(due.into_iter().map(|(owner, _)| owner).collect::<Vec<_>>(), owners[1..]);
 }
 
 /// Tokens are looked up before their companies are known.

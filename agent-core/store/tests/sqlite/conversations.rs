@@ -1,12 +1,14 @@
-//! Conversations in a SQLite file: what a deletion leaves in it.
+//! Conversations in a SQLite file: what a deletion leaves in it, and what a damaged row hinders.
 
 use std::sync::Arc;
 
 use agent_core::message::Message;
-use agent_platform::conversation::{Conversations, DeleteFilter, NewNode, NodeQuery, ThreadKey};
+use agent_platform::conversation::{
+    Conversations, DeleteFilter, EndRun, LogEnd, NewNode, NodeQuery, ThreadKey, ThreadOwner,
+};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
-use super::conversation::{append, begin, chunk, end, owner};
+use super::conversation::{append, at, begin, chunk, end, owner};
 use super::{TempStore, other};
 
 /// Text that fills several pages, with a word that is found again.
@@ -50,6 +52,43 @@ async fn a_thread_is_read_with_the_contents_of_its_path() {
     let read = Conversations::path(&store, &key).await.expect("read").expect("a thread");
     assert_eq!(read.contents.len(), 2);
     assert_eq!(read.contents, store.contents(&key, &[0, 1]).await.expect("read"));
+}
+
+#[tokio::test]
+async fn a_damaged_run_hides_no_due_run_of_another_company() {
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions::default());
+    let owners = ["c1", "c2"].map(|company| ThreadOwner::new(company, "ada"));
+    for owner in &owners {
+        store.begin_run(begin(owner.thread("t"), "r", Vec::new())).await.expect("begun");
+    }
+    let sql = "UPDATE runs SET state = 'waiting', due_ms = 0;
+               UPDATE runs SET body = '{' WHERE company = 'c1'";
+    other(&temp_store.file()).execute_batch(sql).expect("damaged");
+    let due = store.due_runs(at(0), None).await.expect("read").runs;
+    assert_eq!(due.into_iter().map(|(owner, _)| owner).collect::<Vec<_>>(), owners[1..]);
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_be_read_keeps_no_log_of_another() {
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions::default());
+    for run in ["damaged", "sound"] {
+        let question = NewNode::user(None, Message::user("Hello"));
+        store.begin_run(begin(owner().thread(run), run, vec![question])).await.expect("begun");
+        append(&store, run, chunk(0, "Hello you")).await.expect("appended");
+        let log = LogEnd { until: Some(at(10)), ..LogEnd::default() };
+        store.end_run(EndRun { log, ..end(run, Vec::new()) }).await.expect("ended");
+    }
+    let damaged = other(&temp_store.file()).execute("UPDATE runs SET body = '{' WHERE id = 'damaged'", ());
+    assert_eq!(damaged.expect("damaged"), 1);
+    let chunks = async || {
+        let page = store.events(&owner(), &"sound".into(), 0).await.expect("read");
+        page.expect("a run").chunks.len()
+    };
+    assert_eq!(chunks().await, 1);
+    store.trim_logs(at(20)).await.expect_err("a run cannot be read");
+    assert_eq!(chunks().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -10,7 +10,8 @@ use agent_platform::conversation::{
 };
 use jiff::Timestamp;
 
-fn at(ms: i64) -> Timestamp {
+/// Returns a fixed point in time plus `ms` milliseconds.
+pub(crate) fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(1_767_225_600_000 + ms).expect("a time")
 }
 

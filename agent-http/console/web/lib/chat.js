@@ -361,11 +361,15 @@ export function send(content, parentId) {
 export const regenerate = (node) => start({ parentId: node.id }, node.id);
 
 /** Continues the run that waits, with a decision for each of its open calls: AG-UI's `resume`. */
-export const resume = (decisions) => start({ messages: [], resume: decisions }, head.value);
+export function resume(decisions) {
+  dismiss();
+  return start({ messages: [], resume: decisions }, head.value);
+}
 
 /** Sends the message that was not sent, and withdraws the open questions. */
 export function withdrawAndSend() {
   const { fields, parentId, content } = heldMessage.value;
+  dismiss();
   return start({ ...fields, onBusy: 'interrupt' }, parentId, content);
 }
 

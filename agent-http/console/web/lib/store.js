@@ -106,8 +106,8 @@ async function loadSession() {
     tabs.postMessage(user);
     if (leaveUser(user)) return;
     shownUser = user;
-    session.value = found;
     await loadAgents();
+    session.value = found;
   } catch (error) {
     if (error.status !== 401) signInError.value = error;
     session.value = null;

@@ -228,8 +228,9 @@ export const useInView = (row, selector, values) => useEffect(() => {
 export function Tabs({ label, tabs, selected, onSelect, panel }) {
   const list = useRef(null);
   useInView(list, '[aria-selected=true]', [selected, tabs.length]);
+  // An address may select none of them.
+  const place = Math.max(0, tabs.findIndex(({ id }) => id === selected));
   const move = (event) => {
-    const place = tabs.findIndex(({ id }) => id === selected);
     const places = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: -1 };
     if (!(event.key in places)) return;
     event.preventDefault();
@@ -238,9 +239,9 @@ export function Tabs({ label, tabs, selected, onSelect, panel }) {
     list.current.querySelector(`#tab-${id}`).focus();
   };
   return html`<div class="tabs" role="tablist" aria-label=${label} ref=${list} onKeyDown=${move}>
-    ${tabs.map(({ id, name, count }) => html`<button
+    ${tabs.map(({ id, name, count }, of) => html`<button
       type="button" role="tab" key=${id} id=${`tab-${id}`} class="tab" aria-selected=${id === selected}
-      aria-controls=${panel} tabindex=${id === selected ? 0 : -1} onClick=${() => onSelect(id)}
+      aria-controls=${panel} tabindex=${of === place ? 0 : -1} onClick=${() => onSelect(id)}
     >${name}${count !== undefined && html`<span class="count">${count}</span>`}</button>`)}
   </div>`;
 }

@@ -1,7 +1,7 @@
 /** A tool call that waits for a person: the question, the arguments, and the decision. */
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
-import { decisionError, dismiss, draft, expiries, heldMessage, isOpen, live, openCalls, refreshWaiting, waitingRun, withdrawAndSend } from '../lib/chat.js';
+import { decisionError, draft, expiries, heldMessage, isOpen, live, openCalls, refreshWaiting, waitingRun, withdrawAndSend } from '../lib/chat.js';
 import { choose, chooseAll, deciders, decisions, edits, mayDecide, progress, sendDecisions, usePoll } from '../lib/approvals.js';
 import { ArgumentsEditor, useArguments } from '../lib/arguments.js';
 import { contentText, dateTime, remaining } from '../lib/format.js';
@@ -154,10 +154,6 @@ export function Held() {
   if (!heldMessage.value) return null;
   const text = contentText(heldMessage.value.content);
   const action = text ? 'Withdraw and send' : 'Withdraw and go on';
-  const send = () => {
-    dismiss();
-    withdrawAndSend();
-  };
   const keep = () => {
     heldMessage.value = undefined;
     draft.value ||= text ?? '';
@@ -165,7 +161,7 @@ export function Held() {
   return html`<div class="note held" role="alert">
     <p>Tool calls wait for a decision. ${text ? 'The message was not sent.' : ''}</p>
     ${text && html`<p class="held-text muted">${text}</p>`}
-    <div class="row"><button type="button" class="button small" onClick=${send}>${action}</button>
+    <div class="row"><button type="button" class="button small" onClick=${withdrawAndSend}>${action}</button>
       <button type="button" class="button quiet small" onClick=${keep}>Keep waiting</button></div>
   </div>`;
 }

@@ -10,7 +10,7 @@ import { attach, attachments, isIncomplete, withFiles, withText } from '../lib/a
 import { contentText, duration, number, pretty, textOf } from '../lib/format.js';
 import { keptRun, total } from '../lib/run.js';
 import { agentNames, agents, go, has, href } from '../lib/store.js';
-import { Code, Copy, Dot, ErrorNote, Fold, Markdown, Select, lazy, useTitle } from '../lib/ui.js';
+import { Code, Copy, Dot, ErrorNote, Fold, Markdown, Page, Select, lazy, useTitle } from '../lib/ui.js';
 
 /** A component of the approvals, which most chats never need. */
 const ofApprovals = (name) => lazy(() => import('./approval-card.js'), name);
@@ -38,13 +38,10 @@ export function Chat() {
 }
 
 /** Returns a page without a chat: the company has no agent, or none of the id in the address. */
-export function noAgent() {
-  return html`<section class="page empty">
-    <h1>${agents.value.length ? 'No such agent' : 'No agent yet'}</h1>
+export const noAgent = () => html`<${Page} name="agent" title=${agents.value.length ? 'No such agent' : 'No agent yet'} kind="empty">
     <p class="muted">An agent is a role: instructions, tools, documents and a backend.</p>
     <a class="button primary" href="#/agents/new">Create an agent</a>
-  </section>`;
-}
+  <//>`;
 
 function Header({ agent }) {
   useTitle(`${thread.value?.title ?? 'New chat'} · ${agent.name || agent.id}`);
@@ -148,8 +145,8 @@ function UserContent({ content }) {
   return html`${files.length > 0 && html`<${MessageFiles} files=${files} />`}${text && html`<div class="bubble">${text}</div>`}`;
 }
 
-/** Returns true if a key sends a text. Safari ends a composition before the key that ends it, which has the code 229. */
-const sends = ({ key, shiftKey, isComposing, keyCode }) => key === 'Enter' && !shiftKey && !isComposing && keyCode !== 229;
+/** Returns true if a key sends a text. */
+const sends = ({ key, shiftKey }) => key === 'Enter' && !shiftKey;
 
 /** An editor of a sent message. The edited one becomes a sibling, with the same files; nothing is lost. */
 function Editor({ node, onClose }) {

@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { rate } from '../lib/chat.js';
 import { ErrorNote, useAction } from '../lib/ui.js';
 
-const UP = 'M5 7.5 7.6 2.300c.9 0 1.600.7 1.600 1.600V6h3.500c.9 0 1.500.8 1.300 1.700l-.9 4.300c-.2.7-.7 1.200-1.400 1.200H5m0-5.700H3c-.5 0-.9.4-.9.9v4c0 .5.4.9.9.9h2m0-5.800v5.800';
+const UP = 'M5 7.5 7.6 2.3c.9 0 1.6.7 1.6 1.6V6h3.5c.9 0 1.5.8 1.3 1.7l-.9 4.3c-.2.7-.7 1.2-1.4 1.2H5m0-5.7H3c-.5 0-.9.4-.9.9v4c0 .5.4.9.9.9h2m0-5.8v5.8';
 
 const NAMES = { up: 'Good answer', down: 'Bad answer' };
 

@@ -41,7 +41,8 @@ function useJob(read) {
       const job = { payload, ...state.schedule };
       if (sent.current.text !== JSON.stringify(job)) sent.current = { text: JSON.stringify(job), key: newId() };
       const { data } = await call('POST /api/pulse/jobs', { body: { ...job, idempotencyKey: sent.current.key } });
-      go('jobs', data.jobId);
+      // The user may have left the form.
+      if (event.target.isConnected) go('jobs', data.jobId);
     });
   };
   const rest = html`<${ScheduleFields} state=${state} />

@@ -11,7 +11,7 @@ const SHOWN = 12;
 /** Places by name: views, agents and threads. */
 function places(views, threads) {
   return [
-    ...(agentId.value ? [{ name: 'New chat', kind: agentName(agentId.value), to: href('chat', agentId.value) }] : []),
+    ...(agentId.value ? [{ name: 'New chat', kind: agentName(agentId.value), to: href('chat') }] : []),
     ...agents.value.map(({ id, name }) => ({ name: name || id, kind: 'chat', to: href('chat', id) })),
     ...agents.value.map(({ id, name }) => ({ name: name || id, kind: 'role', to: href('agents', id) })),
     ...[...views, { id: 'account', name: 'Account' }].map(({ id, name }) => ({ name, kind: 'view', to: href(id) })),
@@ -46,7 +46,7 @@ export function Palette({ views, onClose }) {
       event.preventDefault();
       setChosen((chosen + step + found.length) % found.length);
     }
-    if (event.key === 'Enter' && !event.isComposing) {
+    if (event.key === 'Enter') {
       event.preventDefault();
       go(found[chosen]);
     }

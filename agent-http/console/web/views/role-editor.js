@@ -99,10 +99,11 @@ export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
       const condition = agent ? { ifMatch: agent.etag } : { ifNoneMatch: '*' };
       const { data } = await call('PUT /api/agents/{id}', { params, body: role, ...condition });
       setState({ isSaved: true, warnings: data.warnings });
-      if (latest.current === text) hasUnsaved.value = false;
+      // The user may have left the editor, and have opened another one.
+      if (root.current && latest.current === text) hasUnsaved.value = false;
       await loadAgents();
       if (agent) return onSaved();
-      return go('agents', params.id);
+      return root.current && go('agents', params.id);
     } catch (error) {
       return fail(error);
     } finally {
@@ -112,9 +113,9 @@ export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
   const remove = async () => {
     try {
       await call('DELETE /api/agents/{id}', { params: { id: agent.data.id }, ifMatch: agent.etag });
-      hasUnsaved.value = false;
+      if (root.current) hasUnsaved.value = false;
       await loadAgents();
-      go('agents');
+      if (root.current) go('agents');
     } catch (error) {
       fail(error);
     }

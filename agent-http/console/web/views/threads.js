@@ -61,7 +61,7 @@ function ThreadRow({ thread }) {
     setTitle(undefined);
     change('PATCH /api/threads/{id}', { title: title.trim() });
   };
-  const fork = () => change('POST /api/threads/{id}/fork', {}, ({ agentId, id }) => go('chat', agentId, id));
+  const fork = () => change('POST /api/threads/{id}/fork', {}, ({ agentId, id }) => root.current && go('chat', agentId, id));
   return html`<li class="item" ref=${root}>
     <div class="item-main">
       ${title === undefined

@@ -3,7 +3,7 @@
 import { html, useState } from '../vendor/ui.js';
 import { contentText, counted, dateTime, moment, number, pretty } from '../lib/format.js';
 import { Menu, usePages } from '../lib/lists.js';
-import { call, href, route } from '../lib/store.js';
+import { call, go, href, route } from '../lib/store.js';
 import { Code, Dot, ErrorNote, Fold, Markdown, Time, pending, useConfirm, useGet } from '../lib/ui.js';
 import { exportLinks } from './threads.js';
 
@@ -35,7 +35,7 @@ function ThreadList({ id }) {
 function VisitorThread({ agent, id, owner }) {
   const found = useGet('GET /api/threads/{id}', { params: { id }, query: { owner, limit: 200 } });
   const [error, setError] = useState(undefined);
-  const remove = () => call('DELETE /api/threads/{id}', { params: { id }, query: { owner } }).then(() => (location.hash = href('agents', agent, 'visitors')), setError);
+  const remove = () => call('DELETE /api/threads/{id}', { params: { id }, query: { owner } }).then(() => route.value.parts[2] === id && go('agents', agent, 'visitors'), setError);
   const [question, ask] = useConfirm(() => ({
     title: 'Delete this thread?', text: 'It is deleted with its messages and runs, for the visitor too. This cannot be undone.', action: 'Delete', onConfirm: remove,
   }));

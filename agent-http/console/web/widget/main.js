@@ -65,7 +65,7 @@ class AgentChat extends HTMLElement {
   #isOpen = false;
   /** @type {Service | undefined} */
   #service;
-  /** The first load of the thread, once the chat has been opened. @type {Promise<void> | undefined} */
+  /** The load of the thread that is shown, once the chat has been opened. @type {Promise<void> | undefined} */
   #loaded;
   /** The conversation of this page, which goes with each message until the application has it. */
   #history = [];
@@ -233,6 +233,8 @@ class AgentChat extends HTMLElement {
     if (memory.thread) this.#service.send(`DELETE api/threads/${encodeURIComponent(memory.thread)}`).catch(() => {});
     memory.thread = undefined;
     memory.save();
+    // Another promise: the thread of a load in progress is not shown.
+    this.#loaded &&= this.#loaded.then();
     this.#clear();
     this.#ui.input.focus();
   }
@@ -335,16 +337,20 @@ class AgentChat extends HTMLElement {
     return node;
   }
 
-  /** Loads the thread, once. */
+  /** Loads the thread, once. What comes when another conversation has begun is dropped. */
   #load() {
-    this.#loaded ??= this.#service?.loadThread().then(
-      (thread) => this.#drawThread(thread),
+    const service = this.#service;
+    if (this.#loaded || !service) return this.#loaded;
+    const loaded = (this.#loaded = service.loadThread().then(
+      (thread) => this.#loaded === loaded && this.#drawThread(thread),
       async (error) => {
+        const reason = await service.explain(error);
+        if (this.#loaded !== loaded) return;
         this.#loaded = undefined;
-        this.#refuse(await this.#service.explain(error));
+        this.#refuse(reason);
       },
-    );
-    return this.#loaded;
+    ));
+    return loaded;
   }
 
   #drawThread(thread) {
@@ -487,19 +493,21 @@ class AgentChat extends HTMLElement {
 
   /** Makes the last answer anew. */
   async #retry() {
-    if (this.#run || !this.#service) return;
+    const service = this.#service;
+    if (this.#run || !service) return;
     this.#notice();
+    const loaded = (this.#loaded = Promise.resolve());
     // What was said before the answer failed is replaced.
     const removeAnswer = () => {
       while (this.#ui.log.lastChild?.matches('.agent:not(.greeting)')) this.#ui.log.lastChild.remove();
     };
     try {
-      const thread = await this.#service.loadThread();
+      const thread = await service.loadThread();
+      if (this.#loaded !== loaded) return;
       if (!thread && !this.#run && this.#history.length > 0) {
         removeAnswer();
         return void (await this.#ask({}));
       }
-      this.#loaded = Promise.resolve();
       this.#drawThread(thread);
       const last = thread?.nodes?.findLast(({ message }) => message.role === 'user');
       if (!last || this.#run || this.#questions) return;
@@ -507,7 +515,7 @@ class AgentChat extends HTMLElement {
       removeAnswer();
       await this.#ask({ parentId: last.id });
     } catch (error) {
-      this.#refuse(error);
+      if (this.#loaded === loaded) this.#refuse(error);
     }
   }
 

@@ -26,8 +26,8 @@ pub(super) struct OwnerWrite<'s> {
     /// Name of the owner's lock.
     lock_name: String,
     attempts: LockAttempts<'s>,
-    /// Turn among the owner's writes of this process.
-    _turn: Permit,
+    /// Permit of the owner, of whose writes this process runs one at a time.
+    _permit: Permit,
 }
 
 impl<'s> OwnerWrite<'s> {
@@ -61,10 +61,10 @@ impl<'s> OwnerWrite<'s> {
         if contains_nul(&lock_name) {
             return Err(ConversationError::Invalid("the owner has a control character".to_owned()));
         }
-        let turn = store.owners.acquire(&lock_name, limit).await;
-        let turn = turn.map_err(|_| failed(PostgresError::from_kind(kind)))?;
+        let permit = store.owners.acquire(&lock_name, limit).await;
+        let permit = permit.map_err(|_| failed(PostgresError::from_kind(kind)))?;
         let attempts = LockAttempts::new(store.lock_queues(), Some(owner.company.as_str()));
-        Ok(Self { store, lock_name, attempts, _turn: turn })
+        Ok(Self { store, lock_name, attempts, _permit: permit })
     }
 
     /// Begins a transaction that has the owner's conversations for itself.

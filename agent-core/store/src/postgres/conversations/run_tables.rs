@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 
 use super::tables::{ConversationTables, TableError};
 use crate::conversation_row::{
-    DuePosition, DueRun, NumberedRun, RunRow, due_ms, from_millis, log_until_ms, parse_run,
+    DuePosition, DueRun, NumberedRun, RunRow, due_ms, from_millis, log_until_ms, parse_run, parse_run_of_any,
     with_stored_events,
 };
 use crate::postgres::param::Param;
@@ -182,10 +182,10 @@ impl ConversationTables {
         let rows = self.select(SELECT_DUE_RUNS, &[&now.as_millisecond(), &after_ms, &after, &limit]).await?;
         let run = |row: &Row| {
             let owner = ThreadOwner::new(row.get::<_, &str>(2), row.get::<_, &str>(3));
-            Ok(((row.get(0), row.get(1)), owner, parse_run(row.get(4), row.get(5))?))
+            let run = parse_run_of_any(row.get(4), row.get(5))?;
+            Some(((row.get(0), row.get(1)), owner, run))
         };
-        let runs: Result<_, StoreError> = rows.iter().map(run).collect();
-        Ok(runs?)
+        Ok(rows.iter().filter_map(run).collect())
     }
 
     /// Returns the runs of a company that wait for decisions with their numbers, which are below `before`: at most `limit`, the

@@ -5,6 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use agent_core::message::SharedJson;
 use agent_platform::records::{Key, Record, RecordCounter, StoreError, Write};
+use serde_json::value::RawValue;
 
 /// Versions that were put, deleted or checked, one per write.
 pub(super) type WrittenVersions = Vec<Option<u64>>;
@@ -82,9 +83,10 @@ impl Batch {
 }
 
 impl RecordState {
+    /// Returns the record with its value, or with null if the value is damaged.
     fn record(&self, key: &Key) -> Option<Record> {
-        let (version, value) = (self.version?, self.value.clone()?);
-        Some(Record { id: key.id().to_owned(), version, updated: UNIX_EPOCH, value })
+        let value = self.value.clone().unwrap_or_else(|| RawValue::NULL.to_owned().into());
+        Some(Record { id: key.id().to_owned(), version: self.version?, updated: UNIX_EPOCH, value })
     }
 }
 
@@ -96,7 +98,6 @@ pub(super) fn version_count(writes: &[Write]) -> usize {
 #[cfg(test)]
 mod tests {
     use agent_platform::records::Precondition;
-    use serde_json::value::RawValue;
 
     use super::*;
 
@@ -140,5 +141,16 @@ mod tests {
         batch.apply(&increment).expect_err("the limit is reached");
         let value = batch.changes().next().and_then(|(_, state)| state.value.clone()).expect("a value");
         assert_eq!(value.get(), r#"{"count":2}"#);
+    }
+
+    #[test]
+    fn a_damaged_counter_is_not_begun_anew() {
+        let mut batch = batch(1..10);
+        batch.records.insert(key("n"), RecordState { version: Some(3), value: None, is_changed: false });
+        let refused =
+            batch.apply(&[Write::Increment { key: key("n"), limit: 2 }]).expect_err("it is damaged");
+        assert!(matches!(refused, StoreError::Malformed { .. }), "{refused:?}");
+        assert_eq!(batch.changes().count(), 0);
+        batch.apply(&[put("n", Precondition::Version(3))]).expect("a put replaces it");
     }
 }

@@ -359,7 +359,7 @@ impl<'w> LockedKeys<'w> {
         let mut states = HashMap::with_capacity(rows.len());
         for row in rows {
             let value = row.get::<_, Option<String>>(2).map(RawValue::from_string).transpose();
-            // A damaged value counts as none: an increment fails, and a put replaces it.
+            // Without a value that is damaged, an increment fails, and a put replaces it.
             let value = value.ok().flatten().map(Into::into);
             let version = Some(unsigned(row.get(1)));
             states

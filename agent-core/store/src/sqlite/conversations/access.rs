@@ -1,9 +1,10 @@
 //! Reads of conversations, and write operations on them.
 
 use agent_core::ids::CompanyId;
-use agent_platform::conversation::ConversationError;
+use agent_platform::conversation::{ConversationError, RunKey};
 
 use super::rows::{ConversationTables, TableError};
+use super::runs::RunBatch;
 use crate::conversation_row::RowError;
 use crate::sqlite::SqliteStore;
 use crate::sqlite::error::WriteError;
@@ -25,6 +26,29 @@ impl SqliteStore {
         self.writers.commit(&company, ConversationWrite { bytes, work }).await?
     }
 
+    /// Writes runs of all owners, at most `max_runs` by one commit. Returns the number of those that were written, or the first
+    /// error.
+    pub(super) async fn write_runs<F>(
+        &self,
+        runs: Vec<RunKey>,
+        max_runs: usize,
+        write: F,
+    ) -> Result<usize, ConversationError>
+    where
+        F: Fn(&ConversationTables<'_>, &[RunKey]) -> Result<RunBatch, TableError> + Clone + Send + 'static,
+    {
+        let (mut processed, mut written, mut error) = (0, 0, None);
+        while processed < runs.len() {
+            let write = write.clone();
+            let next: Vec<RunKey> = runs[processed..].iter().take(max_runs).cloned().collect();
+            let batch = self.write_tables(platform(), 0, move |tables| write(tables, &next)).await?;
+            processed += batch.done;
+            written += batch.written;
+            error = error.or(batch.error);
+        }
+        error.map_or(Ok(written), Err)
+    }
+
     /// Runs a read of a company.
     pub(super) async fn read_tables<T: Send + 'static>(
         &self,
@@ -40,8 +64,8 @@ impl SqliteStore {
     }
 }
 
-/// A write operation on conversations that stores about `bytes` bytes. It reads, decides, and then writes, so that a
-/// rejected one has written nothing.
+/// A write operation on conversations that stores about `bytes` bytes. It reads, decides, and then writes. If it is rejected
+/// nevertheless after it has written something, as by a damaged row, the writer rolls that back.
 struct ConversationWrite<F> {
     bytes: usize,
     work: F,

@@ -8,7 +8,7 @@ use rusqlite::{OptionalExtension, Row, params};
 
 use super::rows::{ConversationTables, TableError, text};
 use crate::conversation_row::{
-    DuePosition, DueRun, NumberedRun, RunRow, due_ms, from_millis, log_until_ms, parse_run,
+    DuePosition, DueRun, NumberedRun, RunRow, due_ms, from_millis, log_until_ms, parse_run, parse_run_of_any,
     with_stored_events,
 };
 
@@ -115,7 +115,9 @@ impl ConversationTables<'_> {
         let mut runs = Vec::new();
         while let Some(row) = rows.next()? {
             let owner = ThreadOwner::new(text(row, 2)?, text(row, 3)?);
-            runs.push(((row.get(0)?, row.get(1)?), owner, parse_run(text(row, 4)?, text(row, 5)?)?));
+            if let Some(run) = parse_run_of_any(text(row, 4)?, text(row, 5)?) {
+                runs.push(((row.get(0)?, row.get(1)?), owner, run));
+            }
         }
         Ok(runs)
     }
@@ -188,7 +190,7 @@ impl ConversationTables<'_> {
         Ok(())
     }
 
-    /// Deletes leases that have expired and that no live run needs.
+    /// Deletes leases that have expired: a process without a lease counts as one whose lease has expired.
     pub(super) fn delete_leases(&self, now: Timestamp) -> Result<(), TableError> {
         let mut delete = self.0.prepare_cached("DELETE FROM processes WHERE lease_ms <= ?1")?;
         delete.execute([now.as_millisecond()])?;

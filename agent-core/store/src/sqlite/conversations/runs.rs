@@ -176,37 +176,46 @@ pub(super) fn interrupt(
     Ok(Some(chunks.iter().map(|chunk| chunk.body.len()).sum()))
 }
 
-/// Outcome of the interruption of several runs.
+/// Outcome of the writes of several runs.
 #[derive(Debug, Default)]
-pub(super) struct ReapedBatch {
+pub(super) struct RunBatch {
     /// Number of the given runs that are done with.
     pub(super) done: usize,
-    /// Number of interrupted runs.
-    pub(super) reaped: usize,
-    /// Error of the first run that could not be interrupted.
+    /// Number of written runs.
+    pub(super) written: usize,
+    /// Error of the first run that could not be written.
     pub(super) error: Option<ConversationError>,
 }
 
-/// Interrupts runs whose process's lease has expired, until their logs have [`BATCH_LOG_BYTES`]. A run that cannot be
-/// interrupted does not hinder the others.
-pub(super) fn reap_batch(
-    tables: &ConversationTables<'_>,
+/// Writes runs until their logs have [`BATCH_LOG_BYTES`]. `write` returns the size of the log of a run that it has written. A run
+/// that cannot be written does not hinder the others.
+fn write_batch(
     runs: &[RunKey],
-    clock: RunClock,
-) -> Result<ReapedBatch, TableError> {
-    let (mut batch, mut bytes) = (ReapedBatch::default(), 0);
+    write: impl Fn(&RunKey) -> Result<Option<usize>, TableError>,
+) -> Result<RunBatch, TableError> {
+    let (mut batch, mut bytes) = (RunBatch::default(), 0);
     for run in runs {
         if bytes >= BATCH_LOG_BYTES {
             break;
         }
         batch.done += 1;
-        match interrupt(tables, &run.owner, &run.id, clock) {
-            Ok(Some(size)) => (batch.reaped, bytes) = (batch.reaped + 1, bytes + size),
+        match write(run) {
+            Ok(Some(size)) => (batch.written, bytes) = (batch.written + 1, bytes + size),
             Ok(None) => {}
             Err(RowError::Rejected(error)) => batch.error = batch.error.or(Some(error)),
             Err(failed) => return Err(failed),
         }
     }
+    Ok(batch)
+}
+
+/// Interrupts a batch of runs whose process's lease has expired.
+pub(super) fn reap_batch(
+    tables: &ConversationTables<'_>,
+    runs: &[RunKey],
+    clock: RunClock,
+) -> Result<RunBatch, TableError> {
+    let batch = write_batch(runs, |run| interrupt(tables, &run.owner, &run.id, clock))?;
     tables.delete_leases(clock.now)?;
     Ok(batch)
 }
@@ -241,26 +250,17 @@ pub(super) fn signal(
     Ok(Some(with_stored_events(stored.run, tables.last_event(n)?)))
 }
 
-/// Deletes expired logs until their size reaches [`BATCH_LOG_BYTES`]. Returns how many of the given runs are done
-/// with, and the number of deleted logs.
+/// Deletes the expired logs of a batch of runs.
 pub(super) fn trim_batch(
     tables: &ConversationTables<'_>,
     runs: &[RunKey],
     now: Timestamp,
-) -> Result<(usize, usize), TableError> {
-    let (mut done, mut trimmed, mut bytes) = (0, 0, 0);
-    for run in runs {
-        if bytes >= BATCH_LOG_BYTES {
-            break;
-        }
-        done += 1;
-        let Some((n, _, stored)) = tables.run(&run.owner, &run.id)? else { continue };
-        if log_until_ms(&stored.run).is_some_and(|until| until <= now.as_millisecond()) {
-            bytes += delete_log(tables, n, stored.run)?;
-            trimmed += 1;
-        }
-    }
-    Ok((done, trimmed))
+) -> Result<RunBatch, TableError> {
+    write_batch(runs, |run| {
+        let Some((n, _, stored)) = tables.run(&run.owner, &run.id)? else { return Ok(None) };
+        let is_over = log_until_ms(&stored.run).is_some_and(|until| until <= now.as_millisecond());
+        is_over.then(|| delete_log(tables, n, stored.run)).transpose()
+    })
 }
 
 /// Deletes a run's log and returns its size.
