@@ -73,12 +73,13 @@ where
     S: Future<Output = Result<EndedRun, ConversationError>>,
 {
     let (mut pauses, mut may_be_stored) = (RetryPauses::new(), false);
+    let is_interrupted = matches!(end.ending.kind, RunEndKind::Interrupted);
     loop {
         let error = match end_run(end.clone()).await {
             Ok(ended) => return Ok(StoredEnd::Ended(Box::new(ended))),
             // Other processes only interrupt a run.
             Err(ConversationError::RunEnded { run })
-                if may_be_stored && run.state != RunState::Interrupted =>
+                if may_be_stored && (is_interrupted || run.state != RunState::Interrupted) =>
             {
                 return Ok(StoredEnd::EndedBefore(run));
             }
@@ -242,22 +243,29 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_end_whose_answer_was_lost_is_stored() {
-        let (store, clock) = (Arc::new(MemoryConversations::default()), Arc::new(ManualClock::new()));
-        let end = running(&store, &clock).await;
-        let (attempts, store) = (&Cell::new(0), &store);
-        let end_run = |end| async move {
-            attempts.set(attempts.get() + 1);
-            let ended = store.end_run(end).await?;
-            if attempts.get() == 1 { Err(lost_answer()) } else { Ok(ended) }
-        };
-        let stored = store_end(end_run, end.clone()).await.expect("it is stored");
-        let StoredEnd::EndedBefore(run) = &stored else { panic!("the first attempt: {stored:?}") };
-        assert_eq!((run.state, attempts.get()), (RunState::Completed, 2));
-        let thread = stored.thread(&**store, &end.owner).await.expect("it is there");
-        assert_eq!((thread.id.as_str(), thread.active_run_id), ("t", None));
-        // Without an attempt before, another one has ended the run.
-        let refused = store_end(|end| store.end_run(end), end).await;
-        assert!(matches!(refused, Err(ConversationError::RunEnded { .. })), "{refused:?}");
+        for (kind, state) in [
+            (RunEndKind::Completed, RunState::Completed),
+            // By the shutdown of the process.
+            (RunEndKind::Interrupted, RunState::Interrupted),
+        ] {
+            let (store, clock) = (Arc::new(MemoryConversations::default()), Arc::new(ManualClock::new()));
+            let mut end = running(&store, &clock).await;
+            end.ending.kind = kind;
+            let (attempts, store) = (&Cell::new(0), &store);
+            let end_run = |end| async move {
+                attempts.set(attempts.get() + 1);
+                let ended = store.end_run(end).await?;
+                if attempts.get() == 1 { Err(lost_answer()) } else { Ok(ended) }
+            };
+            let stored = store_end(end_run, end.clone()).await.expect("it is stored");
+            let StoredEnd::EndedBefore(run) = &stored else { panic!("the first attempt: {stored:?}") };
+            assert_eq!((run.state, attempts.get()), (state, 2));
+            let thread = stored.thread(&**store, &end.owner).await.expect("it is there");
+            assert_eq!((thread.id.as_str(), thread.active_run_id), ("t", None));
+            // Without an attempt before, another one has ended the run.
+            let refused = store_end(|end| store.end_run(end), end).await;
+            assert!(matches!(refused, Err(ConversationError::RunEnded { .. })), "{refused:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
