@@ -4,6 +4,7 @@ mod bodies;
 mod downloads;
 #[cfg(target_os = "linux")]
 mod slots;
+mod unsent;
 
 use std::time::Duration;
 

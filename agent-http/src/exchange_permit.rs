@@ -58,12 +58,14 @@ impl ExchangePermit {
         }
     }
 
-    /// Returns the response, which holds the permit until all of it is sent if it is whole and large. A stream holds none.
+    /// Returns the response, which holds the permit until all of it is sent if it is whole and large. A stream holds none, nor
+    /// does a response that [holds one](hold_until_sent) already.
     ///
     /// # Errors
     /// 429 if the company has no permit for the response.
     pub(crate) fn hold(self, response: Response<ResponseBody>) -> HandlerResult {
-        if response.body().size_hint().exact().is_none_or(|bytes| bytes < MIN_HELD_BYTES) {
+        let is_small = response.body().size_hint().exact().is_none_or(|bytes| bytes < MIN_HELD_BYTES);
+        if is_small || response.extensions().get::<HoldsPermit>().is_some() {
             return Ok(response);
         }
         let permit = match self {
@@ -73,29 +75,47 @@ impl ExchangePermit {
             }
             Self::AfterWork { permits, company_id } => permits.acquire_beyond(&company_id),
         };
-        Ok(response.map(|body| HeldBody { body, permit: Arc::new(permit) }.boxed_unsync()))
+        Ok(hold_until_sent(response, permit))
     }
 }
 
-/// Body whose data hold a permit. The server drops a body before the last of its data are sent.
-struct HeldBody {
-    body: ResponseBody,
-    permit: Arc<CompanyPermit>,
+/// Marker in the extensions of a response that holds a permit.
+#[derive(Clone, Copy)]
+struct HoldsPermit;
+
+/// Returns the response, whose data hold the permit until they are sent: the server drops a body before the last of its data are.
+pub(crate) fn hold_until_sent<P: Send + Sync + 'static>(
+    mut response: Response<ResponseBody>,
+    permit: P,
+) -> Response<ResponseBody> {
+    response.extensions_mut().insert(HoldsPermit);
+    response.map(|body| HeldBody { body, permit: Arc::new(permit) }.boxed_unsync())
 }
 
-/// Data of a body, with its permit.
-struct HeldBytes {
+/// Returns bytes that hold a permit until they are dropped, as the server does once it has sent them.
+pub(crate) fn hold_bytes<P: Send + Sync + 'static>(bytes: Bytes, permit: &Arc<P>) -> Bytes {
+    Bytes::from_owner(HeldBytes { bytes, _permit: permit.clone() })
+}
+
+/// Bytes with their permit.
+struct HeldBytes<P> {
     bytes: Bytes,
-    _permit: Arc<CompanyPermit>,
+    _permit: Arc<P>,
 }
 
-impl AsRef<[u8]> for HeldBytes {
+impl<P> AsRef<[u8]> for HeldBytes<P> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Body for HeldBody {
+/// Body whose data hold a permit.
+struct HeldBody<P> {
+    body: ResponseBody,
+    permit: Arc<P>,
+}
+
+impl<P: Send + Sync + 'static> Body for HeldBody<P> {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -104,9 +124,8 @@ impl Body for HeldBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Self { body, permit } = self.get_mut();
-        let held = |bytes| Bytes::from_owner(HeldBytes { bytes, _permit: permit.clone() });
         let frame = ready!(Pin::new(body).poll_frame(cx));
-        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(held))))
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|bytes| hold_bytes(bytes, permit)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -147,6 +166,9 @@ mod tests {
         assert!(hold(&permits, full("small")).is_ok(), "needs none");
         let stream = futures_util::stream::iter([Ok::<_, BodyError>(Bytes::from_static(&[7; 1 << 16]))]);
         assert!(hold(&permits, streaming(stream)).is_ok(), "is counted elsewhere");
+        let (permits_of_company, company_id) = (permits.clone(), CompanyId::from("c"));
+        let permit = ExchangePermit::ForResponse { permits: permits_of_company, company_id, refusal };
+        assert!(permit.hold(hold_until_sent(Response::new(large()), ())).is_ok(), "holds another");
         drop(data);
         assert!(hold(&permits, large()).is_ok());
     }

@@ -9,9 +9,10 @@ use agent_jobs::job::{
     JobState, Step, StepOutcome,
 };
 use agent_jobs::schedule::ScheduleSpec;
+use agent_platform::assignment::{AssignmentSync, sync_key};
 use agent_platform::local_pulse::LocalPulse;
 use agent_platform::pulse::{JobControl, JobRequest, Pulse};
-use agent_platform::records::StoreError;
+use agent_platform::records::{RecordsExt, StoreError};
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
@@ -20,6 +21,7 @@ use tokio::net::TcpStream;
 use super::*;
 use crate::support::control::ControlledVendor;
 use crate::support::expect_problem;
+use crate::support::paused_records::PausedRecords;
 use crate::support::vendor::{Vendor, answer, json_response};
 
 const NOWHERE: &str = "http://127.0.0.1:9/v1";
@@ -31,9 +33,12 @@ async fn cron(app: &Server, secret: &str, query: &str) -> Response {
 
 /// Starts a scheduler whose callback URL has no listener, and an application with a due assignment.
 async fn start_with_due_assignment() -> (Server, Server, Stores, Value) {
+    start_with_due_assignment_in(server::stores(&workspace(NOWHERE)).await).await
+}
+
+async fn start_with_due_assignment_in(stores: Stores) -> (Server, Server, Stores, Value) {
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
     let scheduler = server::scheduler(jobs, &format!("{}/callback", refused_url()), &[]).await;
-    let stores = server::stores(&workspace(NOWHERE)).await;
     let app = app(&stores, &scheduler.url(""), &[]).await;
     let assignment = json!({"toolId": "createTodo", "arguments": {"title": "Due"}, "todoListId": "l1",
         "schedule": {"enabled": true, "executeAt": "2026-01-01T00:00:00Z"}});
@@ -522,6 +527,32 @@ async fn a_remembered_job_that_is_paused_is_not_run() {
     let run = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await["run"].clone();
     assert_eq!((&run["source"], &run["due"]), (&json!("memory"), &json!(0)), "{run}");
     assert!(todo_titles(&stores).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_pause_is_remembered_although_its_client_leaves() {
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    let records = PausedRecords::new(stores.records.clone());
+    let stores = Stores { records: records.clone(), ..stores };
+    let (app, _scheduler, stores, made) = start_with_due_assignment_in(stores).await;
+    let pause = format!("/api/pulse/jobs/{}/pause", made["sync"]["jobId"].as_str().expect("an id"));
+    records.arm();
+    let request = app.request("POST", &pause).bearer_auth(session_token(OWNER.0, OWNER.1));
+    let asked = tokio::spawn(request.send());
+    records.held().await;
+    asked.abort();
+    let metrics = async || {
+        let response = app.request("GET", "/metrics").send().await.expect("an answer");
+        response.text().await.expect("a text")
+    };
+    poll_until(metrics, |metrics| metrics.contains("agentd_http_requests_in_flight 1\n")).await;
+    records.release();
+    let key = sync_key(&OWNER.1.into(), "s1").expect("a key");
+    let is_paused = async || {
+        let link = stores.records.get_as::<AssignmentSync>(&key).await.expect("it reads").expect("a link");
+        link.value.last_sent.and_then(|last_sent| last_sent.job).is_some_and(|job| job.paused)
+    };
+    poll_until(is_paused, |is_paused| *is_paused).await;
 }
 
 #[tokio::test]

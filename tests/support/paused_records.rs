@@ -1,15 +1,19 @@
-//! A store that pauses a search of documents between its read of the documents' versions and its answer.
+//! A store that pauses a search of documents between its read of the documents' versions and its answer, or a read of the link of
+//! an assignment.
 
 use std::sync::Arc;
 
-use agent_platform::records::{Inventory, InventoryWrapper, Key, Records, RecordsWrapper, StoreError};
+use agent_platform::assignment::SYNC_COLLECTION;
+use agent_platform::records::{
+    Inventory, InventoryWrapper, Key, Record, Records, RecordsWrapper, StoreError,
+};
 use async_trait::async_trait;
 use tokio::sync::watch;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pause {
     Off,
-    /// The next read of documents' versions is held.
+    /// The next read of documents' versions or of a link is held.
     Armed,
     /// A read is held.
     Holding,
@@ -27,7 +31,7 @@ impl PausedRecords {
         Arc::new(Self { records, pause: watch::Sender::new(Pause::Off) })
     }
 
-    /// Holds the next read of documents' versions, once it has been made.
+    /// Holds the next read of documents' versions once it has been made, or of a link before.
     pub fn arm(&self) {
         self.pause.send_replace(Pause::Armed);
     }
@@ -63,6 +67,13 @@ impl PausedRecords {
 impl RecordsWrapper for PausedRecords {
     fn inner(&self) -> &dyn Records {
         &*self.records
+    }
+
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        if keys.iter().any(|key| key.collection().path() == SYNC_COLLECTION) {
+            self.hold().await;
+        }
+        self.records.get_many(keys).await
     }
 
     async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {

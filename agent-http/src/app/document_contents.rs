@@ -28,7 +28,7 @@ use super::files::find_file;
 use super::resource::{
     self, MAX_WRITE_ATTEMPTS, Resource as _, Versioned, check_conditions, with_entity_tag, write_contention,
 };
-use super::services::hold_while_read;
+use super::services::{hold_while_read, run_blocking};
 use super::upload_checks::{line_parameter, upload_error};
 use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
@@ -88,7 +88,7 @@ pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> H
     let title = line_parameter(&head.uri, "title", MAX_TITLE_BYTES)?;
     let permit = state.uploads.admit(&documents.principal.company_id)?;
     let (declared, bytes) = read_content(&documents, &head, body).await?;
-    let upload = new_upload(&state, (id.to_owned(), title), declared, bytes).await?;
+    let (upload, permit) = new_upload(&state, (id.to_owned(), title), (declared, bytes), permit).await?;
     let stored = store(&documents, &head.headers, upload, permit).await?;
     documents.announce(id, version.is_none());
     respond(&documents, &head.headers, id, stored).await
@@ -122,24 +122,25 @@ async fn file_content(documents: &Documents, file: &str) -> Result<(String, Byte
     Ok((file.media_type, bytes))
 }
 
-/// Detects the media type of an original by its content and hashes it, outside of the tasks that serve connections: a JSON
-/// document is parsed for it.
+/// Detects the media type of an original by its content, for which a JSON document is parsed, and hashes it. Returns the upload
+/// with its permit.
 ///
 /// # Errors
 /// 415 if the extractor does not read it.
 async fn new_upload(
     app: &App,
     (id, title): (String, Option<String>),
-    declared: String,
-    bytes: Bytes,
-) -> Result<NewUpload, HttpError> {
+    (declared, bytes): (String, Bytes),
+    permit: CompanyPermit,
+) -> Result<(NewUpload, CompanyPermit), HttpError> {
     let ingestion = app.uploads.ingestion.clone();
     let quotas = UploadQuotas { documents: app.quotas.documents, bytes: app.quotas.uploaded_bytes };
-    let work = tokio::task::spawn_blocking(move || {
+    let work = run_blocking(permit, move || {
         let media_type = ingestion.detect(&declared, &bytes)?;
         Some(NewUpload::new(id, title, media_type, bytes).with_quotas(quotas))
     });
-    work.await.map_err(HttpError::internal)?.ok_or_else(unsupported)
+    let (upload, permit) = work.await?;
+    Ok((upload.ok_or_else(unsupported)?, permit))
 }
 
 /// Stores an upload, unless the document has the same original with its text or an extraction that has not ended, and returns

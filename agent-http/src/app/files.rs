@@ -24,7 +24,7 @@ use serde_json::json;
 
 use super::attachment::Attachment;
 use super::resource::Listing;
-use super::services::hold_while_read;
+use super::services::{hold_while_read, run_blocking};
 use super::upload_checks::{line_parameter, upload_error};
 use super::{App, answer};
 use crate::body::empty;
@@ -105,18 +105,19 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let owner = (&principal.company_id, &principal.user_id);
     let declared = declared_type(&head.headers)?;
     let name = line_parameter(&head.uri, "name", MAX_FILE_NAME_BYTES)?;
-    let _permit = app.uploads.admit(&principal.company_id)?;
+    let permit = app.uploads.admit(&principal.company_id)?;
     let bytes = body.read_bytes(&head.headers).await?;
     if bytes.is_empty() {
         return Err(HttpError::invalid("the body", "is empty"));
     }
-    // What is uploaded is read and hashed outside of the tasks that serve connections.
+    // What is uploaded is read and hashed.
     let (ingestion, quota) = (app.uploads.ingestion.clone(), app.quotas.uploaded_bytes);
-    let reading = tokio::task::spawn_blocking(move || {
+    let reading = run_blocking(permit, move || {
         let media_type = detect(&ingestion, &declared, &bytes)?;
         Some(NewUserFile::new(name, media_type, bytes).with_quota(quota))
     });
-    let file = reading.await.map_err(HttpError::internal)?.ok_or_else(|| {
+    let (file, _permit) = reading.await?;
+    let file = file.ok_or_else(|| {
         let detail =
             "the content is not a supported picture (PNG, JPEG, GIF, WebP), recording (MP3, WAV) or document";
         HttpError::new(Code::UnsupportedMediaType, detail)

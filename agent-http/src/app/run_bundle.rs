@@ -11,6 +11,7 @@ use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, HeaderValue};
 
 use super::run_docs::{TAG, object};
+use super::services::{hold_while_read, run_blocking};
 use super::threads::{OwnConversations, private};
 use super::{App, answer};
 use crate::body::{ResponseBody, streaming};
@@ -32,9 +33,9 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let loaded =
         RunBundle::load(&*conversations.store, &key, conversations.app.conversations.now(), PROGRAM).await?;
     let bundle = loaded.ok_or_else(HttpError::not_found)?.check_ended().map_err(bundle_error)?;
-    // Serialized off the async threads, since it can have tens of megabytes.
-    let text = tokio::task::spawn_blocking(move || bundle.to_json()).await;
-    let text = text.map_err(HttpError::internal)?.map_err(bundle_error)?;
+    // It can have tens of megabytes.
+    let (text, permit) = run_blocking(permit, move || bundle.to_json()).await?;
+    let text = text.map_err(bundle_error)?;
     let mut response = answer::json_bytes(StatusCode::OK, Vec::new());
     response.headers_mut().insert(CONTENT_LENGTH, text.len().into());
     *response.body_mut() = bundle_body(text.into(), permit);
@@ -43,16 +44,13 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     private(Ok(response))
 }
 
-/// Returns the body of a response that holds the permit until nearly all of it has been written. Sent as a whole, it would
-/// be in the connection's buffer instead, for as long as the client likes.
+/// Returns the body with a bundle. Each piece holds the permit until it is sent, since it keeps the whole text in memory.
 fn bundle_body(text: Bytes, permit: CompanyPermit) -> ResponseBody {
-    streaming(stream::unfold((text, permit), |(mut rest, permit)| async move {
-        if rest.is_empty() {
-            return None;
-        }
+    let pieces = stream::unfold(text, |mut rest| async move {
         let piece = rest.split_to(rest.len().min(PIECE_BYTES));
-        Some((Ok::<_, Infallible>(piece), (rest, permit)))
-    }))
+        (!piece.is_empty()).then_some((Ok::<_, Infallible>(piece), rest))
+    });
+    streaming(hold_while_read(permit, pieces))
 }
 
 fn bundle_error(error: BundleError) -> HttpError {
@@ -87,14 +85,14 @@ mod tests {
         let [first, second] =
             [admit("c"), admit("c")].map(|permit| bundle_body(text.clone(), permit.expect("a permit")));
         let mut first = first;
-        assert_eq!(
-            first.frame().await.expect("a frame").expect("a piece").into_data().expect("data").len(),
-            PIECE_BYTES
-        );
+        let piece = first.frame().await.expect("a frame").expect("a piece").into_data().expect("data");
+        assert_eq!(piece.len(), PIECE_BYTES);
         assert_eq!(admit("c").expect_err("two are sent").code(), Code::RateLimited);
         assert!(admit("d").is_ok());
         let rest = first.collect().await.expect("the rest").to_bytes();
         assert_eq!(rest.len(), PIECE_BYTES + 1);
+        assert!(admit("c").is_err(), "a piece is not sent yet");
+        drop(piece);
         let third = admit("c").expect("one has been written");
         drop(second);
         admit("c").expect("the client of another has left");

@@ -14,6 +14,7 @@ use super::threads::{OwnConversations, private};
 use super::{App, resource};
 use crate::endpoint::RequestContext;
 use crate::error::{Code, HttpError};
+use crate::exchange_permit::hold_until_sent;
 use crate::request::Query;
 use crate::service::HandlerResult;
 use crate::stream::{Framing, negotiate, replay_response};
@@ -147,15 +148,15 @@ async fn attach(
     let permit = conversations.app.bounds.readers.admit_log(&key.owner.company, framing == Framing::Json)?;
     let reader = LogReader::open(service, &conversations.store, key, framing.first_read(from), waits);
     let reader = reader.ok_or_else(too_many_readers)?;
-    let log = stream::unfold(Some((reader, access, permit)), move |attached| async move {
-        let (mut reader, mut access, permit) = attached?;
+    let log = stream::unfold(Some((reader, access)), move |attached| async move {
+        let (mut reader, mut access) = attached?;
         let next = tokio::select! {
             biased;
             () = access.wait_until_lost() => return None,
             next = reader.next() => next,
         };
         match next {
-            Ok(events) => events.map(|events| (Ok(events), Some((reader, access, permit)))),
+            Ok(events) => events.map(|events| (Ok(events), Some((reader, access)))),
             // The client has a part of the events, and cannot get the others by attaching again.
             Err(error) if error.code() == Code::RunLogGone && framing != Framing::Json => {
                 Some((Ok(vec![error_event(&error)]), None))
@@ -163,7 +164,9 @@ async fn attach(
             Err(error) => Some((Err(error), None)),
         }
     });
-    private(replay_response(framing, from, run.turn_id, is_queued, log, &conversations.app.stream).await)
+    let limits = &conversations.app.stream;
+    let response = replay_response(framing, from, run.turn_id, is_queued, log, limits).await?;
+    private(Ok(hold_until_sent(response, permit)))
 }
 
 /// Returns the event with which a stream ends that has begun.

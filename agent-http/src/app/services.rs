@@ -2,6 +2,7 @@
 
 mod anonymous;
 mod approved_calls;
+mod blocking_work;
 mod bundle_downloads;
 mod coding;
 mod console;
@@ -21,6 +22,7 @@ pub(super) mod tail;
 mod usage;
 
 pub use approved_calls::ApprovedCalls;
+pub(super) use blocking_work::run_blocking;
 pub use coding::{CodingLink, CodingLinkConfig};
 pub use console::{ConsoleService, console_link};
 pub(in crate::app) use conversation::EarlySignal;

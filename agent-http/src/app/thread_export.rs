@@ -1,20 +1,19 @@
 //! `GET /api/threads/{id}/export` and `GET /api/threads/export`: threads with all that is stored of them.
 
 use agent_core::request::Principal;
+use agent_platform::company_permits::CompanyPermit;
 use agent_platform::conversation::{ConversationError, ExportFormat, OwnerExport, ThreadExport};
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt, stream};
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use http::{HeaderValue, Response};
-use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
 
 use super::App;
 use super::services::hold_while_read;
 use super::thread_docs::{TAG, object, thread_schema, words};
 use super::threads::{OwnConversations, private};
-use crate::body::BodyError;
+use crate::body::{ResponseBody, streaming};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
@@ -40,7 +39,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let pieces = stream::try_unfold(export, |mut export| async move {
         Ok::<_, ConversationError>(export.next().await?.map(|piece| (piece, export)))
     });
-    private(Ok(download(hold_while_read(permit, pieces), media_type, file)))
+    private(Ok(download(permit, pieces, media_type, file)))
 }
 
 /// Handles `GET /api/threads/export`.
@@ -57,17 +56,17 @@ pub(super) async fn get_all(context: RequestContext<App>, principal: Principal) 
     let pieces = stream::try_unfold(export, |mut export| async move {
         Ok::<_, ConversationError>(export.next().await?.map(|piece| (piece, export)))
     });
-    private(Ok(download(hold_while_read(permit, pieces), "application/x-ndjson", "threads.ndjson")))
+    private(Ok(download(permit, pieces, "application/x-ndjson", "threads.ndjson")))
 }
 
 /// Creates a response whose body is made of pieces as the client reads it. An error cuts it.
 fn download(
+    permit: CompanyPermit,
     pieces: impl Stream<Item = Result<String, ConversationError>> + Send + 'static,
     media_type: &'static str,
     file: &str,
-) -> Response<crate::body::ResponseBody> {
-    let frames = pieces.map_ok(|piece| Frame::data(Bytes::from(piece))).map_err(BodyError::from);
-    let mut response = Response::new(BodyExt::boxed_unsync(StreamBody::new(frames)));
+) -> Response<ResponseBody> {
+    let mut response = Response::new(streaming(hold_while_read(permit, pieces.map_ok(Bytes::from))));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     let disposition = HeaderValue::try_from(format!("attachment; filename=\"{file}\""));
     response.headers_mut().extend(disposition.ok().map(|value| (CONTENT_DISPOSITION, value)));

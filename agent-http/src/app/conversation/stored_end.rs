@@ -9,6 +9,7 @@ use agent_platform::conversation::{
     CancelReason, ChangeRun, ChangedRun, ConversationError, Conversations, EndRun, EndedRun, RUN_INTERRUPTED,
     Run, RunChange, RunEndKind, RunFailure, RunState, Thread, ThreadOwner,
 };
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::app::services::ConversationService;
@@ -44,7 +45,7 @@ impl RetryPauses {
 
 /// A run whose end is stored.
 #[derive(Debug)]
-pub(super) enum StoredEnd {
+enum StoredEnd {
     /// Stored by the last attempt.
     Ended(Box<EndedRun>),
     /// Stored by an earlier attempt, whose answer was lost.
@@ -53,7 +54,7 @@ pub(super) enum StoredEnd {
 
 impl StoredEnd {
     /// Returns the thread of the run; `None` if it is not known.
-    pub(super) async fn thread(&self, store: &dyn Conversations, owner: &ThreadOwner) -> Option<Thread> {
+    async fn thread(&self, store: &dyn Conversations, owner: &ThreadOwner) -> Option<Thread> {
         match self {
             Self::Ended(ended) => Some(ended.thread.clone()),
             Self::EndedBefore(run) => store.thread(&owner.thread(run.thread_id.clone())).await.ok().flatten(),
@@ -65,20 +66,18 @@ impl StoredEnd {
 ///
 /// # Errors
 /// Those of [`Conversations::end_run`].
-pub(super) async fn store_end<S>(
-    end_run: impl Fn(EndRun) -> S,
-    mut end: EndRun,
-) -> Result<StoredEnd, ConversationError>
+async fn store_end<S>(end_run: impl Fn(EndRun) -> S, mut end: EndRun) -> Result<StoredEnd, ConversationError>
 where
     S: Future<Output = Result<EndedRun, ConversationError>>,
 {
     let (mut pauses, mut may_be_stored) = (RetryPauses::new(), false);
+    let is_interrupted = matches!(end.ending.kind, RunEndKind::Interrupted);
     loop {
         let error = match end_run(end.clone()).await {
             Ok(ended) => return Ok(StoredEnd::Ended(Box::new(ended))),
             // Other processes only interrupt a run.
             Err(ConversationError::RunEnded { run })
-                if may_be_stored && run.state != RunState::Interrupted =>
+                if may_be_stored && (is_interrupted || run.state != RunState::Interrupted) =>
             {
                 return Ok(StoredEnd::EndedBefore(run));
             }
@@ -104,17 +103,54 @@ where
     }
 }
 
-/// Cancels a run that waits for decisions by `change_run`; repeats it while the store is unavailable.
+/// Cancels a run that waits for decisions by `change_run`. Returns false if the store is unavailable.
+async fn try_cancel_waiting<S>(change_run: impl Fn(ChangeRun) -> S, change: &ChangeRun) -> bool
+where
+    S: Future<Output = Result<ChangedRun, ConversationError>>,
+{
+    let Err(error) = change_run(change.clone()).await else { return true };
+    tracing::warn!(run_id = %change.run.id, %error, "failed to cancel a run that waits for decisions");
+    !matches!(error, ConversationError::Store(_))
+}
+
+/// Repeats a cancellation while the store is unavailable.
 async fn cancel_waiting<S>(change_run: impl Fn(ChangeRun) -> S, change: ChangeRun)
 where
     S: Future<Output = Result<ChangedRun, ConversationError>>,
 {
     let mut pauses = RetryPauses::new();
-    while let Err(error) = change_run(change.clone()).await {
-        tracing::warn!(run_id = %change.run.id, %error, "failed to cancel a run that waits for decisions");
-        if !matches!(error, ConversationError::Store(_)) || !pauses.pause().await {
-            return;
-        }
+    while pauses.pause().await && !try_cancel_waiting(&change_run, &change).await {}
+}
+
+/// Stores the end of a run. Then the run's readers see it, its client gets the result by `sender`, and the next run of the queue
+/// is woken.
+pub(super) async fn store_and_announce_end(
+    service: &ConversationService,
+    store: &dyn Conversations,
+    live_run: &LiveRun,
+    end: EndRun,
+    sender: oneshot::Sender<Result<(), ConversationError>>,
+) {
+    let stored = store_end(|end| store.end_run(end), end).await;
+    let change_run = |change| store.change_run(change);
+    let uncancelled = match &stored {
+        Ok(stored) => apply_end(service, live_run, stored, change_run).await,
+        Err(_) => None,
+    };
+    live_run.tail().close(stored.is_ok());
+    live_run.wake_readers();
+    let owner = &live_run.key().owner;
+    let thread = match &stored {
+        Ok(stored) => stored.thread(store, owner).await,
+        Err(_) => None,
+    };
+    // The client may have left.
+    let _ = sender.send(stored.map(drop));
+    if let Some(thread) = thread {
+        service.wake_next(store, owner, &thread).await;
+    }
+    if let Some(change) = uncancelled {
+        cancel_waiting(change_run, change).await;
     }
 }
 
@@ -124,13 +160,17 @@ pub(super) fn is_shutdown(kind: &RunEndKind) -> bool {
 }
 
 /// Applies the stored end of a run to the cached thread. A run that was stopped after its last event, and waits for decisions
-/// now, is cancelled, since the request to stop it was accepted. A client that leaves then cancels nothing.
-pub(super) async fn apply_end(
+/// now, is cancelled by `change_run`, since the request to stop it was accepted. A client that leaves then cancels nothing.
+/// Returns the cancellation if the store is unavailable.
+async fn apply_end<S>(
     service: &ConversationService,
-    store: &dyn Conversations,
     live_run: &LiveRun,
     stored: &StoredEnd,
-) {
+    change_run: impl Fn(ChangeRun) -> S,
+) -> Option<ChangeRun>
+where
+    S: Future<Output = Result<ChangedRun, ConversationError>>,
+{
     let (run, cancel) = match stored {
         StoredEnd::Ended(ended) => {
             let key = live_run.key().owner.thread(ended.thread.id.clone());
@@ -141,7 +181,7 @@ pub(super) async fn apply_end(
         StoredEnd::EndedBefore(run) => (&**run, None),
     };
     if run.state != RunState::Waiting {
-        return;
+        return None;
     }
     service.signals_delivered().await;
     live_run.record_end();
@@ -149,11 +189,9 @@ pub(super) async fn apply_end(
         Some(RunStop::Cancelled(reason)) if reason != CancelReason::Disconnected => Some(reason),
         _ => cancel,
     };
-    if let Some(reason) = reason {
-        let change = RunChange::CancelWaiting(reason);
-        let change = ChangeRun { run: live_run.key().clone(), change, now: service.now() };
-        cancel_waiting(|change| store.change_run(change), change).await;
-    }
+    let change = RunChange::CancelWaiting(reason?);
+    let change = ChangeRun { run: live_run.key().clone(), change, now: service.now() };
+    (!try_cancel_waiting(change_run, &change).await).then_some(change)
 }
 
 /// Returns the terminal event for a client whose run's end was stored with this result.
@@ -206,6 +244,7 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
+    use crate::app::conversation::live_guard::LiveGuard;
     use crate::app::conversation::test_runs::begin_in_new_thread;
     use crate::shutdown::Shutdown;
 
@@ -242,22 +281,29 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_end_whose_answer_was_lost_is_stored() {
-        let (store, clock) = (Arc::new(MemoryConversations::default()), Arc::new(ManualClock::new()));
-        let end = running(&store, &clock).await;
-        let (attempts, store) = (&Cell::new(0), &store);
-        let end_run = |end| async move {
-            attempts.set(attempts.get() + 1);
-            let ended = store.end_run(end).await?;
-            if attempts.get() == 1 { Err(lost_answer()) } else { Ok(ended) }
-        };
-        let stored = store_end(end_run, end.clone()).await.expect("it is stored");
-        let StoredEnd::EndedBefore(run) = &stored else { panic!("the first attempt: {stored:?}") };
-        assert_eq!((run.state, attempts.get()), (RunState::Completed, 2));
-        let thread = stored.thread(&**store, &end.owner).await.expect("it is there");
-        assert_eq!((thread.id.as_str(), thread.active_run_id), ("t", None));
-        // Without an attempt before, another one has ended the run.
-        let refused = store_end(|end| store.end_run(end), end).await;
-        assert!(matches!(refused, Err(ConversationError::RunEnded { .. })), "{refused:?}");
+        for (kind, state) in [
+            (RunEndKind::Completed, RunState::Completed),
+            // By the shutdown of the process.
+            (RunEndKind::Interrupted, RunState::Interrupted),
+        ] {
+            let (store, clock) = (Arc::new(MemoryConversations::default()), Arc::new(ManualClock::new()));
+            let mut end = running(&store, &clock).await;
+            end.ending.kind = kind;
+            let (attempts, store) = (&Cell::new(0), &store);
+            let end_run = |end| async move {
+                attempts.set(attempts.get() + 1);
+                let ended = store.end_run(end).await?;
+                if attempts.get() == 1 { Err(lost_answer()) } else { Ok(ended) }
+            };
+            let stored = store_end(end_run, end.clone()).await.expect("it is stored");
+            let StoredEnd::EndedBefore(run) = &stored else { panic!("the first attempt: {stored:?}") };
+            assert_eq!((run.state, attempts.get()), (state, 2));
+            let thread = stored.thread(&**store, &end.owner).await.expect("it is there");
+            assert_eq!((thread.id.as_str(), thread.active_run_id), ("t", None));
+            // Without an attempt before, another one has ended the run.
+            let refused = store_end(|end| store.end_run(end), end).await;
+            assert!(matches!(refused, Err(ConversationError::RunEnded { .. })), "{refused:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -284,19 +330,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_run_that_waits_is_cancelled_although_the_store_is_away_for_a_moment() {
         let (store, clock) = (Arc::new(MemoryConversations::default()), Arc::new(ManualClock::new()));
+        let service = service(&store, &clock);
         let end = running(&store, &clock).await;
         let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
         let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() };
         let ending = RunEnding { kind: RunEndKind::Suspended(outcome), ..RunEnding::default() };
         let key = RunKey { owner: end.owner.clone(), id: end.run_id.clone() };
-        store.end_run(EndRun { ending, ..end.clone() }).await.expect("it waits");
+        let ended = store.end_run(EndRun { ending, ..end.clone() }).await.expect("it waits");
+        let live = LiveGuard::new(service.clone(), key, &service.lease());
+        live.run.stop(RunStop::Cancelled(CancelReason::Requested));
         let (attempts, store) = (&Cell::new(0), &store);
         let change_run = |change| async move {
             attempts.set(attempts.get() + 1);
             if attempts.get() < 3 { Err(lost_answer()) } else { store.change_run(change).await }
         };
-        let change = RunChange::CancelWaiting(CancelReason::Requested);
-        cancel_waiting(change_run, ChangeRun { run: key, change, now: end.now }).await;
+        let started = Instant::now();
+        let change = apply_end(&service, &live.run, &StoredEnd::Ended(Box::new(ended)), change_run).await;
+        assert_eq!((attempts.get(), started.elapsed()), (1, Duration::ZERO), "the client does not wait");
+        cancel_waiting(change_run, change.expect("it is not cancelled yet")).await;
         let run = store.run(&end.owner, &end.run_id).await.expect("it reads").expect("a run");
         assert_eq!(
             (run.state, run.reason, attempts.get()),

@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 use super::live_guard::LiveGuard;
 use super::queued_begin::{AnswerPosition, QueuedBegin, record_outcome};
 use super::starting_client::StartingClient;
-use super::stored_end::{apply_end, is_shutdown, store_end, terminal_event, unavailable};
+use super::stored_end::{is_shutdown, store_and_announce_end, terminal_event, unavailable};
 use crate::app::services::ConversationService;
 use crate::app::services::live::{RunStop, UnattendedRun};
 use crate::shutdown::{ShutdownStage, shutting_down};
@@ -271,22 +271,7 @@ impl StoredRunRecorder {
                 // Outside of the event path, since inputs can be large.
                 let log = LogEnd { inputs: observer.inputs(), ..end.log };
                 let end = EndRun { log, ..end };
-                let end_result = store_end(|end| store.end_run(end), end).await;
-                if let Ok(stored) = &end_result {
-                    apply_end(&ending_service, &*store, &run, stored).await;
-                }
-                run.tail().close(end_result.is_ok());
-                run.wake_readers();
-                let owner = &run.key().owner;
-                let thread = match &end_result {
-                    Ok(stored) => stored.thread(&*store, owner).await,
-                    Err(_) => None,
-                };
-                // The client may have left.
-                let _ = sender.send(end_result.map(drop));
-                if let Some(thread) = thread {
-                    ending_service.wake_next(&*store, owner, &thread).await;
-                }
+                store_and_announce_end(&ending_service, &*store, &run, end, sender).await;
             }
             drop(live);
         };

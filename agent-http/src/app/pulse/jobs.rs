@@ -15,6 +15,7 @@ use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tracing::Instrument;
 
 use super::super::resource::{self, IdOrigin, set_or_check_id};
 use super::super::{App, answer, ownership};
@@ -253,37 +254,31 @@ pub(in crate::app) async fn redrive(context: RequestContext<App>, principal: Pri
     control(context, principal, JobControl::Redrive).await
 }
 
+/// Changes a job. The change of an assignment's job is recorded even if the client leaves before the scheduler has answered.
 async fn control(context: RequestContext<App>, principal: Principal, control: JobControl) -> HandlerResult {
-    let app = &context.state;
-    let id = context.params.id("id")?.into();
-    let status = app.pulse.scheduler()?.control_job(&scope(&principal), &id, control).await?;
-    let is_paused = match control {
-        JobControl::Pause => Some(true),
-        JobControl::Resume => Some(false),
-        JobControl::Redrive => None,
+    let id: JobId = context.params.id("id")?.into();
+    let app = context.state;
+    let work = async move {
+        let status = app.pulse.scheduler()?.control_job(&scope(&principal), &id, control).await?;
+        if let Err(error) = record_pause(&app, &principal, &id).await {
+            tracing::warn!(%error, job = %id, "failed to record whether the job of an assignment is paused");
+        }
+        Ok::<_, HttpError>(status)
     };
-    if let Some(is_paused) = is_paused
-        && let Err(error) = record_pause(app, &principal, &id, is_paused).await
-    {
-        tracing::warn!(%error, job = %id, "failed to record that a job is paused, or is not any more");
-    }
+    let status = tokio::spawn(work.in_current_span()).await.map_err(HttpError::internal)??;
     answer::json(StatusCode::OK, &status)
 }
 
-/// Records that a job was paused or resumed, if it is that of an assignment: the application runs those while the scheduler is
+/// Records whether a job is paused, if it is the job of an assignment: the application runs those while the scheduler is
 /// unavailable.
-async fn record_pause(
-    app: &App,
-    principal: &Principal,
-    id: &JobId,
-    is_paused: bool,
-) -> Result<(), HttpError> {
+async fn record_pause(app: &App, principal: &Principal, id: &JobId) -> Result<(), HttpError> {
     let job = app.pulse.scheduler()?.get_job(&scope(principal), id).await?;
     let Some(assignment) = job.payload.assignment_id.as_deref().filter(|_| is_own(&job, principal)) else {
         return Ok(());
     };
     let key = (&principal.company_id, assignment);
-    Ok(assignment::record_pause(&*app.records, key, id, is_paused).await?)
+    // The state as it is now: another request may have changed it again.
+    Ok(assignment::record_pause(&*app.records, key, id, job.state == JobState::Paused).await?)
 }
 
 pub(in crate::app) fn describe_post(schemas: &mut Schemas) -> Operation {

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use agent_core::ids::CompanyId;
 use agent_platform::company_permits::{CompanyPermit, CompanyPermits};
-use futures_util::{Stream, StreamExt};
+use bytes::Bytes;
+use futures_util::{Stream, TryStreamExt};
 
 use crate::error::{Code, HttpError};
-use crate::exchange_permit::ExchangePermit;
+use crate::exchange_permit::{ExchangePermit, hold_bytes};
 
 /// Divisor of the maximum number of connections: the readers of one company.
 const COMPANY_SHARE_DIVISOR: u32 = 2;
@@ -86,15 +87,14 @@ impl ResponseReaders {
     }
 }
 
-/// Returns the pieces of a download, which hold its permit until they are dropped.
-pub(in crate::app) fn hold_while_read<S: Stream>(
+/// Returns the pieces of a download, each of which holds its permit until it is sent: the server drops a body before the last of
+/// its pieces are.
+pub(in crate::app) fn hold_while_read<E>(
     permit: CompanyPermit,
-    pieces: S,
-) -> impl Stream<Item = S::Item> {
-    pieces.map(move |piece| {
-        let _held = &permit;
-        piece
-    })
+    pieces: impl Stream<Item = Result<Bytes, E>>,
+) -> impl Stream<Item = Result<Bytes, E>> {
+    let permit = Arc::new(permit);
+    pieces.map_ok(move |piece| hold_bytes(piece, &permit))
 }
 
 fn too_many_downloads() -> HttpError {
@@ -110,6 +110,8 @@ fn too_many_readers() -> HttpError {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use super::*;
 
     fn readers_of(connections: u32) -> ResponseReaders {
@@ -147,12 +149,16 @@ mod tests {
         let logs: Vec<_> =
             (0..7).map(|_| readers.admit_log(&"one".into(), false).expect("a permit")).collect();
         let permit = readers.admit_download(&"one".into()).expect("a permit");
-        let mut pieces = Box::pin(hold_while_read(permit, futures_util::stream::iter([1, 2])));
-        assert_eq!(pieces.next().await, Some(1));
+        let pieces = ["1", "2"].map(|piece| Ok::<_, Infallible>(Bytes::from(piece)));
+        let mut pieces = Box::pin(hold_while_read(permit, futures_util::stream::iter(pieces)));
+        let Ok(piece) = pieces.try_next().await;
+        assert_eq!(piece.as_deref(), Some(&b"1"[..]));
         let refused = readers.admit_download(&"one".into()).expect_err("it is being read");
         assert_eq!(refused.code(), Code::RateLimited);
         assert!(readers.admit_download(&"two".into()).is_ok());
         drop(pieces);
+        assert!(readers.admit_download(&"one".into()).is_err(), "a piece is not sent yet");
+        drop(piece);
         assert!(readers.admit_download(&"one".into()).is_ok());
         drop(logs);
     }
