@@ -4,6 +4,7 @@ mod anonymous;
 mod approved_calls;
 mod bundle_downloads;
 mod coding;
+mod connection_shares;
 mod console;
 mod conversation;
 mod document_uploads;
