@@ -2,6 +2,7 @@
 
 mod bodies;
 mod downloads;
+mod shares;
 #[cfg(target_os = "linux")]
 mod slots;
 mod unsent;
@@ -198,23 +199,6 @@ async fn a_head_that_is_too_large_is_refused() {
     assert_eq!(request.send().await.expect("an answer").status(), 431);
     let request = client().get(app.url("/livez")).header("x-padding", "x".repeat(6_000));
     assert_eq!(request.send().await.expect("an answer").status(), 200);
-}
-
-#[tokio::test]
-async fn further_clients_wait_for_a_free_connection() {
-    let vendor = ControlledVendor::start().await;
-    let app = server::app(&workspace(&vendor.base_url(), "held"), &[("MAX_CONNECTIONS", "1")]).await;
-    let response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
-    assert_eq!(response.status(), 200);
-    let mut waiting = Box::pin(client().get(app.url("/nothing")).send());
-    let early = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
-    assert!(early.is_err(), "there is no slot for a second connection");
-    let probe = client().get(app.url("/livez")).send().await.expect("a probe does not wait");
-    assert_eq!(probe.status(), 200);
-    vendor.release();
-    assert!(response.text().await.expect("a whole body").contains("RUN_FINISHED"));
-    let answered = tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("its turn comes");
-    assert_eq!(answered.expect("an answer").status(), 404);
 }
 
 #[tokio::test]

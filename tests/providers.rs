@@ -197,7 +197,8 @@ async fn previews_and_usage_name_the_provider_and_metrics_its_type() {
     );
     let metrics =
         test.app.request("GET", "/metrics").send().await.expect("an answer").text().await.expect("text");
-    let line = "agentd_model_attempts_total{provider=\"openai\",model=\"m\",outcome=\"ok\"} 1\n";
+    // The name of the model is the company's choice, too.
+    let line = "agentd_model_attempts_total{provider=\"openai\",model=\"custom\",outcome=\"ok\"} 1\n";
     assert!(metrics.contains(line) && !metrics.contains("acme"), "{metrics}");
 }
 

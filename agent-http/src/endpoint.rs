@@ -19,6 +19,7 @@ use serde_json::Value;
 use tower::Layer;
 
 use crate::body::Body;
+use crate::connection_permit::ConnectionPermit;
 use crate::cors::{self, ProtocolHeaders};
 use crate::error::ErrorFormat;
 use crate::exchange_permit::ExchangePermit;
@@ -151,7 +152,10 @@ impl<S: ServiceState> Endpoint<S> {
                 let verified = credential.authenticate(&context.state, &context.head).await?;
                 let is_query = context.head.method.is_safe() && context.body.is_empty();
                 let mut permit = match C::sender(&verified) {
-                    Some(sender) => context.state.admit_exchange(sender, is_query)?,
+                    Some(sender) => {
+                        let connection = ConnectionPermit::of(&context.head);
+                        context.state.admit_exchange(&connection, sender, is_query)?
+                    }
                     None => None,
                 };
                 if C::AWAITS_WORK {

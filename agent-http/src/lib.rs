@@ -50,6 +50,7 @@ mod answer;
 pub mod app;
 pub mod auth;
 pub mod body;
+mod connection_permit;
 pub mod cors;
 mod endpoint;
 pub mod error;

@@ -30,7 +30,7 @@ pub async fn handle(server: &McpServer, limits: &BodyLimits, request: Request<Bo
     handle_admitted(server, limits, request, |_| Ok(())).await
 }
 
-/// Handles a request as [`handle`] does. `admit` returns the permit that is held while the body is read, or refuses it.
+/// Handles a request as [`handle`] does. `admit` returns the permit that is held while the body is read, or refuses the request.
 pub(crate) async fn handle_admitted<P>(
     server: &McpServer,
     limits: &BodyLimits,
@@ -42,14 +42,13 @@ pub(crate) async fn handle_admitted<P>(
     if authorized.is_authenticated() {
         RequestTrace::of(&head).continue_headers(&head.headers);
     }
+    let ExecutionContext { company_id, caller, .. } = authorized.context();
+    let permit = admit(RequestSender { company_id, is_visitor: *caller == Caller::Widget })?;
     let body = match head.method {
-        Method::POST => {
-            let ExecutionContext { company_id, caller, .. } = authorized.context();
-            let _permit = admit(RequestSender { company_id, is_visitor: *caller == Caller::Widget })?;
-            read_json_bytes(&head.headers, body, limits).await?
-        }
+        Method::POST => read_json_bytes(&head.headers, body, limits).await?,
         _ => Bytes::new(),
     };
+    drop(permit);
     Ok(authorized.respond(head, body).await)
 }
 

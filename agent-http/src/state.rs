@@ -4,6 +4,7 @@ use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
 
+use crate::connection_permit::ConnectionPermit;
 use crate::cors::Origins;
 use crate::error::HttpError;
 use crate::exchange_permit::ExchangePermit;
@@ -27,13 +28,14 @@ pub(crate) trait ServiceState: Send + Sync + 'static {
     /// Returns the base.
     fn base(&self) -> &ServiceBase;
 
-    /// Admits a request. `is_query` is true for one without a body and an effect. Returns the permit of its response; `None` if
-    /// the service does not count requests.
+    /// Admits a request on a connection. `is_query` is true for one without a body and an effect. Returns the permit of its
+    /// response; `None` if the service does not count requests.
     ///
     /// # Errors
     /// 429 if the company, or its visitors, have too many requests in progress.
     fn admit_exchange(
         &self,
+        _connection: &ConnectionPermit,
         _sender: RequestSender<'_>,
         _is_query: bool,
     ) -> Result<Option<ExchangePermit>, HttpError> {

@@ -1,7 +1,9 @@
 //! Metrics of runs, of their calls of models and tools, and of budgets and circuits, for Prometheus.
 //!
 //! Labels have a bounded number of values: models beyond the first `MAX_MODELS` are `other`, and tools that are not built in are
-//! `custom`. No label names a company, a user or an agent.
+//! `custom`. No label names a company, a user or an agent. The metrics are public, and the names of models and of runtimes'
+//! providers are a tenant's choice, such as those of models that it has trained: names that the operator has not given are
+//! `custom`, too.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
@@ -10,6 +12,7 @@ use std::time::Instant;
 
 use agent_core::error::AgentErrorKind;
 use agent_core::select::BackendKind;
+use agent_platform::catalog::Catalog;
 use agent_platform::fallback::Circuits;
 use agent_platform::tools::is_built_in;
 use agent_platform::usage::{RunSummary, TokenCounts, UsageEntry, UsageObserver};
@@ -30,8 +33,20 @@ const RUN_BUCKETS_SECONDS: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.
 const FIRST_CONTENT_BUCKETS_SECONDS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 /// Label of all others.
 const OTHER: &str = "other";
-/// Label of the tools that are not built in.
-const CUSTOM_TOOL: &str = "custom";
+/// Label of the tools that are not built in, and of models and providers whose names a tenant has chosen.
+const CUSTOM: &str = "custom";
+/// Providers with names of ours, and that of calls whose provider is not known.
+const PROVIDERS: [&str; 9] = [
+    "anthropic",
+    "local",
+    "ollama",
+    "openai",
+    "openai-responses",
+    "runtime",
+    "subscription",
+    "workflow",
+    OTHER,
+];
 /// Number of nano-dollars in a dollar.
 const NANOS_PER_USD: f64 = 1e9;
 
@@ -91,11 +106,45 @@ pub struct UsageMetrics {
     cost: Family<CostLabels, Counter<f64, AtomicU64>>,
     tool_calls: Family<ToolLabels, Counter>,
     models: Mutex<HashSet<(String, String)>>,
+    operator: OperatorModels,
+}
+
+/// Models with names from the operator: of the catalogue, and of settings.
+#[derive(Debug)]
+struct OperatorModels {
+    catalog: Arc<Catalog>,
+    /// Providers and models.
+    names: HashSet<(String, String)>,
+    providers: HashSet<String>,
+}
+
+impl OperatorModels {
+    /// Returns the labels of a provider and its model.
+    fn labels(&self, provider: &str, model: &str) -> (String, String) {
+        let names = (provider.to_owned(), model.to_owned());
+        if self.names.contains(&names) {
+            return names;
+        }
+        let is_known = self.providers.contains(provider) || PROVIDERS.contains(&provider);
+        // The catalogue has the name without a date or a vendor.
+        let known = self.catalog.model_with_window(provider, model);
+        let model = known.map_or(if model.is_empty() { "" } else { CUSTOM }, |known| known.model.as_str());
+        (if is_known { provider } else { CUSTOM }.to_owned(), model.to_owned())
+    }
 }
 
 impl UsageMetrics {
-    /// Creates the metrics, and registers them.
-    pub fn new(metrics: &Metrics) -> Self {
+    /// Creates the metrics, and registers them. `configured` are the providers and models that settings name, beside those of the
+    /// catalogue.
+    pub fn new(
+        metrics: &Metrics,
+        catalog: Arc<Catalog>,
+        configured: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
+        let of_catalog = catalog.models().map(|model| (model.provider.clone(), model.model.clone()));
+        let names: HashSet<_> = of_catalog.chain(configured).collect();
+        let providers = names.iter().map(|(provider, _)| provider.clone()).collect();
+        let operator = OperatorModels { catalog, names, providers };
         let all = Self {
             runs: Family::default(),
             durations: Family::new_with_constructor(|| Histogram::new(RUN_BUCKETS_SECONDS)),
@@ -106,6 +155,7 @@ impl UsageMetrics {
             cost: Family::default(),
             tool_calls: Family::default(),
             models: Mutex::default(),
+            operator,
         };
         metrics.register(|registry| {
             let text = "Number of calls of models that have ended";
@@ -127,7 +177,7 @@ impl UsageMetrics {
 
     /// Returns the provider and the model as labels.
     fn model_labels(&self, provider: &str, model: &str) -> (String, String) {
-        let key = (provider.to_owned(), model.to_owned());
+        let key = self.operator.labels(provider, model);
         let mut known = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         match known.contains(&key) || (known.len() < MAX_MODELS && known.insert(key.clone())) {
             true => key,
@@ -180,7 +230,7 @@ impl UsageObserver for UsageMetrics {
 
     fn on_tool_call(&self, tool: &str, outcome: &'static str) {
         // The names of other tools are the tenants' choice.
-        let tool = if is_built_in(tool) { tool } else { CUSTOM_TOOL };
+        let tool = if is_built_in(tool) { tool } else { CUSTOM };
         self.tool_calls.get_or_create(&ToolLabels { tool: tool.to_owned(), outcome }).inc();
     }
 
@@ -273,7 +323,8 @@ mod tests {
     #[test]
     fn calls_are_counted_without_tenants_and_with_few_models() {
         let registry = Metrics::default();
-        let metrics = UsageMetrics::new(&registry);
+        let configured = (0..MAX_MODELS + 50).map(|n| ("openai".to_owned(), format!("model-{n}")));
+        let metrics = UsageMetrics::new(&registry, Catalog::shipped(), configured);
         for outcome in ["ok", "ok", "RATE_LIMITED", "THEIR_CODE", "cancelled", "lost"] {
             metrics.on_model_call(&entry("gpt-5", outcome), "openai");
         }
@@ -282,17 +333,24 @@ mod tests {
             metrics.on_tool_call(&format!("secret-tool-{n}"), "error");
         }
         metrics.on_tool_call("createTodo", "ok");
+        // Other spellings of a model are the model, and a workflow has none.
+        for (provider, model) in
+            [("openai", "gpt-5-2025-08-07"), ("openai", "secret-vendor/gpt-5"), ("workflow", "")]
+        {
+            metrics.on_model_call(&entry(model, "cancelled"), provider);
+        }
         let text = registry.encode();
         for line in [
             "agentd_model_attempts_total{provider=\"openai\",model=\"gpt-5\",outcome=\"ok\"} 2\n",
             "agentd_model_attempts_total{provider=\"openai\",model=\"gpt-5\",outcome=\"RATE_LIMITED\"} 1\n",
             "agentd_model_attempts_total{provider=\"openai\",model=\"gpt-5\",outcome=\"other\"} 1\n",
-            "agentd_model_attempts_total{provider=\"openai\",model=\"gpt-5\",outcome=\"cancelled\"} 1\n",
+            "agentd_model_attempts_total{provider=\"openai\",model=\"gpt-5\",outcome=\"cancelled\"} 3\n",
+            "agentd_model_attempts_total{provider=\"other\",model=\"other\",outcome=\"cancelled\"} 1\n",
             "agentd_model_attempts_total{provider=\"openai\",model=\"gpt-5\",outcome=\"lost\"} 1\n",
             "agentd_model_attempts_total{provider=\"other\",model=\"other\",outcome=\"ok\"} 51\n",
-            "agentd_tokens_total{provider=\"openai\",model=\"gpt-5\",kind=\"input\"} 42\n",
-            "agentd_tokens_total{provider=\"openai\",model=\"gpt-5\",kind=\"output\"} 12\n",
-            "agentd_cost_usd_total{provider=\"openai\",model=\"gpt-5\"} 3.0\n",
+            "agentd_tokens_total{provider=\"openai\",model=\"gpt-5\",kind=\"input\"} 56\n",
+            "agentd_tokens_total{provider=\"openai\",model=\"gpt-5\",kind=\"output\"} 16\n",
+            "agentd_cost_usd_total{provider=\"openai\",model=\"gpt-5\"} 4.0\n",
             "agentd_tool_calls_total{tool=\"createTodo\",outcome=\"ok\"} 1\n",
             "agentd_tool_calls_total{tool=\"custom\",outcome=\"error\"} 250\n",
         ] {
@@ -303,9 +361,38 @@ mod tests {
     }
 
     #[test]
+    fn names_that_tenants_choose_are_no_labels() {
+        let registry = Metrics::default();
+        let configured = [("ollama".to_owned(), "llama3.2".to_owned())];
+        let metrics = UsageMetrics::new(&registry, Catalog::shipped(), configured);
+        for (provider, model) in [
+            ("openai", "ft:gpt-4.1-mini:secret-company::1"),
+            ("ollama", "secret-model"),
+            ("secret-runtime", "gpt-5"),
+            ("runtime", "secret-model"),
+            ("ollama", "llama3.2"),
+            ("workflow", ""),
+        ] {
+            metrics.on_model_call(&entry(model, "ok"), provider);
+        }
+        let text = registry.encode();
+        for labels in [
+            "provider=\"openai\",model=\"custom\"",
+            "provider=\"ollama\",model=\"custom\"",
+            "provider=\"runtime\",model=\"custom\"",
+            "provider=\"ollama\",model=\"llama3.2\"",
+            "provider=\"workflow\",model=\"\"",
+        ] {
+            let line = format!("agentd_model_attempts_total{{{labels},outcome=\"ok\"}} 1\n");
+            assert!(text.contains(&line), "{line}: {text}");
+        }
+        assert!(text.contains("provider=\"custom\"") && !text.contains("secret"), "{text}");
+    }
+
+    #[test]
     fn runs_and_refusals_are_counted_with_few_outcomes() {
         let registry = Metrics::default();
-        let metrics = UsageMetrics::new(&registry);
+        let metrics = UsageMetrics::new(&registry, Catalog::shipped(), []);
         let run = RunSummary {
             backend: BackendKind::AgentServer,
             caller: "widget",

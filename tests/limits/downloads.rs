@@ -55,12 +55,12 @@ async fn send_head(app: &Server, bearer: &str, target: &str, body: &str) -> (Str
 
 #[tokio::test]
 async fn downloads_that_are_not_read_leave_connections_to_other_companies() {
-    let app = server::app(&workspace("http://unused.example/v1", "m"), &[("MAX_CONNECTIONS", "16")]).await;
+    let app = server::app(&workspace("http://unused.example/v1", "m"), &[("MAX_CONNECTIONS", "32")]).await;
     let (own, other) = (session_token("u1", "c1"), session_token("u9", "c2"));
     let path = upload(&app, &own, FILE_BYTES).await;
     let small = upload(&app, &other, 100).await;
     let mut downloads = Vec::new();
-    for _ in 0..8 {
+    for _ in 0..16 {
         downloads.push(begin_download(&app, &own, &path).await);
     }
     for refused in [path.as_str(), "/api/threads/export"] {
@@ -112,7 +112,7 @@ async fn large_responses_that_are_not_read_leave_connections_to_other_companies(
     // Reads have half of the connections, together with downloads.
     let list = format!("{path}?messages=tree&limit=160");
     let mut lists = Vec::new();
-    drop(changes.drain(1..));
+    changes.clear();
     for _ in 0..16 {
         // The clients that have left held permits of the company, too.
         let begin = async || send_head(&app, &own, &format!("GET {list}"), "").await;
@@ -123,7 +123,7 @@ async fn large_responses_that_are_not_read_leave_connections_to_other_companies(
     }
     assert_eq!(get(&app, &own, "/api/agents").await.status(), 200, "a small response");
     assert_eq!(get(&app, &other, "/api/agents").await.status(), 200);
-    drop((changes, lists));
+    drop(lists);
     poll_until(async || get(&app, &own, &list).await.status().as_u16(), |status| *status == 200).await;
     poll_until(async || rename().await.status().as_u16(), |status| *status == 200).await;
 }

@@ -2,6 +2,7 @@
 //! Clients have several addresses of the loopback network, all of which Linux assigns to the host.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -11,14 +12,14 @@ use crate::support::control::ControlledVendor;
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::Vendor;
 use crate::support::{
-    TEST_TIMEOUT, client_builder, parse_run, read_until, read_until_closed, text_of, workspace,
+    TEST_TIMEOUT, client, client_builder, parse_run, read_until, read_until_closed, text_of, workspace,
 };
 
 /// Address whose connections hold the slots.
 const HOLDER: [u8; 4] = [127, 0, 0, 2];
 const THIRD_ADDRESS: [u8; 4] = [127, 0, 0, 3];
 const SLOTS: usize = 48;
-/// Idle connections that an address keeps at the limit: a sixteenth of the slots.
+/// Idle connections of an address beyond which these are closed first: a sixteenth of the slots.
 const SHARE: usize = 3;
 /// Slots that are kept for addresses without a connection: a sixteenth.
 const KEPT: usize = 3;
@@ -205,19 +206,62 @@ async fn exchanges_are_not_closed_for_others() {
     for connection in &mut silent[..closed] {
         assert_eq!(read_until_closed(connection).await, "");
     }
-    // The address has only its share now, so the next client waits until a slot is free, unless its address has no
-    // connection.
+    // The address has only its share now. For further clients, the longest idle of all are closed.
+    for kept in &mut silent[closed..] {
+        let mut other = begin_body([127, 0, 0, 1], &app, others.len()).await;
+        assert_continued(&mut other).await;
+        others.push(other);
+        assert_eq!(read_until_closed(kept).await, "");
+    }
+    // None is idle now, so the next client waits until a slot is free, unless its address has no connection.
     let mut waiting = begin_body([127, 0, 0, 1], &app, 0).await;
     let mut third = connect_from(THIRD_ADDRESS, &app).await;
     assert_answered(&mut third, &app).await;
     drop(others.pop());
     assert_continued(&mut waiting).await;
-    for kept in &mut silent[closed..] {
-        assert_answered(kept, &app).await;
-    }
+    assert_answered(&mut third, &app).await;
     vendor.release();
     while let Some(chunk) = response.chunk().await.expect("the stream is not cut") {
         body.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
     }
     assert_eq!(text_of(&parse_run(&body)), "first last");
+}
+
+#[tokio::test]
+async fn silent_connections_of_many_addresses_leave_room_for_others() {
+    let app = server::app(&workspace("http://unused.example/v1", "m"), &SETTINGS).await;
+    let mut silent = Vec::new();
+    for number in 0..SLOTS {
+        let number = u8::try_from(number + 1).expect("few");
+        silent.push(connect_from([127, 0, 1, number], &app).await);
+    }
+    let mut other = connect_from([127, 0, 0, 1], &app).await;
+    assert_answered(&mut other, &app).await;
+    assert_eq!(read_until_closed(&mut silent[0]).await, "");
+    // The last ones have kept slots, which are none of the other client's.
+    assert_answered(&mut silent[SLOTS - 1], &app).await;
+}
+
+#[tokio::test]
+async fn further_clients_wait_for_a_free_connection() {
+    let vendor = ControlledVendor::start().await;
+    let settings = [&SETTINGS[..], &[("BODY_IDLE_MS", "600000"), ("BODY_TOTAL_MS", "600000")]].concat();
+    let app = server::app(&workspace(&vendor.base_url(), "held"), &settings).await;
+    let response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
+    assert_eq!(response.status(), 200);
+    let mut bodies = Vec::new();
+    for number in 1..SLOTS - KEPT {
+        let mut body = begin_body([127, 0, 0, 1], &app, number).await;
+        assert_continued(&mut body).await;
+        bodies.push(body);
+    }
+    let mut waiting = Box::pin(client().get(app.url("/nothing")).send());
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
+    assert!(early.is_err(), "there is no slot for a further connection");
+    let probe = client().get(app.url("/livez")).send().await.expect("a probe does not wait");
+    assert_eq!(probe.status(), 200);
+    vendor.release();
+    assert!(response.text().await.expect("a whole body").contains("RUN_FINISHED"));
+    let answered = tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("its turn comes");
+    assert_eq!(answered.expect("an answer").status(), 404);
 }

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agent_platform::assignment::{AssignmentSync, sync_key};
-use agent_platform::records::{Precondition, Record, RecordsExt};
+use agent_platform::journal::JOURNAL_COLLECTION;
+use agent_platform::occurrence::{OCCURRENCE_COLLECTION, OccurrenceState};
+use agent_platform::records::{Collection, ListQuery, Precondition, Record, Records, RecordsExt};
 use agent_platform::workspace::delete_user;
 use jiff::Timestamp;
 
@@ -150,8 +152,24 @@ async fn the_jobs_of_a_deleted_person_are_cancelled() {
         let job = json!({"payload": payload, "everyMs": 3_600_000});
         request_scheduler(&scheduler, "POST", "/jobs", Some(&job)).await;
     }
+    // Failed occurrences leave what a next attempt would not repeat.
+    let journal = Collection::new("c1", JOURNAL_COLLECTION).expect("a name");
+    let occurrences = Collection::new("c1", OCCURRENCE_COLLECTION).expect("a name");
+    for (occurrence, user) in [("j1:1", "u1"), ("j2:1", "u2")] {
+        let key = occurrences.key(occurrence).expect("a key");
+        let failed = OccurrenceState::Failed { at: Timestamp::now() };
+        stores.records.put_as(&key, &failed, Precondition::Absent).await.expect("stored");
+        let key = journal.key(format!("{occurrence}/1/0")).expect("a key");
+        let entry = json!({"is": "returned", "text": "a private result", "userId": user});
+        stores.records.put_as(&key, &entry, Precondition::Absent).await.expect("stored");
+    }
     delete_user(&*stores.records, &"c1".into(), &"u1".into()).await.expect("deleted");
     let _app = app(&stores, &scheduler.url(""), &[]).await;
+    let journaled = async || {
+        let page = stores.records.list(&journal, &ListQuery::default()).await.expect("read");
+        page.records.into_iter().map(|record| record.id).collect::<Vec<_>>()
+    };
+    poll_until(journaled, |left| *left == ["j2:1/1/0"]).await;
     let open = async || request_scheduler(&scheduler, "GET", "/jobs?companyId=c1&state=open", None).await;
     let left = poll_until(open, |left| open_jobs(left).len() == 1).await;
     assert_eq!(open_jobs(&left)[0]["payload"]["userId"], "u2");

@@ -11,7 +11,7 @@
 //! - [`JournaledModels`] records each answer of a model that calls tools, and repeats it in the next attempt, so that a
 //!   turn continues after its last recorded step.
 //!
-//! Entries exist as long as the occurrence is not done, and no longer than its own record.
+//! Entries exist as long as the occurrence is not done, and no longer than its own record or its user.
 
 mod entry;
 mod models;
@@ -21,13 +21,14 @@ mod tools;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::occurrence::{self, ClaimAttempt, OccurrenceClaim, OccurrenceState, OccurrenceWork, ProcessLease};
 use crate::records::{
-    Collection, Key, ListQuery, Precondition, Records, RecordsExt, StoreError, Write, to_json,
+    Collection, Key, ListQuery, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json,
 };
 use agent_core::clock::Clock;
 use agent_core::ids::{AgentId, CompanyId, JobId, RunId, UserId};
@@ -227,6 +228,22 @@ pub struct RunJournal {
     rounds: AtomicUsize,
 }
 
+/// Entry as it is stored: with its user, after whose deletion it is deleted.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredEntry<'e> {
+    #[serde(flatten)]
+    entry: &'e JournalEntry,
+    user_id: &'e UserId,
+}
+
+/// User of a stored entry.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EntryUser {
+    user_id: Option<UserId>,
+}
+
 /// The claim with the current version of its record.
 struct HeldClaim {
     claim: OccurrenceClaim,
@@ -331,8 +348,8 @@ impl RunJournal {
             }
             names.insert(name.to_owned());
         }
-        let put =
-            Write::Put { key: self.key(name)?, value: to_json(entry)?, precondition: Precondition::Any };
+        let value = to_json(&StoredEntry { entry, user_id: &self.user_id })?;
+        let put = Write::Put { key: self.key(name)?, value, precondition: Precondition::Any };
         Ok(vec![put, lock(&self.claim).claim.check_write()])
     }
 
@@ -389,10 +406,7 @@ pub async fn delete_obsolete_entries(
     for (state, (_, id)) in found.into_iter().zip(ids) {
         let state = state.map(|state| state.parse::<OccurrenceState>(&states));
         // The entries of a record in an unknown format are kept with it.
-        if matches!(
-            &state,
-            None | Some(Ok(crate::records::Record { value: OccurrenceState::Done { .. }, .. }))
-        ) {
+        if matches!(&state, None | Some(Ok(Record { value: OccurrenceState::Done { .. }, .. }))) {
             deletes.push(Write::Delete { key: entries.key(id)?, precondition: Precondition::Any });
         }
     }
@@ -400,6 +414,61 @@ pub async fn delete_obsolete_entries(
         records.commit(deletes).await?;
     }
     Ok(page.next_cursor)
+}
+
+/// Deletes what the runs of a user's jobs have stored until a time to be repeated or continued: the entries of journals, and the
+/// requests of follow-ups. Entries of versions that did not store the user are kept until their occurrence's record is deleted.
+///
+/// # Errors
+/// Errors of the store.
+pub async fn delete_user_entries(
+    records: &dyn Records,
+    (company_id, user_id): (&CompanyId, &UserId),
+    until: SystemTime,
+) -> Result<(), StoreError> {
+    let entries = Collection::new(company_id, JOURNAL_COLLECTION)?;
+    let is_entry = |entry: &Record| {
+        let parsed = entry.clone().parse::<EntryUser>(&entries);
+        parsed.is_ok_and(|entry| entry.value.user_id.as_ref() == Some(user_id))
+    };
+    delete_written_until(records, &entries, until, is_entry).await?;
+    let states = Collection::new(company_id, occurrence::OCCURRENCE_COLLECTION)?;
+    let is_follow_up = |state: &Record| match state.clone().parse(&states) {
+        Ok(Record { value: OccurrenceState::FollowUp { request, .. }, .. }) => {
+            request.payload.user_id == *user_id
+        }
+        _ => false,
+    };
+    delete_written_until(records, &states, until, is_follow_up).await
+}
+
+/// Deletes the records of a collection that were last written until a time, and for which `is_wanted` returns true.
+async fn delete_written_until(
+    records: &dyn Records,
+    collection: &Collection,
+    until: SystemTime,
+    is_wanted: impl Fn(&Record) -> bool + Send,
+) -> Result<(), StoreError> {
+    let mut list = ListQuery { limit: Some(ENTRIES_PER_PAGE), ..ListQuery::default() };
+    loop {
+        let page = records.list(collection, &list).await?;
+        let mut deletes = Vec::new();
+        for record in page.records.into_iter().filter(|record| record.updated <= until && is_wanted(record)) {
+            let precondition = Precondition::Version(record.version);
+            deletes.push(Write::Delete { key: collection.key(record.id)?, precondition });
+        }
+        if !deletes.is_empty() {
+            match records.commit(deletes).await {
+                // Another process has changed one of the records; the next call deletes the others.
+                Ok(_) | Err(StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        list.cursor = page.next_cursor;
+        if list.cursor.is_none() {
+            return Ok(());
+        }
+    }
 }
 
 #[cfg(test)]

@@ -20,8 +20,10 @@ use super::credential::ChatHead;
 use super::services::{ChosenRunId, UnstartedRunId};
 use super::{App, runs};
 use crate::auth::{Credential, HeadCredential, Visitor};
+use crate::connection_permit::ConnectionPermit;
 use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
+use crate::exchange_permit::ExchangePermit;
 use crate::request::Query;
 use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
@@ -61,14 +63,10 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
         }
     }
     let AuthorizedTurn { mut principal, mut turn, visitor } = authorize_turn(credential, input)?;
-    // A visitor whose token is in the body is known from here on.
-    let permit = match &visitor {
-        Some(_) if !is_counted => {
-            let (_, of_response) =
-                app.bounds.admit_exchange(RequestSender::of(&principal), false)?.split_around_work();
-            Some(of_response)
-        }
-        _ => None,
+    // A visitor whose token is in the body, and the company of a proactive call, are known from here on.
+    let permit = match is_counted {
+        true => None,
+        false => admit_late(&app, &head, &principal)?,
     };
     let chosen_id = match &visitor {
         Some(visitor) => app.rate_limits.count_visitor_run(visitor, &turn.run_id).await?,
@@ -105,6 +103,21 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
         Some(permit) => permit.hold(response),
         None => Ok(response),
     }
+}
+
+/// Admits a request whose sender is known by its body. A proactive call is the operator's, and holds its connection alone.
+fn admit_late(
+    app: &App,
+    head: &request::Parts,
+    principal: &Principal,
+) -> Result<Option<ExchangePermit>, HttpError> {
+    let sender = RequestSender::of(principal);
+    app.bounds.admit_client(&ConnectionPermit::of(head), sender)?;
+    if !sender.is_visitor {
+        return Ok(None);
+    }
+    let (_, of_response) = app.bounds.admit_exchange(sender, false)?.split_around_work();
+    Ok(Some(of_response))
 }
 
 /// Reads the body and completes authentication, since a widget token may be in the body.

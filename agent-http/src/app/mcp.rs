@@ -5,10 +5,11 @@ use agent_core::ids::AgentId;
 use agent_core::request::Principal;
 use agent_platform::records::StoreError;
 use agent_platform::workspace::{CompanyRole, get_company_role};
-use http::StatusCode;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{App, answer};
+use crate::connection_permit::ConnectionPermit;
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
@@ -20,7 +21,13 @@ const TAG: &str = "mcp";
 
 pub(super) async fn serve(context: RequestContext<App>, (): ()) -> HandlerResult {
     let app = context.state.clone();
-    let admit = |sender: RequestSender<'_>| app.bounds.admit_exchange(sender, false);
+    let connection = ConnectionPermit::of(&context.head);
+    // A message may have an effect; the stream and the end of a session hold their connection alone.
+    let is_query = context.head.method != Method::POST;
+    let admit = |sender: RequestSender<'_>| {
+        app.bounds.admit_call(&connection, sender.company_id)?;
+        app.bounds.admit_exchange(sender, is_query)
+    };
     crate::mcp::handle_admitted(&app.tools.server, &app.base.body, context.into_request(), admit).await
 }
 
@@ -72,7 +79,9 @@ pub(super) fn describe_send(_: &mut Schemas) -> Operation {
 }
 
 pub(super) fn describe_end(_: &mut Schemas) -> Operation {
-    protocol_operation("mcpEnd", "Ends a session.").empty_response(204, "The session was ended.")
+    protocol_operation("mcpEnd", "Ends a session.")
+        .empty_response(204, "The session was ended.")
+        .problems(&[Code::RateLimited])
 }
 
 /// Returns the description of a response with JSON-RPC messages, in the framing that the client accepts.

@@ -5,6 +5,7 @@ mod approved_calls;
 mod blocking_work;
 mod bundle_downloads;
 mod coding;
+mod connection_shares;
 mod console;
 mod conversation;
 mod document_uploads;

@@ -17,6 +17,7 @@ use super::services::{
     ProviderService, RateLimits, RequestBounds, ResourceQuotas, SchedulerLink, UsageService,
 };
 use crate::auth::Authenticator;
+use crate::connection_permit::ConnectionPermit;
 use crate::error::HttpError;
 use crate::exchange_permit::ExchangePermit;
 use crate::state::{RequestSender, ServiceBase, ServiceState};
@@ -85,9 +86,11 @@ impl ServiceState for App {
 
     fn admit_exchange(
         &self,
+        connection: &ConnectionPermit,
         sender: RequestSender<'_>,
         is_query: bool,
     ) -> Result<Option<ExchangePermit>, HttpError> {
+        self.bounds.admit_client(connection, sender)?;
         self.bounds.admit_exchange(sender, is_query).map(Some)
     }
 }

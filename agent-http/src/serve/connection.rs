@@ -92,7 +92,8 @@ impl<S: HttpService> ConnectionSpawner<S> {
         let (draining, shutdown) = (self.draining.clone(), self.shutdown.clone());
         // Inserted here, so that connections that wait for their worker thread count. Dropped in this order, also if
         // the connection is never served: the slot is free before waiting clients are told.
-        let reservation = (slot, Arc::new(self.evictions.insert(Peer(peer).network())));
+        let evictable = self.evictions.insert(Peer(peer).network(), slot.is_common());
+        let reservation = (slot, Arc::new(evictable));
         let serve = move |stream| {
             let unread = Arc::new(AtomicBool::new(false));
             let input = Arc::<InputWatch>::default();
@@ -259,7 +260,7 @@ mod tests {
     }
 
     fn evictable(queue: &Arc<EvictionQueue>) -> Evictable {
-        queue.insert([127, 0, 0, 1].into())
+        queue.insert([127, 0, 0, 1].into(), true)
     }
 
     #[tokio::test]

@@ -3,9 +3,9 @@
 //! Idle connections, on which no exchange is in progress, of a single client could otherwise hold all slots: silent
 //! ones for [`ServeLimits::head_read`](super::ServeLimits::head_read), those with a request from time to time for ever.
 //! For a client that finds no slot, the longest idle connection of the address that has the most of them is therefore
-//! closed, if these are more than the address's share of all slots. RFC 9112 section 9.5 lets a server close an idle
-//! connection at any time. A connection is not idle, and never closed for another client, from the head of a request to
-//! the last byte of its response.
+//! closed, if these are more than the address's share of all slots; otherwise the longest idle one of all, since a client
+//! may have many addresses. RFC 9112 section 9.5 lets a server close an idle connection at any time. A connection is not
+//! idle, and never closed for another client, from the head of a request to the last byte of its response.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,16 +17,18 @@ use std::task::{Context, Poll};
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 
-/// Divisor of the maximum number of connections: the idle connections that one address keeps at the limit.
+use crate::connection_permit::ConnectionPermit;
+
+/// Divisor of the maximum number of connections: the idle connections of one address beyond which these are closed first.
 const ADDRESS_SHARE: u32 = 16;
 
 /// Open connections by address, with the idle ones in the order in which they became idle.
 #[derive(Debug)]
 pub(super) struct EvictionQueue {
-    /// Number of idle connections that an address may keep at the limit.
+    /// Number of idle connections of an address beyond which these are closed first.
     share: usize,
-    /// Notified when a waiting client may find a slot: a connection has ended, an evicted one stays open, or one of an
-    /// address beyond its share has become idle.
+    /// Notified when a waiting client may find a slot: a connection has ended, an evicted one stays open, or one has become
+    /// idle.
     changed: Notify,
     connections: Mutex<OpenConnections>,
 }
@@ -38,6 +40,8 @@ struct OpenConnections {
     by_address: HashMap<IpAddr, AddressConnections>,
     /// Addresses with more idle connections than their share; fewer than [`ADDRESS_SHARE`].
     over_share: BTreeSet<IpAddr>,
+    /// Idle connections of all addresses whose slots any client may have.
+    idle: BTreeMap<u64, IpAddr>,
     /// Number of evicted connections that have not ended yet.
     evicted: usize,
 }
@@ -61,20 +65,23 @@ impl EvictionQueue {
         Arc::new(Self { share, changed: Notify::new(), connections: Mutex::default() })
     }
 
-    /// Adds a connection from `address`, which is idle until its first request head.
-    pub(super) fn insert(self: &Arc<Self>, address: IpAddr) -> Evictable {
+    /// Adds a connection from `address`, which is idle until its first request head. `is_common` is true if any client may have
+    /// its slot afterwards.
+    pub(super) fn insert(self: &Arc<Self>, address: IpAddr, is_common: bool) -> Evictable {
         let signal = Arc::<EvictionSignal>::default();
         let mut connections = self.lock();
         connections.by_address.entry(address).or_default().open += 1;
-        let id = connections.insert_idle(address, &signal, self.share);
+        let id = connections.insert_idle((address, is_common), &signal, self.share);
         drop(connections);
         Evictable {
             queue: self.clone(),
             address,
+            is_common,
             signal,
             idle_id: AtomicU64::new(id),
             is_in_exchange: AtomicBool::new(false),
             is_response_ended: AtomicBool::new(false),
+            connection_permit: ConnectionPermit::default(),
         }
     }
 
@@ -84,7 +91,8 @@ impl EvictionQueue {
     }
 
     /// Evicts idle connections until as many are closing, or slots free, as clients wait. Each is the longest idle one
-    /// of the address that has the most, if these are more than its share. Returns false if there are too few.
+    /// of the address that has the most, if these are more than its share, and otherwise of all. Returns false if there are
+    /// too few.
     ///
     /// An evicted connection closes as soon as its task has found that no request head has arrived. `free_slots` counts
     /// the slots that the waiting clients may take. It is called under the queue's lock: an evicted connection that is
@@ -114,9 +122,17 @@ impl EvictionQueue {
 
 impl OpenConnections {
     /// Adds an open connection to the idle ones, and returns its id there.
-    fn insert_idle(&mut self, address: IpAddr, signal: &Arc<EvictionSignal>, share: usize) -> u64 {
+    fn insert_idle(
+        &mut self,
+        (address, is_common): (IpAddr, bool),
+        signal: &Arc<EvictionSignal>,
+        share: usize,
+    ) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
+        if is_common {
+            self.idle.insert(id, address);
+        }
         let idle = &mut self.by_address.entry(address).or_default().idle;
         idle.insert(id, signal.clone());
         if idle.len() > share {
@@ -129,18 +145,21 @@ impl OpenConnections {
     fn remove_idle(&mut self, address: IpAddr, id: u64, share: usize) -> Option<Arc<EvictionSignal>> {
         let idle = &mut self.by_address.get_mut(&address)?.idle;
         let signal = idle.remove(&id)?;
+        self.idle.remove(&id);
         if idle.len() <= share {
             self.over_share.remove(&address);
         }
         Some(signal)
     }
 
-    /// Evicts one connection, whose task must then be woken; `None` if no address has more than its share.
+    /// Evicts one connection, whose task must then be woken; `None` if none is idle.
     fn evict(&mut self, share: usize) -> Option<Arc<EvictionSignal>> {
         let idle =
             |address: &IpAddr| self.by_address.get(address).map_or(0, |connections| connections.idle.len());
-        let address = self.over_share.iter().copied().max_by_key(idle)?;
-        let longest_idle = self.by_address.get(&address)?.idle.keys().next().copied()?;
+        let (address, longest_idle) = match self.over_share.iter().copied().max_by_key(idle) {
+            Some(address) => (address, self.by_address.get(&address)?.idle.keys().next().copied()?),
+            None => self.idle.first_key_value().map(|(id, address)| (*address, *id))?,
+        };
         let signal = self.remove_idle(address, longest_idle, share)?;
         self.evicted += 1;
         // Under the lock, so that a head that is read afterwards takes it back.
@@ -166,6 +185,7 @@ impl OpenConnections {
 pub(super) struct Evictable {
     queue: Arc<EvictionQueue>,
     address: IpAddr,
+    is_common: bool,
     signal: Arc<EvictionSignal>,
     /// Id among the idle connections, unless an exchange is in progress.
     idle_id: AtomicU64,
@@ -173,6 +193,8 @@ pub(super) struct Evictable {
     is_in_exchange: AtomicBool,
     /// True from the end of a response body until it has been written.
     is_response_ended: AtomicBool,
+    /// Permit of the company whose exchange is in progress.
+    connection_permit: ConnectionPermit,
 }
 
 impl Evictable {
@@ -193,6 +215,11 @@ impl Evictable {
         }
     }
 
+    /// Returns the permit that the connection holds for its exchanges.
+    pub(super) fn connection_permit(&self) -> &ConnectionPermit {
+        &self.connection_permit
+    }
+
     /// Records that the body of a response has ended, but may not have been written yet.
     pub(super) fn end_response(&self) {
         self.is_response_ended.store(true, Ordering::Relaxed);
@@ -205,14 +232,12 @@ impl Evictable {
         }
         self.is_response_ended.store(false, Ordering::Relaxed);
         self.is_in_exchange.store(false, Ordering::Relaxed);
+        self.connection_permit.release();
         let mut connections = self.queue.lock();
-        let id = connections.insert_idle(self.address, &self.signal, self.queue.share);
-        let is_over_share = connections.over_share.contains(&self.address);
+        let id = connections.insert_idle((self.address, self.is_common), &self.signal, self.queue.share);
         drop(connections);
         self.idle_id.store(id, Ordering::Relaxed);
-        if is_over_share {
-            self.queue.changed.notify_one();
-        }
+        self.queue.changed.notify_one();
     }
 
     /// Returns true if the connection was evicted and no request head was read since.
@@ -232,6 +257,8 @@ impl Evictable {
 
 impl Drop for Evictable {
     fn drop(&mut self) {
+        // A task of the request may outlive the connection.
+        self.connection_permit.release();
         let (id, is_idle) = (*self.idle_id.get_mut(), !*self.is_in_exchange.get_mut());
         let mut connections = self.queue.lock();
         if is_idle && connections.remove_idle(self.address, id, self.queue.share).is_none() {
@@ -248,12 +275,15 @@ mod tests {
     use std::pin::pin;
     use std::task::Waker;
 
+    use agent_core::ids::CompanyId;
+    use agent_platform::company_permits::CompanyPermits;
+
     use super::*;
     use crate::serve::Peer;
     use crate::serve::slots::{ConnectionSlot, ConnectionSlots};
 
     fn insert(queue: &Arc<EvictionQueue>, peer: &str) -> Evictable {
-        queue.insert(Peer(peer.parse().expect("an address")).network())
+        queue.insert(Peer(peer.parse().expect("an address")).network(), true)
     }
 
     fn is_evicted(connection: &Evictable) -> bool {
@@ -277,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_idle_of_the_address_with_the_most_is_evicted_down_to_its_share() {
+    fn the_longest_idle_of_the_address_with_the_most_is_evicted_first() {
         let queue = EvictionQueue::new(32);
         let connect = |peer: &str, count: usize| -> Vec<Evictable> {
             (0..count).map(|_| insert(&queue, peer)).collect()
@@ -300,8 +330,12 @@ mod tests {
         assert!(evict_for(&queue, 4));
         assert_eq!(evicted(&largest), [false, true, true, true, false]);
         assert_eq!(evicted(&large), [true, false, false]);
-        assert!(!evict_for(&queue, 5), "each address has its share of two");
         assert_eq!(evicted(&small), [false, false]);
+        // Each address has its share of two: the longest idle of all follow.
+        assert!(evict_for(&queue, 5));
+        assert_eq!([evicted(&small), evicted(&large)].concat(), [true, false, true, false, false]);
+        assert!(evict_for(&queue, 9));
+        assert!(!evict_for(&queue, 11), "there are ten");
     }
 
     #[test]
@@ -311,10 +345,9 @@ mod tests {
         let second = insert(&queue, "192.0.2.1:2");
         first.begin_exchange();
         first.begin_exchange();
-        assert!(!evict_for(&queue, 1), "the only idle one");
-        let third = insert(&queue, "192.0.2.1:3");
         drop(second);
         assert!(!evict_for(&queue, 1));
+        let third = insert(&queue, "192.0.2.1:3");
         let fourth = insert(&queue, "192.0.2.1:4");
         assert_eq!(queue.open_connections(first.address), 3);
         assert!(evict_for(&queue, 1));
@@ -322,28 +355,49 @@ mod tests {
         drop((first, third, fourth));
         let connections = queue.lock();
         assert!(connections.by_address.is_empty() && connections.over_share.is_empty());
+        assert!(connections.idle.is_empty());
         assert_eq!(connections.evicted, 0);
+    }
+
+    #[test]
+    fn a_connection_whose_slot_is_reserved_makes_no_room_for_all() {
+        let queue = EvictionQueue::new(32);
+        let reserved = queue.insert([192, 0, 2, 1].into(), false);
+        assert!(!evict_for(&queue, 1));
+        let common = insert(&queue, "192.0.2.2:1");
+        complete_exchange(&common);
+        complete_exchange(&reserved);
+        assert!(evict_for(&queue, 1) && !evict_for(&queue, 2));
+        assert!(is_evicted(&common) && !is_evicted(&reserved));
     }
 
     #[test]
     fn a_connection_is_idle_again_when_its_response_has_been_written() {
         let queue = EvictionQueue::new(16);
-        let connections = [insert(&queue, "192.0.2.1:1"), insert(&queue, "192.0.2.1:2")];
-        connections[0].begin_exchange();
-        connections[0].record_flush();
+        let connection = insert(&queue, "192.0.2.1:1");
+        let (permits, company_id) = (CompanyPermits::new(usize::MAX, 1), CompanyId::from("c"));
+        let is_free = || permits.try_acquire(&company_id).is_some();
+        connection.begin_exchange();
+        assert!(connection.connection_permit().acquire(&permits, &company_id) && !is_free());
+        connection.record_flush();
         assert!(!evict_for(&queue, 1), "the response goes on");
-        connections[0].end_response();
+        connection.end_response();
         assert!(!evict_for(&queue, 1), "the end of the response is not written");
         // A pipelined request begins before that.
-        connections[0].begin_exchange();
-        connections[0].record_flush();
-        assert!(!evict_for(&queue, 1), "another exchange has begun");
-        connections[0].end_response();
+        connection.begin_exchange();
+        connection.record_flush();
+        assert!(!evict_for(&queue, 1) && !is_free(), "another exchange has begun");
+        connection.end_response();
         assert!(!take_change(&queue));
-        connections[0].record_flush();
+        connection.record_flush();
         assert!(take_change(&queue), "waiting clients hear of it");
-        assert!(evict_for(&queue, 1));
-        assert_eq!(connections.each_ref().map(is_evicted), [false, true]);
+        assert!(evict_for(&queue, 1) && is_evicted(&connection) && is_free());
+        connection.begin_exchange();
+        assert!(connection.connection_permit().acquire(&permits, &company_id));
+        let of_request = connection.connection_permit().clone();
+        drop(connection);
+        assert!(is_free(), "the connection has ended");
+        drop(of_request);
     }
 
     #[test]
@@ -354,7 +408,6 @@ mod tests {
         assert_eq!(queue.open_connections(connections[0].address), 2);
         assert!(evict_for(&queue, 1));
         assert_eq!(connections.each_ref().map(is_evicted), [true, false]);
-        assert!(!evict_for(&queue, 2));
     }
 
     #[test]
@@ -367,7 +420,7 @@ mod tests {
         connections[0].begin_exchange();
         assert!(take_change(&queue));
         assert!(!connections[0].is_evicted() && !is_evicted(&connections[0]));
-        assert!(!evict_for(&queue, 1), "the other one is the address's share");
+        assert!(evict_for(&queue, 1) && is_evicted(&connections[1]), "the other one follows");
     }
 
     #[test]
@@ -402,6 +455,6 @@ mod tests {
         // A second one needs another.
         assert!(queue.evict_for(2, || slots.free()));
         assert_eq!(connections.each_ref().map(is_open), [false, false, true]);
-        assert!(!queue.evict_for(3, || slots.free()), "the last one is the address's share");
+        assert!(queue.evict_for(3, || slots.free()) && !queue.evict_for(4, || slots.free()));
     }
 }

@@ -76,7 +76,8 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for ExchangeServ
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.evictable.begin_exchange();
-        let request = request.map(|incoming| Body::from_connection(incoming, self.unread.clone()));
+        let mut request = request.map(|incoming| Body::from_connection(incoming, self.unread.clone()));
+        request.extensions_mut().insert(self.evictable.connection_permit().clone());
         let (unread, keep_alive) = (self.unread.clone(), self.keep_alive.clone());
         let evictable = self.evictable.clone();
         let exchange =

@@ -41,7 +41,8 @@ pub(super) struct ConnectionSlot {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotKind {
-    Connection,
+    Common,
+    Reserved,
     Probe,
 }
 
@@ -58,7 +59,7 @@ impl ConnectionSlots {
 
     /// Takes one of the slots for all clients, if one is free.
     pub(super) fn try_take(&self) -> Option<ConnectionSlot> {
-        self.common.try_take(SlotKind::Connection)
+        self.common.try_take(SlotKind::Common)
     }
 
     /// Returns the number of free slots for all clients.
@@ -68,7 +69,7 @@ impl ConnectionSlots {
 
     /// Takes a slot that is reserved for addresses with fewer than [`reserved_share`](Self::reserved_share) connections.
     pub(super) fn try_take_reserved(&self) -> Option<ConnectionSlot> {
-        self.reserved.try_take(SlotKind::Connection)
+        self.reserved.try_take(SlotKind::Reserved)
     }
 
     /// Takes a slot for the exchange of a health probe.
@@ -115,6 +116,11 @@ impl ConnectionSlot {
     pub(super) fn is_for_probe(&self) -> bool {
         self.kind == SlotKind::Probe
     }
+
+    /// Returns true if any client may have the slot after this connection.
+    pub(super) fn is_common(&self) -> bool {
+        self.kind == SlotKind::Common
+    }
 }
 
 #[cfg(test)]
@@ -140,6 +146,10 @@ mod tests {
         assert_eq!(
             taken.each_ref().map(|slot| slot.as_ref().map(ConnectionSlot::is_for_probe)),
             [Some(false), Some(false), Some(true)]
+        );
+        assert_eq!(
+            taken.each_ref().map(|slot| slot.as_ref().map(ConnectionSlot::is_common)),
+            [Some(true), Some(false), Some(false)]
         );
         assert!(slots.try_take_reserved().is_none());
         assert_eq!(slots.taken(), 3);

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::memory::MemoryRecords;
-use crate::records::Record;
 use crate::roles::RecordRoleStore;
 use crate::seal::Sealer;
 use crate::tools::{self, ToolServices};
@@ -369,4 +368,36 @@ fn entries_end_with_their_occurrence() {
     ready(records.delete(&key, Precondition::Any)).expect("deleted");
     clean();
     assert_eq!(entries(&records), Vec::<String>::new());
+}
+
+#[test]
+fn entries_end_with_their_user() {
+    let (records, clock) = (Arc::new(MemoryRecords::default()), clock());
+    let process = Process::start(&records, &clock, FakeTools::new().answers("send", "private"));
+    let run = process.run(JobKind::Agent);
+    call(&process.outside, Some("1/0"), "send", json!({})).expect("sent");
+    record_metric(&process, Some("1/1"), 7).expect("recorded");
+    ready(run.record_state(&OccurrenceState::Failed { at: Timestamp::UNIX_EPOCH })).expect("recorded");
+    drop(run);
+    let states = Collection::new("c", occurrence::OCCURRENCE_COLLECTION).expect("a name");
+    let schedule = agent_jobs::schedule::ScheduleSpec::default();
+    let request = crate::pulse::JobRequest::new(payload(JobKind::Agent), schedule);
+    let follow_up =
+        OccurrenceState::FollowUp { until: Timestamp::UNIX_EPOCH, owner: None, request: Box::new(request) };
+    let key = states.key("j:2").expect("a key");
+    ready(records.put_as(&key, &follow_up, Precondition::Absent)).expect("stored");
+    let delete = |user: &str, until: SystemTime| {
+        ready(delete_user_entries(&*records, (&"c".into(), &user.into()), until)).expect("deleted");
+        let states = ready(records.list(&states, &ListQuery::default())).expect("read").records;
+        (entries(&records).len(), states.len())
+    };
+    let later = SystemTime::now() + Duration::from_secs(60);
+    assert_eq!(delete("eve", later), (2, 2), "another user's");
+    assert_eq!(delete("u", UNIX_EPOCH), (2, 2), "written later, by a person with the same id");
+    assert_eq!(delete("u", later), (0, 1));
+    // What is left says that the occurrence has failed.
+    let run = process.run(JobKind::Agent);
+    call(&process.outside, Some("1/0"), "send", json!({})).expect("sent");
+    assert_eq!(process.calls.calls().len(), 2, "nothing is recorded");
+    drop(run);
 }

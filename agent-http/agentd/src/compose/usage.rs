@@ -13,7 +13,7 @@ use agent_platform::spawner::Spawner;
 use agent_platform::usage::{Booking, BudgetOptions, Budgets, MeteredBackend, UsageRecorder};
 use agent_platform::user_rates::UserRates;
 
-use crate::config::AppConfig;
+use crate::config::{AppConfig, EmbeddingConfig};
 use crate::stores::Stores;
 
 /// Time after the longest run until its reservations count as lost.
@@ -26,7 +26,8 @@ pub(super) fn recorder(
     metrics: &Metrics,
     (rates, spawner): (&UserRates, Arc<dyn Spawner>),
 ) -> UsageRecorder {
-    let observer = Arc::new(UsageMetrics::new(metrics));
+    let catalog = config.server.catalog.clone();
+    let observer = Arc::new(UsageMetrics::new(metrics, catalog, configured_models(config)));
     let (store, prices, clock) =
         (stores.usage.clone(), config.server.catalog.clone().into(), Arc::new(TokioClock));
     let options =
@@ -36,6 +37,23 @@ pub(super) fn recorder(
             .with_default_limits(config.default_limits, rates.clone())
             .with_observer(observer.clone());
     UsageRecorder::new(store, prices, clock, spawner, Some(observer), Some(budgets))
+}
+
+/// Returns the providers and models that settings name.
+fn configured_models(config: &AppConfig) -> Vec<(String, String)> {
+    let named = |provider: &str, model: &str| (provider.to_owned(), model.to_owned());
+    let mut models =
+        vec![named("openai", &config.server.hosted.model), named("anthropic", &config.anthropic.model)];
+    models.extend(config.server.ollama.model.iter().map(|model| named("ollama", model)));
+    let fallbacks = config.fallback.defaults.fallbacks.iter();
+    models.extend(fallbacks.filter_map(|entry| Some((entry.provider.clone()?, entry.model.clone()?))));
+    models.extend(match &config.embedding {
+        EmbeddingConfig::Lexical => None,
+        EmbeddingConfig::OpenAi(server) => Some(named("openai", &server.model)),
+        EmbeddingConfig::Ollama(server) => Some(named("ollama", &server.model)),
+        EmbeddingConfig::Local(model) => Some(named("local", model)),
+    });
+    models
 }
 
 /// Wraps a backend whose models are [`MeteredModels`](agent_platform::usage::MeteredModels), or whose agent servers are

@@ -436,9 +436,9 @@ const SETTINGS: &[Setting] = &[
     setting(
         "MAX_CONNECTIONS",
         ALL_SERVICES,
-        SettingKind::Number { min: 1, max: 1_000_000 },
+        SettingKind::Number { min: 16, max: 1_000_000 },
         &["10000"],
-        "The maximum number of open connections; further ones wait, or replace [idle ones](security.md#connections-at-the-limit) of an address that holds many. A sixteenth of them, at most 64, is reserved for addresses with few connections; health probes are answered beyond the limit. Each connection needs two file descriptors in the application and the runtime and one in the scheduler, and each process needs 400 more. At start, the process raises its limit on file descriptors as far as the system allows. If they do not suffice, it lowers `MAX_CONNECTIONS`, with a warning. In `dev` the default is 1000.",
+        "The maximum number of open connections, 16 or more; further ones wait, or replace [idle ones](security.md#connections-at-the-limit). A sixteenth of them, at most 64, is reserved for addresses with few connections; health probes are answered beyond the limit. In the application, one company uses [five eighths](security.md#shared-pools) of them at most. Each connection needs two file descriptors in the application and the runtime and one in the scheduler, and each process needs 400 more. At start, the process raises its limit on file descriptors as far as the system allows. If they do not suffice, it lowers `MAX_CONNECTIONS`, with a warning. In `dev` the default is 1000.",
     ),
     setting(
         "DRAIN_MS",

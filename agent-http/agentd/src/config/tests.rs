@@ -144,7 +144,7 @@ fn every_setting_is_read() {
         ("RUN_OUTPUT_LIMIT_BYTES", "1026"),
         ("CONTEXT_WINDOW", "513"),
         ("MAX_OUTPUT_TOKENS", "7"),
-        ("MAX_CONNECTIONS", "7"),
+        ("MAX_CONNECTIONS", "17"),
         ("DRAIN_MS", "0"),
         ("LAME_DUCK_MS", "1009"),
         ("CODING_UNATTENDED", "on"),
@@ -199,7 +199,7 @@ fn every_setting_is_read() {
     assert_eq!((millis(server.tool_loop.tool_timeout), server.tool_loop.max_rounds), (1009, 3));
     assert_eq!((server.output.max_answer_bytes, server.output.max_run_bytes), (1025, 1026));
     assert_eq!((server.context_window, server.max_output_tokens), (Some(513), 7));
-    assert_eq!((server.serve.connections, millis(server.serve.drain)), (7, 0));
+    assert_eq!((server.serve.connections, millis(server.serve.drain)), (17, 0));
     assert_eq!(millis(server.serve.lame_duck), 1009);
     assert!(config.coding_unattended);
     let extraction =

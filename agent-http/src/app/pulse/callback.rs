@@ -37,6 +37,7 @@ use super::TAG;
 use super::run::{self, JobEffect};
 use crate::app::SchedulerLink;
 use crate::auth::AuthError;
+use crate::connection_permit::ConnectionPermit;
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::parse_json;
@@ -81,6 +82,8 @@ pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> Handle
     }
     let body = json!({"jobId": delivery.job_id, "occurrence": delivery.occurrence});
     continue_trace(&head, &mut delivery);
+    let (connection, company_id) = (ConnectionPermit::of(&head), &delivery.payload.company_id);
+    app.bounds.admit_call(&connection, company_id).map_err(|_| too_many_callbacks())?;
     let completion = run_occurrence(&app, delivery, true).await?;
     let mut body = body;
     body["status"] = if completion == Completion::Completed { "done" } else { "doneBefore" }.into();
@@ -140,9 +143,7 @@ async fn claim_and_run(
     let link = &app.pulse;
     let payload = &delivery.payload;
     let Some(_permit) = link.running.try_acquire(&payload.company_id) else {
-        // Nothing has been tried, so that this uses up no attempt.
-        let error = HttpError::conflict("too many callbacks are in progress");
-        return Err(error.with_retry_after(MAX_BUSY_RETRY_AFTER));
+        return Err(too_many_callbacks());
     };
     let occurrence = (&delivery.job_id, delivery.occurrence);
     let lease = link.deadline + LEASE_MARGIN;
@@ -173,6 +174,12 @@ async fn claim_and_run(
         }
     }
     Ok(Completion::Completed)
+}
+
+/// Returns the error of an occurrence that is not tried yet, so that it uses up no attempt.
+fn too_many_callbacks() -> HttpError {
+    let error = HttpError::conflict("too many callbacks, or other requests of the company, are in progress");
+    error.with_retry_after(MAX_BUSY_RETRY_AFTER)
 }
 
 /// Extends the lease of this process; does not return.

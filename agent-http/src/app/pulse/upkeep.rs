@@ -12,7 +12,7 @@ use agent_core::ids::{CompanyId, UserId};
 use agent_jobs::job::JobScope;
 use agent_platform::assignment::{self, AssignmentSync, SYNC_COLLECTION};
 use agent_platform::coding::{SIGN_IN_COLLECTION, expire_sign_ins};
-use agent_platform::journal::{JOURNAL_COLLECTION, delete_obsolete_entries};
+use agent_platform::journal::{JOURNAL_COLLECTION, delete_obsolete_entries, delete_user_entries};
 use agent_platform::occurrence::{OCCURRENCE_COLLECTION, OccurrenceState, delete_expired_leases};
 use agent_platform::pulse::{PulseError, user_scope};
 use agent_platform::records::{
@@ -186,7 +186,7 @@ async fn process_page(
     Ok(page.next_cursor)
 }
 
-/// Cancels the jobs of deleted users, and deletes the records of those whose runs have ended.
+/// Cancels the jobs of deleted users, deletes what their runs have stored, and the records of users whose runs have ended.
 async fn cancel_jobs_of_deleted_users(
     app: &App,
     collection: &Collection,
@@ -196,12 +196,14 @@ async fn cancel_jobs_of_deleted_users(
     let company = CompanyId::from(collection.company());
     let margin = app.pulse.deadline + DELETED_USER_MARGIN;
     for record in records {
-        if app.pulse.remote.is_some() && !*reachable {
-            break;
-        }
+        let user = UserId::from(record.id.as_str());
         let deleted_at = Timestamp::try_from(record.updated).unwrap_or_default();
         let created_until = deleted_at.saturating_add(margin).unwrap_or(Timestamp::MAX);
-        let scope = user_scope(&company, &UserId::from(record.id.as_str()));
+        delete_user_entries(&*app.records, (&company, &user), created_until.into()).await?;
+        if app.pulse.remote.is_some() && !*reachable {
+            continue;
+        }
+        let scope = user_scope(&company, &user);
         if let Err(error) = cancel_local_and_remote_jobs(app, &scope, created_until).await {
             tracing::warn!(%error, "failed to cancel the jobs of a deleted user; the next pass tries again");
             *reachable &= !sync::is_unreachable(&error);

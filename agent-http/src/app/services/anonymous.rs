@@ -11,15 +11,10 @@ use std::time::Duration;
 
 use http::request;
 
+use super::connection_shares::{ANONYMOUS, ANONYMOUS_OF_ADDRESS};
 use crate::endpoint::LimitedBody;
 use crate::error::HttpError;
 use crate::serve::Peer;
-
-/// Divisor of the maximum number of connections: the share of all anonymous bodies together.
-const TOTAL_SHARE: u32 = 4;
-
-/// Divisor of the maximum number of connections: the share of the anonymous bodies from one address.
-const ADDRESS_SHARE: u32 = 16;
 
 /// Maximum time between two chunks of an anonymous body, if `BODY_IDLE_MS` is not shorter.
 const MAX_IDLE: Duration = Duration::from_secs(3);
@@ -48,8 +43,7 @@ struct Counts {
 impl AnonymousBodies {
     /// Creates the bounds of a server with at most `connections` connections.
     pub(super) fn new(connections: u32) -> Self {
-        let share = |divisor: u32| (connections / divisor).max(1) as usize;
-        let (max_total, max_per_address) = (share(TOTAL_SHARE), share(ADDRESS_SHARE));
+        let (max_total, max_per_address) = (ANONYMOUS.of(connections), ANONYMOUS_OF_ADDRESS.of(connections));
         Self { max_total, max_per_address, counts: Mutex::default() }
     }
 

@@ -3,24 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use agent_platform::company_permits::{CompanyPermit, CompanyPermits};
 
 use super::anonymous::AnonymousBodies;
 use super::bundle_downloads::BundleDownloads;
+use super::connection_shares::{
+    COMPANY, COMPANY_CLIENTS, COMPANY_REQUESTS, COMPANY_VISITORS, ConnectionShare, VISITOR_REQUESTS,
+};
 use super::response_readers::ResponseReaders;
+use crate::connection_permit::ConnectionPermit;
 use crate::error::HttpError;
 use crate::exchange_permit::ExchangePermit;
 use crate::state::RequestSender;
 
-/// Divisor of the maximum number of connections, and the number of its parts that the requests, readers and downloads of one
-/// company do not have together. The tool server's and runs have other bounds.
-const CONNECTION_PARTS: u32 = 16;
-const FREE_PARTS: u32 = 7;
-/// Divisor of the maximum number of connections: the requests of one company in progress, without those of visitors.
-const COMPANY_SHARE: u32 = 4;
-/// Divisor of the maximum number of connections: the requests of the visitors of one company in progress.
-const VISITOR_SHARE: u32 = 8;
 /// `Retry-After` of a request that is refused.
 const RETRY_AFTER: Duration = Duration::from_secs(3);
 
@@ -29,6 +26,13 @@ const RETRY_AFTER: Duration = Duration::from_secs(3);
 pub struct RequestBounds {
     /// Bodies that are read before their sender is authenticated.
     pub(in crate::app) anonymous_bodies: AnonymousBodies,
+    /// Connections on which an authenticated request is in progress, until its response is written. Each of the kinds below
+    /// has a share of its own, so that one kind leaves room to others; these bound what all of them hold together.
+    connections: Arc<CompanyPermits>,
+    /// Those among them that are not the tool server's or for callbacks.
+    client_connections: Arc<CompanyPermits>,
+    /// Those of visitors among the clients'.
+    visitor_connections: Arc<CompanyPermits>,
     /// Requests with a body or an effect, without those of visitors: from their authentication until their response begins, or
     /// until it is sent if it is whole and large. Those that wait for a run or an extraction are not counted between their body
     /// and their response.
@@ -46,17 +50,47 @@ impl RequestBounds {
     /// Creates the bounds of a server with at most `connections` connections.
     #[must_use]
     pub fn new(connections: u32) -> Self {
-        let of_company = connections - (connections / CONNECTION_PARTS) * FREE_PARTS;
-        let all = CompanyPermits::new(usize::MAX, of_company.max(1) as usize);
-        let share =
-            |divisor: u32| CompanyPermits::within(&all, usize::MAX, (connections / divisor).max(1) as usize);
+        let permits = |share: ConnectionShare| CompanyPermits::new(usize::MAX, share.of(connections));
+        let within = |outer: &Arc<CompanyPermits>, share: ConnectionShare| {
+            CompanyPermits::within(outer, usize::MAX, share.of(connections))
+        };
+        let all = permits(COMPANY);
+        let of_clients = within(&all, COMPANY_CLIENTS);
         Self {
             anonymous_bodies: AnonymousBodies::new(connections),
-            requests: share(COMPANY_SHARE),
-            visitor_requests: share(VISITOR_SHARE),
-            readers: ResponseReaders::new(connections, &all),
+            visitor_connections: within(&of_clients, COMPANY_VISITORS),
+            client_connections: of_clients,
+            connections: all,
+            requests: permits(COMPANY_REQUESTS),
+            visitor_requests: permits(VISITOR_REQUESTS),
+            readers: ResponseReaders::new(connections),
             bundle_downloads: BundleDownloads::default(),
         }
+    }
+
+    /// Counts a connection as one of a client until the response is written, or the connection ends.
+    ///
+    /// # Errors
+    /// 429 if the company, or its visitors, have as many connections in use as they may have.
+    pub(in crate::app) fn admit_client(
+        &self,
+        connection: &ConnectionPermit,
+        sender: RequestSender<'_>,
+    ) -> Result<(), HttpError> {
+        let permits = if sender.is_visitor { &self.visitor_connections } else { &self.client_connections };
+        acquire_connection(connection, permits, sender.company_id)
+    }
+
+    /// Counts a connection to the tool server, or of a callback, as [`admit_client`](Self::admit_client) does that of a client.
+    ///
+    /// # Errors
+    /// 429 if the company has as many connections in use as it may have.
+    pub(in crate::app) fn admit_call(
+        &self,
+        connection: &ConnectionPermit,
+        company_id: &CompanyId,
+    ) -> Result<(), HttpError> {
+        acquire_connection(connection, &self.connections, company_id)
     }
 
     /// Returns the permit of a download of threads; see [`hold_while_read`](super::hold_while_read). One of a visitor is among the
@@ -75,7 +109,8 @@ impl RequestBounds {
         }
     }
 
-    /// Admits a request. `is_query` is true for one without a body and an effect, which is refused only if its response is large.
+    /// Admits a request whose connection counts already. `is_query` is true for one without a body and an effect, which is
+    /// refused only if its response is large.
     ///
     /// # Errors
     /// 429 if the company, or its visitors, have as many requests in progress as they may have.
@@ -100,6 +135,18 @@ impl RequestBounds {
     }
 }
 
+fn acquire_connection(
+    connection: &ConnectionPermit,
+    permits: &Arc<CompanyPermits>,
+    company_id: &CompanyId,
+) -> Result<(), HttpError> {
+    match connection.acquire(permits, company_id) {
+        true => Ok(()),
+        false => Err(HttpError::rate_limited(Some(RETRY_AFTER))
+            .with_detail("the company's requests and streams have as many connections in use as they may")),
+    }
+}
+
 fn too_many_requests() -> HttpError {
     let error = HttpError::rate_limited(Some(RETRY_AFTER));
     error.with_detail("too many requests of the company are sending their bodies or reading their responses")
@@ -107,10 +154,13 @@ fn too_many_requests() -> HttpError {
 
 #[cfg(test)]
 mod tests {
-    use agent_core::ids::CompanyId;
+    use std::net::Ipv4Addr;
+
     use agent_core::tool::Caller;
 
     use super::*;
+    use crate::endpoint::LimitedBody;
+    use crate::serve::Peer;
 
     #[test]
     fn requests_of_visitors_take_no_room_from_users_of_the_company() {
@@ -135,22 +185,45 @@ mod tests {
             std::iter::from_fn(|| bounds.admit_thread_download(&principal).ok()).collect::<Vec<_>>()
         };
         let visitors = admit_all(Caller::Widget);
-        assert_eq!((visitors.len(), admit_all(Caller::Session).len()), (2, 7));
+        assert_eq!((visitors.len(), admit_all(Caller::Session).len()), (2, 8));
         drop(visitors);
-        assert_eq!(admit_all(Caller::Session).len(), 8);
+        assert_eq!(admit_all(Caller::Widget).len(), 2);
+    }
+
+    /// Bodies without a credential that a tenant sends from many addresses.
+    fn anonymous_bodies(bounds: &RequestBounds) -> usize {
+        let admit = |number: u32| {
+            let (mut head, ()) = http::Request::new(()).into_parts();
+            head.extensions.insert(Peer((Ipv4Addr::from(number), 1).into()));
+            bounds.anonymous_bodies.admit(&head, LimitedBody::empty()).map(|(_, permit)| permit).ok()
+        };
+        (1..).map_while(admit).collect::<Vec<_>>().len()
+    }
+
+    /// Connections that `acquire` counts, until one is refused.
+    fn connections_of(acquire: impl Fn(&ConnectionPermit) -> Result<(), HttpError>) -> Vec<ConnectionPermit> {
+        let connect = || Some(ConnectionPermit::default()).filter(|connection| acquire(connection).is_ok());
+        std::iter::from_fn(connect).collect()
     }
 
     #[test]
-    fn the_kinds_of_requests_of_a_company_leave_connections_to_others() {
-        let bounds = RequestBounds::new(32);
-        let admit = |company: &str, is_visitor| {
-            let company_id = CompanyId::from(company);
-            bounds.admit_exchange(RequestSender { company_id: &company_id, is_visitor }, false).ok()
-        };
-        let download = |company: &str| bounds.readers.admit_download(&company.into()).ok();
-        let downloads: Vec<_> = std::iter::from_fn(|| download("c1")).collect();
-        let requests: Vec<_> = std::iter::from_fn(|| admit("c1", false)).collect();
-        assert_eq!((downloads.len(), requests.len()), (16, 2));
-        assert!(admit("c1", true).is_none() && admit("c2", false).is_some() && download("c2").is_some());
+    fn one_tenant_leaves_connections_to_others_at_each_limit() {
+        for limit in (16..=300).chain([400, 512, 1_000, 1_023, 1_024, 1_025, 2_000, 4_096, 10_000, 65_537]) {
+            let bounds = RequestBounds::new(limit);
+            let company_id = CompanyId::from("c1");
+            let client = |is_visitor| RequestSender { company_id: &company_id, is_visitor };
+            let visitors = connections_of(|connection| bounds.admit_client(connection, client(true)));
+            let users = connections_of(|connection| bounds.admit_client(connection, client(false)));
+            let calls = connections_of(|connection| bounds.admit_call(connection, &company_id));
+            for (name, held) in [("visitors", &visitors), ("users", &users), ("calls", &calls)] {
+                assert!(!held.is_empty(), "the others leave none to {name}, {limit}");
+            }
+            let held = visitors.len() + users.len() + calls.len() + anonymous_bodies(&bounds);
+            // What is not reserved for addresses with few connections.
+            let common = limit - (limit / 16).min(64);
+            assert!(held < common as usize, "{held} of {common}, {limit}");
+            let (connection, other) = (ConnectionPermit::default(), CompanyId::from("c2"));
+            assert!(bounds.admit_call(&connection, &other).is_ok(), "{limit}");
+        }
     }
 }

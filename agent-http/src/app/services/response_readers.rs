@@ -9,14 +9,9 @@ use agent_platform::company_permits::{CompanyPermit, CompanyPermits};
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt};
 
+use super::connection_shares::{ALL_READERS, COMPANY_READERS};
 use crate::error::{Code, HttpError};
 use crate::exchange_permit::{ExchangePermit, hold_bytes};
-
-/// Divisor of the maximum number of connections: the readers of one company.
-const COMPANY_SHARE_DIVISOR: u32 = 2;
-
-/// Divisor of the maximum number of connections: what the readers of all companies leave to other requests.
-const UNUSED_SHARE_DIVISOR: u32 = 4;
 
 /// Maximum number of logs that are collected to a single object in memory, of all companies and of one.
 const MAX_COLLECTED_LOGS: usize = 256;
@@ -44,13 +39,10 @@ pub(in crate::app) struct LogReaderPermit {
 }
 
 impl ResponseReaders {
-    /// Creates the bounds of a server with at most `connections` connections. Readers hold permits of `all` requests of their
-    /// company.
-    pub(super) fn new(connections: u32, all: &Arc<CompanyPermits>) -> Self {
-        let total = (connections - connections / UNUSED_SHARE_DIVISOR).max(1) as usize;
-        let of_company = (connections / COMPANY_SHARE_DIVISOR).max(1) as usize;
+    /// Creates the bounds of a server with at most `connections` connections.
+    pub(super) fn new(connections: u32) -> Self {
         Self {
-            readers: CompanyPermits::within(all, total, of_company),
+            readers: CompanyPermits::new(ALL_READERS.of(connections), COMPANY_READERS.of(connections)),
             collected: CompanyPermits::new(MAX_COLLECTED_LOGS, MAX_COMPANY_COLLECTED_LOGS),
         }
     }
@@ -114,13 +106,9 @@ mod tests {
 
     use super::*;
 
-    fn readers_of(connections: u32) -> ResponseReaders {
-        ResponseReaders::new(connections, &CompanyPermits::new(usize::MAX, usize::MAX))
-    }
-
     #[test]
     fn a_company_has_half_of_the_connections_and_all_together_leave_a_quarter() {
-        let readers = readers_of(16);
+        let readers = ResponseReaders::new(16);
         let admit = |company: &str| readers.admit_log(&company.into(), false);
         let mut permits: Vec<_> = std::iter::from_fn(|| admit("one").ok()).collect();
         assert_eq!(permits.len(), 8);
@@ -129,12 +117,12 @@ mod tests {
         assert_eq!(admit("three").expect_err("all are taken").code(), Code::RateLimited);
         permits.truncate(7);
         assert!(admit("one").is_ok() && admit("three").is_ok());
-        assert!(readers_of(1).admit_log(&"one".into(), true).is_ok());
+        assert!(ResponseReaders::new(1).admit_log(&"one".into(), true).is_ok());
     }
 
     #[test]
     fn a_company_collects_few_logs_and_reads_others_meanwhile() {
-        let readers = readers_of(10_000);
+        let readers = ResponseReaders::new(10_000);
         let admit = |company: &str, is_collected| readers.admit_log(&company.into(), is_collected).ok();
         let permits: Vec<_> = std::iter::from_fn(|| admit("one", true)).collect();
         assert_eq!(permits.len(), MAX_COMPANY_COLLECTED_LOGS);
@@ -145,7 +133,7 @@ mod tests {
 
     #[tokio::test]
     async fn downloads_and_logs_share_the_connections_of_a_company() {
-        let readers = readers_of(16);
+        let readers = ResponseReaders::new(16);
         let logs: Vec<_> =
             (0..7).map(|_| readers.admit_log(&"one".into(), false).expect("a permit")).collect();
         let permit = readers.admit_download(&"one".into()).expect("a permit");

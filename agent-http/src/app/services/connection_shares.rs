@@ -1,0 +1,52 @@
+//! Shares of the connections that kinds of requests, and the requests of a company, hold at most.
+
+/// Number of parts of the maximum number of connections.
+const PARTS: u64 = 16;
+
+/// Parts of the maximum number of connections. Those of [`COMPANY`] and of [`ANONYMOUS`] together, which are all that one tenant
+/// can hold, leave a part beside the one that the server reserves for addresses with few connections.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ConnectionShare(u64);
+
+/// Connections of one company with an exchange in progress.
+pub(super) const COMPANY: ConnectionShare = ConnectionShare(10);
+/// Those among them that people and programs use: all but the tool server's and callbacks, which runs and jobs make, so that
+/// open streams leave room to the tool calls of their runs.
+pub(super) const COMPANY_CLIENTS: ConnectionShare = ConnectionShare(9);
+/// Those of the visitors of one company among the clients'.
+pub(super) const COMPANY_VISITORS: ConnectionShare = ConnectionShare(6);
+/// Requests of one company that send their bodies or have an effect, without those of visitors.
+pub(super) const COMPANY_REQUESTS: ConnectionShare = ConnectionShare(4);
+/// The same of the visitors of one company.
+pub(super) const VISITOR_REQUESTS: ConnectionShare = ConnectionShare(2);
+/// Readers of logs, downloads and large responses of one company.
+pub(super) const COMPANY_READERS: ConnectionShare = ConnectionShare(8);
+/// The same of all companies together.
+pub(super) const ALL_READERS: ConnectionShare = ConnectionShare(12);
+/// Bodies whose sender is not authenticated yet.
+pub(super) const ANONYMOUS: ConnectionShare = ConnectionShare(4);
+/// Those from one client address among them.
+pub(super) const ANONYMOUS_OF_ADDRESS: ConnectionShare = ConnectionShare(1);
+
+impl ConnectionShare {
+    /// Returns the share of a server with at most `connections` connections, rounded down, and at least one.
+    pub(super) fn of(self, connections: u32) -> usize {
+        let share = u64::from(connections) * self.0 / PARTS;
+        usize::try_from(share.max(1)).unwrap_or(usize::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_rounded_down_and_never_empty() {
+        let shares =
+            |connections| [COMPANY, COMPANY_READERS, ANONYMOUS_OF_ADDRESS].map(|share| share.of(connections));
+        assert_eq!(shares(16), [10, 8, 1]);
+        assert_eq!(shares(31), [19, 15, 1]);
+        assert_eq!(shares(0), [1, 1, 1]);
+        assert_eq!(shares(u32::MAX), [2_684_354_559, 2_147_483_647, 268_435_455]);
+    }
+}

@@ -1,0 +1,77 @@
+//! Permit of a connection that a company uses.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent_core::ids::CompanyId;
+use agent_platform::company_permits::{CompanyPermit, CompanyPermits};
+use http::request;
+
+/// Permit of a company that a connection holds from the authentication of a request until the response is written. Clones are
+/// of the same connection.
+///
+/// Whatever a request waits for, and however small its response is: a client that does not read keeps the connection in use
+/// once the kernel's buffers are full. Requests of one connection hold one permit, also if they are pipelined.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConnectionPermit(Arc<Mutex<Option<CompanyPermit>>>);
+
+impl ConnectionPermit {
+    /// Returns that of a request's connection, which the server has put into the request's extensions. Without a server, it ends
+    /// with the return value.
+    pub(crate) fn of(head: &request::Parts) -> Self {
+        head.extensions.get().cloned().unwrap_or_default()
+    }
+
+    /// Acquires one of the permits for the company, unless the connection holds one. Returns false if there is none; the
+    /// connection then keeps what it holds for an earlier request.
+    pub(crate) fn acquire(&self, permits: &Arc<CompanyPermits>, company_id: &CompanyId) -> bool {
+        let mut held = self.lock();
+        let is_held = held.as_ref().is_some_and(|permit| {
+            let (held_permits, holder) = permit.origin();
+            Arc::ptr_eq(held_permits, permits) && holder == company_id
+        });
+        if is_held {
+            return true;
+        }
+        let Some(permit) = permits.try_acquire(company_id) else { return false };
+        *held = Some(permit);
+        true
+    }
+
+    /// Releases what the connection holds: all responses are written, or the connection has ended.
+    pub(crate) fn release(&self) {
+        *self.lock() = None;
+    }
+
+    /// Locks the permit. No code panics while holding the lock, so the data behind a poisoned one is intact.
+    fn lock(&self) -> MutexGuard<'_, Option<CompanyPermit>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_holds_one_permit_until_its_responses_are_written() {
+        let permits = CompanyPermits::new(usize::MAX, 2);
+        let (first, second, third) =
+            (ConnectionPermit::default(), ConnectionPermit::default(), ConnectionPermit::default());
+        let (one, other) = (CompanyId::from("one"), CompanyId::from("other"));
+        assert!(
+            first.acquire(&permits, &one) && first.clone().acquire(&permits, &one),
+            "a pipelined request"
+        );
+        assert!(second.acquire(&permits, &one) && !third.acquire(&permits, &one));
+        assert!(third.acquire(&permits, &other) && !third.acquire(&permits, &one));
+        first.release();
+        assert!(first.acquire(&permits, &one), "what was refused holds no permit");
+        assert!(second.acquire(&permits, &other), "a request of another company follows");
+        assert!(!first.acquire(&permits, &other), "the refusal has not released that of the other company");
+        assert!(third.acquire(&permits, &one));
+        for connection in [first, second, third] {
+            connection.release();
+        }
+        assert!(permits.try_acquire_many(&one, 2).is_some() && permits.try_acquire_many(&other, 2).is_some());
+    }
+}
