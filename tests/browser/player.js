@@ -30,22 +30,34 @@ export async function openPlayer(browser) {
   await opened.context.addInitScript(({ count }) => {
     const { fetch } = globalThis;
     let next;
-    let runs = 0;
+    /** The runs that were played, by thread. */
+    const played = new Map();
     globalThis.play = (text, rate) => {
       next = { text, rate };
       globalThis.isPlayed = false;
     };
     globalThis.tasks = [];
     new PerformanceObserver((list) => tasks.push(...list.getEntries().map(({ duration }) => duration))).observe({ entryTypes: ['longtask'] });
+    // A thread as the server would have it.
+    const threadOf = (id, { runId, text }) => {
+      const node = (id, more, message) => ({ id, turnId: 'turn', status: 'complete', message, ...more });
+      const nodes = [node('n1', {}, { role: 'user', content: 'Go' }), node(`m-${runId}`, { parentId: 'n1', runId }, { role: 'assistant', content: text })];
+      return { id, agentId: 'text', title: 'Go', status: 'idle', head: nodes[1].id, nodes };
+    };
     globalThis.fetch = (url, options) => {
+      const id = /\/api\/threads\/([\w-]+)\?/.exec(url)?.[1];
+      if (played.has(id)) return Promise.resolve(Response.json(threadOf(id, played.get(id))));
       if (!next || !String(url).includes('/api/agent/chat')) return fetch(url, options);
       const { text, rate } = next;
-      const runId = `figure-${(runs += 1)}`;
+      const { runId, threadId } = JSON.parse(options.body);
+      played.clear();
+      played.set(threadId, { runId, text });
+      const messageId = `m-${runId}`;
       const length = Math.min(count - 4, text.length);
       const start = (place) => Math.floor((place * text.length) / length);
-      const deltas = Array.from({ length }, (_, place) => ({ type: 'TEXT_MESSAGE_CONTENT', messageId: runId, delta: text.slice(start(place), start(place + 1)) }));
-      const events = [{ type: 'RUN_STARTED', threadId: `t-${runId}`, runId }, { type: 'TEXT_MESSAGE_START', messageId: runId, role: 'assistant' }, ...deltas,
-        { type: 'TEXT_MESSAGE_END', messageId: runId }, { type: 'RUN_FINISHED', threadId: `t-${runId}`, runId, result: { finishReason: 'stop' } }];
+      const deltas = Array.from({ length }, (_, place) => ({ type: 'TEXT_MESSAGE_CONTENT', messageId, delta: text.slice(start(place), start(place + 1)) }));
+      const events = [{ type: 'RUN_STARTED', threadId, runId }, { type: 'TEXT_MESSAGE_START', messageId, role: 'assistant' }, ...deltas,
+        { type: 'TEXT_MESSAGE_END', messageId }, { type: 'RUN_FINISHED', threadId, runId, result: { finishReason: 'stop' } }];
       const encode = (events) => new TextEncoder().encode(events.map((event) => `${JSON.stringify(event)}\n`).join(''));
       const startedAt = performance.now();
       let sent = 0;
@@ -66,16 +78,6 @@ export async function openPlayer(browser) {
     };
   }, { count: EVENTS });
   const { page } = opened;
-  /** The texts of the answers, by run. */
-  const texts = [];
-  // The threads of these runs, as the server would have them.
-  await page.route(/\/api\/threads\/[\w-]+\?/, (route) => {
-    const id = /threads\/([\w-]+)/.exec(route.request().url())[1];
-    const node = (id, more, message) => ({ id, turnId: 'turn', status: 'complete', message, ...more });
-    const answer = node('n2', { parentId: 'n1', runId: `figure-${texts.length}` }, { role: 'assistant', content: texts.at(-1) });
-    const nodes = [node('n1', {}, { role: 'user', content: 'Go' }), answer];
-    return route.fulfill({ json: { id, agentId: 'text', title: 'Go', status: 'idle', head: 'n2', nodes } });
-  });
   await page.goto(await link());
   await page.locator('.layout').waitFor();
   const session = await opened.context.newCDPSession(page);
@@ -85,23 +87,21 @@ export async function openPlayer(browser) {
     const { metrics } = await session.send('Performance.getMetrics');
     return metrics.find(({ name }) => name === 'JSHeapUsedSize').value;
   };
-  return { ...opened, heap, texts };
+  return { ...opened, heap };
 }
 
 /** Loads the page anew, which has played nothing then. */
-export async function reload({ page, texts }) {
-  texts.length = 0;
+export async function reload({ page }) {
   await page.goto(base);
   await page.locator('.layout').waitFor();
 }
 
 /** Sends the message of a new chat, and returns the long tasks and the frames until its answer has ended. */
-export async function play({ page, texts }, text, rate) {
+export async function play({ page }, text, rate) {
   await visit(page, 'threads');
   await visit(page, 'chat/text');
   // A chat that is shown anew begins with the first tab.
   await page.getByRole('tab', { name: 'Events' }).click();
-  texts.push(text);
   await page.evaluate(([text, rate]) => {
     tasks.length = 0;
     play(text, rate);
@@ -116,8 +116,9 @@ export async function play({ page, texts }, text, rate) {
   }, [text, rate]);
   await page.getByRole('textbox', { name: 'Message' }).fill('Go');
   await page.keyboard.press('Enter');
-  await page.waitForFunction(() => isPlayed && document.querySelector('.message.answer .markdown') && !document.querySelector('[aria-busy=true]')
-    && document.querySelector('.message.answer .message-tools') && document.querySelector('.composer [type=submit]'), undefined, { timeout: 120_000 });
+  // A function that returned an element would keep it, and with it the run, for as long as the page is open.
+  await page.waitForFunction(() => isPlayed && !document.querySelector('[aria-busy=true]') && ['.message.answer .markdown', '.message.answer .message-tools',
+    '.composer [type=submit]'].every((selector) => document.querySelector(selector)), undefined, { timeout: 120_000 });
   await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 200))));
   return page.evaluate(() => {
     figures.isOver = true;

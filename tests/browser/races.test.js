@@ -141,7 +141,7 @@ inPage('the chosen tab of the debug layer stays while another view is shown', as
   await page.getByRole('tab', { name: 'Context', selected: true }).waitFor();
 });
 
-inPage('what is unfolded while an answer streams stays so when it ends, and has the focus', async (page) => {
+inPage('what is unfolded or selected while an answer streams stays so when it ends, and has the focus', async (page) => {
   await visit(page, 'chat/garden');
   // An answer whose end is the test's.
   await page.evaluate(() => {
@@ -152,8 +152,9 @@ inPage('what is unfolded while an answer streams stays so when it ends, and has 
       let sink;
       const body = new ReadableStream({ start: (controller) => (sink = controller) });
       const send = (...events) => events.forEach((event) => sink.enqueue(new TextEncoder().encode(`${JSON.stringify(event)}\n`)));
-      send({ type: 'RUN_STARTED', runId, threadId }, { type: 'REASONING_MESSAGE_START', messageId: 'n2' }, { type: 'REASONING_MESSAGE_CONTENT', messageId: 'n2', delta: 'I think. ' });
-      globalThis.endRun = () => send({ type: 'REASONING_MESSAGE_END', messageId: 'n2' }, { type: 'RUN_FINISHED', runId, threadId, result: { finishReason: 'stop' } });
+      send({ type: 'RUN_STARTED', runId, threadId }, { type: 'REASONING_MESSAGE_START', messageId: 'n2' }, { type: 'REASONING_MESSAGE_CONTENT', messageId: 'n2', delta: 'I think. ' },
+        { type: 'TEXT_MESSAGE_START', messageId: 'n3' }, { type: 'TEXT_MESSAGE_CONTENT', messageId: 'n3', delta: 'Hello.\n\nGoodbye.' });
+      globalThis.endRun = () => send({ type: 'REASONING_MESSAGE_END', messageId: 'n2' }, { type: 'TEXT_MESSAGE_END', messageId: 'n3' }, { type: 'RUN_FINISHED', runId, threadId, result: { finishReason: 'stop' } });
       globalThis.ids = { runId, threadId };
       return Promise.resolve(new Response(body, { headers: { 'Content-Type': 'application/x-ndjson' } }));
     };
@@ -163,14 +164,18 @@ inPage('what is unfolded while an answer streams stays so when it ends, and has 
   const summary = page.locator('.reasoning summary');
   await summary.filter({ hasText: 'Thinking' }).focus();
   await page.keyboard.press('Enter');
-  const { runId, threadId } = await page.evaluate(() => ids);
+  await page.locator('.answer .markdown').getByText('Goodbye.').waitFor();
+  const { runId, threadId } = await page.evaluate(() => {
+    getSelection().selectAllChildren(document.querySelector('.answer .markdown p'));
+    return ids;
+  });
   const node = (id, parentId, message) => ({ id, parentId, turnId: 't', runId, status: 'complete', message });
-  const nodes = [node('n1', undefined, { role: 'user', content: 'Go' }), node('n2', 'n1', { role: 'reasoning', content: 'I think.' }), node('n3', 'n2', { role: 'assistant', content: 'Hello.' })];
+  const nodes = [node('n1', undefined, { role: 'user', content: 'Go' }), node('n2', 'n1', { role: 'reasoning', content: 'I think.' }), node('n3', 'n2', { role: 'assistant', content: 'Hello.\n\nGoodbye.' })];
   await page.route(`**/api/threads/${threadId}?*`, (route) => route.fulfill({ json: { id: threadId, agentId: 'garden', title: 'Go', status: 'idle', head: 'n3', nodes } }));
   await page.evaluate(() => endRun());
   await page.locator('.message.answer').getByRole('button', { name: 'Regenerate' }).waitFor();
   await summary.filter({ hasText: 'Thought' }).waitFor();
-  assert.deepEqual(await page.evaluate(() => [document.querySelector('.reasoning').open, document.activeElement.tagName]), [true, 'SUMMARY']);
+  assert.deepEqual(await page.evaluate(() => [document.querySelector('.reasoning').open, document.activeElement.tagName, String(getSelection())]), [true, 'SUMMARY', 'Hello.']);
   // It is closed once and for all by the user alone.
   await page.keyboard.press('Enter');
   await visit(page, 'threads');

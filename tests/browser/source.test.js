@@ -1,4 +1,4 @@
-// The scripts as they are served: the build script removes their indentation, which must mean nothing.
+// The scripts as they are served: the build script removes indentation, comments and some ends of lines, which must mean nothing.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -44,7 +44,10 @@ function templatesOf(source) {
   while (at < source.length) {
     const place = places.at(-1);
     const rest = source.slice(at, at + 2);
-    if (rest === '//') skip(/[^\n]*/y);
+    if (rest === '//') {
+      assert.ok(/(?:^|\n)[ \t]*$/.test(source.slice(0, at)), `a comment has a line of its own: ${source.slice(at, at + 80)}`);
+      skip(/[^\n]*/y);
+    }
     else if (rest === '/*') skip(/\/\*[^]*?\*\//y);
     else if (rest[0] === "'" || rest[0] === '"') skip(/'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"/y);
     else if (rest[0] === '/' && BEFORE_REGEX.test(source.slice(Math.max(0, at - 40), at))) skip(/\/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n])+\//y);
@@ -61,11 +64,11 @@ function templatesOf(source) {
 }
 
 test('templates are found', () => {
-  const source = "const a = /[`/]\\//.test('`') / 2; // `\nconst b = html`<p>${c.map(({ d }) => `x${d}`)} \\` ${'}'}</p>`;";
+  const source = "// `\nconst a = /[`/]\\//.test('`') / 2;\nconst b = html`<p>${c.map(({ d }) => `x${d}`)} \\` ${'}'}</p>`;";
   assert.deepEqual(templatesOf(source).map(({ text }) => text), ['x$', '<p>$ ` $</p>']);
 });
 
-test('indentation means nothing in the scripts', () => {
+test('indentation and ends of lines mean nothing in the scripts', () => {
   let count = 0;
   for (const name of names.filter((name) => name.endsWith('.js') && !name.startsWith('vendor/'))) {
     const source = sourceOf(name);
@@ -73,7 +76,7 @@ test('indentation means nothing in the scripts', () => {
     for (const { before, text } of templatesOf(source).filter(({ text }) => text.includes('\n'))) {
       count += 1;
       // htm drops the white space between elements that has a line's end, and keeps that of attributes.
-      if (before.endsWith('html')) assert.ok(!/="[^"]*\n[^"]*"/.test(text), `${name}: ${text}`);
+      if (before.endsWith('html')) assert.ok(!/="[^"]*\n[^"]*"|[;{]\n/.test(text), `${name}: ${text}`);
       else assert.ok(name === 'widget/styles.js' && !/['"][^'"\n]*\n[^'"\n]*['"]/.test(text), `${name}: ${text}`);
     }
   }

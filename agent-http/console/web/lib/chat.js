@@ -141,22 +141,22 @@ export function answerParts({ nodes: of, results }) {
   const tools = new Map();
   for (const { id, message, status, runId } of of) {
     if (status === 'deleted') {
-      parts.push({ kind: 'deleted', key: id });
+      parts.push({ kind: 'deleted', id });
       continue;
     }
     const text = typeof message.content === 'string' ? message.content : '';
-    if (message.role === 'reasoning') parts.push({ ...known.get(id), kind: 'reasoning', key: id, text, isOpen: false });
+    if (message.role === 'reasoning') parts.push({ ...known.get(id), kind: 'reasoning', id, text, isOpen: false });
     else if (message.role === 'tool') {
       const tool = tools.get(message.toolCallId);
       if (tool) tool.result = text;
     } else {
-      if (text) parts.push({ kind: 'text', key: id, text });
+      if (text) parts.push({ kind: 'text', id, text });
       for (const call of message.toolCalls ?? []) {
         const { name, arguments: text } = call.function;
         const approval = runs.value.get(runId)?.approvals?.find(({ toolCallId }) => toolCallId === call.id);
         const isContinued = live.value && runId === thread.value?.openRunId;
         const result = results.get(call.id) ?? (isContinued ? live.value.run.results.get(call.id) : undefined);
-        const part = { ...known.get(call.id), kind: 'tool', key: call.id, id: call.id, name, text, isOpen: false, approval, result };
+        const part = { ...known.get(call.id), kind: 'tool', id: call.id, name, text, isOpen: false, approval, result };
         tools.set(call.id, part);
         parts.push(part);
       }
@@ -460,14 +460,14 @@ async function finish(id, run, content, parentId) {
 function keepLocally(run, content, parentId) {
   const added = [];
   let parent = parentId;
-  const add = (message) => {
-    const node = { id: newId(), parentId: parent, turnId: run.runId, runId: run.runId, status: 'complete', message };
+  const add = (message, id = newId()) => {
+    const node = { id, parentId: parent, turnId: run.runId, runId: run.runId, status: 'complete', message };
     added.push(node);
     parent = node.id;
   };
   if (content) add({ role: 'user', content });
   for (const part of run.parts) {
-    if (part.kind === 'text') add({ role: 'assistant', content: part.text });
+    if (part.kind === 'text') add({ role: 'assistant', content: part.text }, part.id);
   }
   nodes.value = [...nodes.value, ...added];
   head.value = parent;

@@ -1,6 +1,6 @@
 /** Components and hooks of the views beside the chat, which its first load does without: long lists, their menus and meters. */
 
-import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
+import { html, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import { number } from './format.js';
 import { call } from './store.js';
 import { useLoad } from './ui.js';
@@ -56,7 +56,7 @@ export function Meter({ name, value, max, children }) {
 export function Menu({ label, name = 'More', items }) {
   const [isOpen, setOpen] = useState(false);
   const root = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!isOpen) return undefined;
     root.current.querySelector('.menu-list button, .menu-list a')?.focus();
     const close = (event) => !root.current?.contains(event.target) && setOpen(false);

@@ -4,7 +4,7 @@ import { signal } from '../vendor/ui.js';
 
 /** Maximum number of runs whose events the page keeps, and of the events of all but the latest one. */
 const MAX_RUNS = 12;
-const MAX_KEPT_EVENTS = 15_000;
+const MAX_KEPT_EVENTS = 8000;
 
 /** Runs of this page by id, the oldest first. @type {Map<string, RunState>} */
 const kept = new Map();
@@ -91,8 +91,8 @@ export class RunState {
   }
 
   #open(kind, id, at, more) {
-    const part = { kind, id, key: `${kind}-${id}`, text: '', isOpen: true, startedAt: at, ...more };
-    this.#byId.set(part.key, part);
+    const part = { kind, id, text: '', isOpen: true, startedAt: at, ...more };
+    this.#byId.set(`${kind}-${id}`, part);
     this.parts.push(part);
     return part;
   }

@@ -149,20 +149,16 @@ export function Table({ label, head, kind = '', numbers = [], children, ...more 
     <thead><tr>${head.map((name) => html`<th key=${name} scope="col" class=${numbers.includes(name) ? 'num' : ''}>${name}</th>`)}</tr></thead>${children}</table></div>`;
 }
 
-/** Ids of the folds that are open, and of the one that had the focus last. */
+/** Names of the folds that are open. */
 const unfolded = new Set();
-let focused;
 
-/** Something that is folded below its summary. With a `name`, it is open, and has the focus, as the one of this name was that it replaces. */
+/** Something that is folded below its summary. With a `name`, it is open as it was when it was shown last. */
 export function Fold({ summary, kind = '', name, children, ...more }) {
   const root = useRef(null);
   const [isOpen] = useState(unfolded.has(name));
-  useLayoutEffect(() => {
-    if (name && focused === name && document.activeElement === document.body) root.current.firstChild.focus({ preventScroll: true });
-  }, []);
   // The event `toggle` comes later, when this may have been replaced.
   const onClick = () => unfolded[root.current.open ? 'delete' : 'add'](name);
-  return html`<details class=${`fold ${kind}`} ref=${root} ...${name && { open: isOpen }} ...${more}><summary onClick=${onClick} onFocus=${() => (focused = name)}>${summary}</summary><div class="fold-body">${children}</div></details>`;
+  return html`<details class=${`fold ${kind}`} ref=${root} ...${name && { open: isOpen }} ...${more}><summary onClick=${onClick}>${summary}</summary><div class="fold-body">${children}</div></details>`;
 }
 
 /** What is shown in place of data that are not there: the error, or that they are loaded. @param {ReturnType<typeof useLoad>} load */

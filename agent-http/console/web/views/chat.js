@@ -69,22 +69,23 @@ function useFollow(root) {
 function Conversation({ agent }) {
   const root = useRef(null);
   const follow = useFollow(root);
-  useLayoutEffect(follow, [items.value.length, live.value]);
-  const shown = items.value;
-  const isEmpty = shown.length === 0 && !live.value && !isLoading.value && !loadError.value;
+  const rows = [...items.value];
+  if (live.value) {
+    const { run, content } = live.value;
+    // Decisions continue the answer that has asked for them.
+    const item = content || rows.at(-1)?.kind !== 'answer' ? { key: `turn-${run.runId}`, content } : rows.pop();
+    rows.push({ ...item, turn: live.value });
+  }
+  useLayoutEffect(follow, [rows.length, live.value]);
   return html`<div class="conversation" ref=${root} role="log" aria-live="off" aria-label="Messages" tabindex="0">
     <div class="column">
       <${ErrorNote} error=${loadError.value} reload=${reopen} isLoading=${isLoading.value} />
-      ${isEmpty && html`<${Welcome} agent=${agent} />`}
-      ${isLoading.value && shown.length === 0 && !live.value && html`<p class="muted">Loading…</p>`}
-      ${shown.map((item) => (item.kind === 'user'
-        ? html`<${UserMessage} key=${item.key} item=${item} />`
-        : html`<${Answer} key=${item.key} item=${item} />`))}
+      ${rows.map((item) => html`<${item.kind === 'user' ? UserMessage : Answer} key=${item.key} item=${item} agent=${agent} follow=${follow} />`)}
+      ${rows.length === 0 && (isLoading.value ? html`<p class="muted">Loading…</p>` : !loadError.value && html`<${Welcome} agent=${agent} />`)}
       ${unanswered.value && html`<${ErrorNote} error=${unanswered.value.error}>
         <button type="button" class="button small" onClick=${() => regenerate(unanswered.value.node)}>Try again</button>
       <//>`}
       ${(waitingRun.value || decisionError.value) && html`<${Waiting} />`}
-      ${live.value && html`<${LiveTurn} key=${live.value.run.runId} turn=${live.value} onDraw=${follow} />`}
     </div>
   </div>`;
 }
@@ -183,22 +184,34 @@ function Editor({ node, onClose }) {
   </form>`;
 }
 
-function Answer({ item }) {
-  const agent = agents.value.find(({ id }) => id === agentId.value);
+/**
+ * An answer: its stored messages, if there are some, and the run in progress, the `turn`, with the `content` that was sent. Parts stay in the
+ * document when they are stored, and with them a selection, the focus and what is unfolded.
+ */
+function Answer({ item, agent, follow }) {
+  const { nodes, turn, content } = item;
+  // The signal's value is read so that the component is drawn with each frame of the run.
+  const version = turn?.run.version.value;
+  useLayoutEffect(() => turn && follow(), [version]);
+  const parts = [...nodes ? answerParts(item) : [], ...turn?.run.parts ?? []];
+  return html`${content && html`<article class="message user" aria-label="You"><${UserContent} content=${content} /></article>`}<article class="message answer" aria-label=${agent.name || agent.id} aria-busy=${turn?.run.status === 'running'}>
+    ${parts.map((part) => html`<${Part} key=${part.id} part=${part} version=${version} />`)}
+    <${turn ? LiveFoot : StoredFoot} turn=${turn} item=${item} parts=${parts} />
+  </article>`;
+}
+
+function StoredFoot({ item, parts }) {
   const last = item.nodes.at(-1);
   // Decisions continue an answer in another run.
   const { runId } = last;
   const run = keptRun(runId);
   const stored = runs.value.get(runId);
   const error = run?.error ?? stored?.error;
-  const parts = answerParts(item);
   const text = () => parts.filter(({ kind }) => kind === 'text').map(({ text }) => text).join('\n\n');
   const parent = item.nodes[0].parentId;
   const [rawButton, raw] = useRaw(item.nodes);
   const rated = isKept() && item.nodes.findLast(({ message, status }) => message.role === 'assistant' && message.content && status !== 'deleted');
-  return html`<article class="message answer" aria-label=${agent?.name || 'Answer'}>
-    ${parts.map((part) => html`<${Part} key=${part.key} part=${part} />`)}
-    ${last.status === 'incomplete' && !error && html`<p class="muted small">This answer was not completed.</p>`}
+  return html`${last.status === 'incomplete' && !error && html`<p class="muted small">This answer was not completed.</p>`}
     <${ErrorNote} error=${error} />
     <div class="message-tools">
       <${Siblings} item=${item} />
@@ -209,8 +222,7 @@ function Answer({ item }) {
       ${rated && html`<${Feedback} key=${rated.id} node=${rated} />`}
       ${(run ?? stored) && html`<${RunMeta} run=${run ?? storedFigures(stored)} costOf=${has('usage') && items.value.slice(-MAX_COSTS).includes(item) && runId} />`}
     </div>
-    ${raw}
-  </article>`;
+    ${raw}`;
 }
 
 /** The figures of a run that another page has started. */
@@ -233,27 +245,18 @@ function RunMeta({ run, costOf }) {
   return html`<span class="meta">${words.join(' · ')}${costOf && html`<${Cost} runId=${costOf} />`}</span>`;
 }
 
-function LiveTurn({ turn, onDraw }) {
-  const { run, content, isOver } = turn;
-  // The signal's value is read so that the component is drawn with each frame of the run.
-  const version = run.version.value;
-  useLayoutEffect(onDraw, [version]);
+function LiveFoot({ turn: { run, isOver } }) {
   const leave = () => {
     dismiss();
     document.getElementById('composer').focus();
   };
-  const isWaiting = run.status === 'running' && !run.parts.some((part) => part.isOpen);
-  return html`
-    ${content && html`<article class="message user" aria-label="You"><${UserContent} content=${content} /></article>`}
-    <article class="message answer" aria-label="Answer" aria-busy=${run.status === 'running'}>
-      ${run.parts.map((part) => html`<${Part} key=${part.id} part=${part} version=${version} />`)}
-      ${isWaiting && html`<p class="waiting" aria-hidden="true"><i></i><i></i><i></i></p>`}
-      ${run.error && html`<${ErrorNote} error=${run.error}>
-        ${isOver && html`<div class="row">${run.acceptedAt === undefined && html`<button type="button" class="button small" onClick=${retry}>Try again</button>`}
-          <button type="button" class="button small" onClick=${leave}>Dismiss</button></div>`}
-      <//>`}
-      ${run.status !== 'running' && html`<div class="message-tools"><${RunMeta} run=${run} /></div>`}
-    </article>`;
+  const isRunning = run.status === 'running';
+  return html`${isRunning && !run.parts.some((part) => part.isOpen) && html`<p class="waiting" aria-hidden="true"><i></i><i></i><i></i></p>`}
+    ${run.error && html`<${ErrorNote} error=${run.error}>
+      ${isOver && html`<div class="row">${run.acceptedAt === undefined && html`<button type="button" class="button small" onClick=${retry}>Try again</button>`}
+        <button type="button" class="button small" onClick=${leave}>Dismiss</button></div>`}
+    <//>`}
+    ${!isRunning && html`<div class="message-tools"><${RunMeta} run=${run} /></div>`}`;
 }
 
 /** A part of an answer. That of a run in progress is the same object for all of its time, so that it has a `version` too. */
@@ -273,7 +276,7 @@ function Part({ part, version }) {
 function Reasoning({ part }) {
   const took = part.endedAt - part.startedAt;
   const time = took >= 100 ? ` for ${duration(took)}` : '';
-  return html`<${Fold} name=${part.id ?? part.key} kind="reasoning" summary=${part.isOpen ? 'Thinking…' : `Thought${time}`}><div class="quiet-text">${part.text}</div><//>`;
+  return html`<${Fold} name=${part.id} kind="reasoning" summary=${part.isOpen ? 'Thinking…' : `Thought${time}`}><div class="quiet-text">${part.text}</div><//>`;
 }
 
 /** State of a call, in a word. */
