@@ -345,8 +345,11 @@ impl<'x> PartEditor<'x> {
         if self.properties == LIST_PROPERTIES {
             scope.list.apply(name, attribute(element, "w:val"));
         }
-        // A tracked change has deleted the mark of the paragraph.
-        scope.is_hidden |= name == "w:del" && self.properties == MARK_PROPERTIES;
+        // The mark of the paragraph is hidden, or a tracked change has deleted it.
+        scope.is_hidden |= self.properties == MARK_PROPERTIES
+            && (name == "w:del"
+                || name == "w:vanish"
+                    && attribute(element, "w:val").is_none_or(|value| value != "0" && value != "false"));
         // The properties of a paragraph contain those of its mark.
         if self.properties.len() != 1 || self.properties[0] != scope.kind.properties() {
             return;
