@@ -291,3 +291,17 @@ fn formulas_that_were_never_calculated_are_read_themselves() {
         "an empty text is the value of a formula, and a hidden one is not read"
     );
 }
+
+#[test]
+fn columns_below_a_merged_header_are_named_by_both_rows() {
+    let row = |number: u32, cells: &str| format!("<row r=\"{number}\">{cells}</row>");
+    let text = |reference: &str, text: &str| text_cell(reference, 0, text);
+    let number = |reference: &str, number: u32| format!("<c r=\"{reference}\"><v>{number}</v></c>");
+    let content = format!(
+        "<sheetData>{}{}{}</sheetData><mergeCells><mergeCell ref=\"A1:A2\"/><mergeCell ref=\"B1:C1\"/></mergeCells>",
+        row(1, &[text("A1", "Region"), text("B1", "Sold")].concat()),
+        row(2, &[text("B2", "Q1"), text("C2", "Q2")].concat()),
+        row(3, &[text("A3", "North"), number("B3", 5), number("C3", 6)].concat()),
+    );
+    assert_eq!(sheet_text(&content), "## R&D\n\nRegion: North; Sold Q1: 5; Sold Q2: 6");
+}
