@@ -17,6 +17,7 @@ mod symbol;
 mod tests;
 mod theme;
 mod word;
+mod word_comments;
 mod word_numbering;
 mod word_properties;
 mod word_styles;

@@ -1,18 +1,18 @@
 //! Word documents without text that is not shown and without what tracked changes have replaced, and with formulas as text.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use quick_xml::escape::escape;
 use quick_xml::events::{BytesStart, Event};
 
 use super::color::are_indistinguishable;
-use super::diagram::{DIAGRAM, DIAGRAM_DATA, DIAGRAM_RELATION, diagram_texts};
+use super::diagram::{DIAGRAM, DIAGRAM_DATA, read_diagrams};
 use super::formula::read_formula;
 use super::parts::OfficeParts;
-use super::relations::relations_part;
 use super::symbol::symbol_text;
 use super::theme::ThemeColors;
+use super::word_comments::comment_texts;
 use super::word_numbering::{ListPosition, WordNumbering};
 use super::word_properties::{Shading, TextProperties};
 use super::word_styles::WordStyles;
@@ -43,7 +43,8 @@ const MARK_PROPERTIES: [&str; 2] = ["w:pPr", "w:rPr"];
 /// Part with the text of the document, which alone has diagrams and numbers. Copies of them for each part would exceed the limits of what the
 /// archive expands to.
 const DOCUMENT: &str = "word/document.xml";
-/// Part with the lists.
+/// Parts with the comments and the lists.
+const COMMENTS: &str = "word/comments.xml";
 const NUMBERING: &str = "word/numbering.xml";
 /// Maximum size of text that counts as hidden, in half points.
 const MAX_HIDDEN_SIZE: u32 = 2;
@@ -68,35 +69,17 @@ pub(super) fn rewrite_as_shown(parts: &mut OfficeParts<'_>) {
     for (name, xml) in texts {
         let mut editor = PartEditor::new(&xml, &styles, has_background);
         if name == DOCUMENT {
-            editor.diagrams = read_diagrams(parts);
+            editor.diagrams = read_diagrams(parts, DOCUMENT);
+            if let Some(xml) = parts.xml(COMMENTS) {
+                let shown = PartEditor::new(&xml, &styles, has_background).edit();
+                editor.comments = comment_texts(shown.as_deref().unwrap_or(&xml));
+            }
             editor.numbering = parts.xml(NUMBERING).map(|xml| WordNumbering::read(&xml)).unwrap_or_default();
         }
         if let Some(changed) = editor.edit() {
             parts.put(&name, changed);
         }
     }
-}
-
-/// Reads the texts of the document's diagrams by the identifiers of their relations, each part once.
-fn read_diagrams(parts: &mut OfficeParts<'_>) -> BTreeMap<String, String> {
-    let (mut diagrams, mut read) = (BTreeMap::new(), BTreeSet::new());
-    let relations = parts.xml(&relations_part(DOCUMENT)).unwrap_or_default();
-    let mut events = XmlEvents::new(&relations);
-    while let Some((event, _)) = events.next() {
-        let (Event::Start(element) | Event::Empty(element)) = event else { continue };
-        let is_diagram = attribute(&element, "Type").is_some_and(|kind| kind.ends_with(DIAGRAM_RELATION));
-        let (Some(id), Some(target)) = (attribute(&element, "Id"), attribute(&element, "Target")) else {
-            continue;
-        };
-        let part = target.strip_prefix('/').map_or_else(|| format!("word/{target}"), str::to_owned);
-        if is_diagram
-            && read.insert(part.clone())
-            && let Some(xml) = parts.xml(&part)
-        {
-            diagrams.insert(id, diagram_texts(&xml).join("; "));
-        }
-    }
-    diagrams
 }
 
 /// Reads the colors of the theme; none if the document has other names for them.
@@ -188,6 +171,8 @@ struct PartEditor<'x> {
     numbering: WordNumbering,
     /// The end of the formula that was read last.
     formula_end: Option<usize>,
+    /// Texts of comments, by their identifiers.
+    comments: BTreeMap<String, String>,
     /// Texts of diagrams that were not placed yet, by the identifiers of their relations.
     diagrams: BTreeMap<String, String>,
     /// The text of the diagram in the open drawing.
@@ -206,6 +191,7 @@ impl<'x> PartEditor<'x> {
             properties: Vec::new(),
             numbering: WordNumbering::default(),
             formula_end: None,
+            comments: BTreeMap::new(),
             diagrams: BTreeMap::new(),
             diagram: None,
             changes: XmlChanges::new(xml),
@@ -239,6 +225,14 @@ impl<'x> PartEditor<'x> {
                         && attribute(&element, "w:val").is_some_and(|value| value == "continue") =>
                 {
                     self.changes.replace(range, "<w:vMerge/>".to_owned());
+                }
+                Event::Empty(element) if element.name().into_inner() == "w:commentReference" => {
+                    if let Some(text) = attribute(&element, "w:id").and_then(|id| self.comments.remove(&id)) {
+                        self.changes.replace(
+                            range,
+                            format!("<w:t xml:space=\"preserve\"> [Comment: {}]</w:t>", escape(text)),
+                        );
+                    }
                 }
                 Event::Empty(element) if element.name().into_inner() == "w:vertAlign" => {
                     if let Some(run) = self.scopes.last_mut().filter(|scope| scope.kind == ScopeKind::Run) {

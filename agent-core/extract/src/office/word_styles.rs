@@ -99,8 +99,9 @@ impl WordStyle {
         match element.name().into_inner() {
             "w:basedOn" => self.base = value(),
             "w:outlineLvl" => {
-                self.is_heading =
-                    value().and_then(|level| level.parse().ok()).is_some_and(|level| level < BODY_LEVEL);
+                self.is_heading = value()
+                    .and_then(|level| level.parse::<u32>().ok())
+                    .is_some_and(|level| level < BODY_LEVEL);
             }
             name @ ("w:numId" | "w:ilvl") => self.list.apply(name, value()),
             _ => self.properties.apply(element, theme),

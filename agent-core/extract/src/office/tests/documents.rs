@@ -408,3 +408,17 @@ fn numbers_of_styles_are_read() {
     let text = extracted(MediaType::Docx, &parts).document.text;
     assert!(text.starts_with("# § 1 Leave policy\n"), "{text}");
 }
+
+#[test]
+fn comments_are_read_where_they_refer_to() {
+    let comments = format!(
+        "<w:comments xmlns:w=\"{WORD}\"><w:comment w:id=\"7\"><w:p>{}{}</w:p></w:comment></w:comments>",
+        run("", "Since May?"),
+        run("<w:vanish/>", "secret"),
+    );
+    let reference = |id: u32| format!("<w:r><w:commentReference w:id=\"{id}\"/></w:r>");
+    let body =
+        format!("<w:p>{}{}{}{}</w:p>", run("", "It is 5 %"), reference(7), reference(8), run("", " now."));
+    let text = word_text_beside(&[("word/comments.xml", &comments)], &body);
+    assert_eq!(text, "It is 5 % [Comment: Since May?] now.");
+}
