@@ -20,7 +20,11 @@ const MAX_PATH_BYTES: usize = 1_000;
 /// Extracts a JSON document. The scalar members of an object share a line, so that a record stays together.
 pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {
     let text = decode(bytes);
-    let mut value: Value = serde_json::from_str(&text).map_err(parse_error)?;
+    let mut value: Value = match serde_json::from_str(&text) {
+        // A number beyond double precision, which the exact text has as it is written.
+        Err(error) if error.to_string().starts_with("number out of range") => Value::Null,
+        parsed => parsed.map_err(parse_error)?,
+    };
     if let Cow::Owned(exact) = quote_inexact(&text, "") {
         // The values of a document take several times its size: those with other numbers go first.
         drop(value);
@@ -167,6 +171,8 @@ mod tests {
             "price: 19.90; id: 123456789012345678901234; e: 1E5; n: -0.5; s: 1.50 \" 2.50 \\\nl: 1.0, 7";
         assert_eq!(text_of_json(json).as_deref(), Ok(expected));
         assert!(matches!(text_of_json("[1.50, 01.50]"), Err(ExtractError::Malformed(_))));
+        let beyond = "[1e400, -2.5E+999, 7]";
+        assert_eq!(text_of_json(beyond).as_deref(), Ok("1e400, -2.5E+999, 7"));
     }
 
     #[test]

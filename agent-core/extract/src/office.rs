@@ -5,6 +5,7 @@ mod chart;
 mod color;
 mod diagram;
 mod formula;
+mod merged_cells;
 mod number_format;
 mod parts;
 mod presentation;
@@ -16,7 +17,10 @@ mod symbol;
 mod tests;
 mod theme;
 mod word;
+mod word_comments;
+mod word_numbering;
 mod word_properties;
+mod word_styles;
 mod workbook;
 mod workbook_xml;
 mod xml;
@@ -34,6 +38,7 @@ use undoc::render::{RenderOptions, render_section_to_string};
 use undoc::xlsx::XlsxParser;
 use undoc::{Block, ErrorKind, FormatType, Paragraph, ParseEvent, Section, SectionStreamOptions, Table};
 
+use self::merged_cells::{MergedCells, split_merged_rows};
 use self::parts::OfficeParts;
 use crate::archive;
 use crate::limits::ExtractionLimits;
@@ -45,10 +50,6 @@ use crate::text_builder::TextBuilder;
 
 /// Blocks of a text document that are rendered at once: a copy of them is.
 const BLOCKS_AT_ONCE: usize = 256;
-/// Maximum number of merged cells whose value is repeated in each of their rows.
-const MAX_REPEATED_CELLS: usize = 256;
-/// Maximum length of a merged cell's value that is repeated, in bytes.
-const MAX_REPEATED_BYTES: usize = 200;
 
 pub(crate) fn extract(
     media_type: MediaType,
@@ -229,11 +230,12 @@ impl SectionReader {
 }
 
 /// Keeps the lines of a block apart, of which the renderer would join the words, headings headings where they are numbered, and the
-/// cells of tables apart.
+/// cells of tables apart, each row with its own.
 fn keep_lines_apart(block: &mut Block) {
     match block {
         Block::Paragraph(paragraph) => keep_paragraph_lines_apart(paragraph),
         Block::Table(table) => {
+            split_merged_rows(table);
             let cells = table.rows.iter_mut().flat_map(|row| &mut row.cells);
             for paragraph in cells.flat_map(|cell| &mut cell.content) {
                 keep_paragraph_lines_apart(paragraph);
@@ -260,24 +262,18 @@ fn keep_paragraph_lines_apart(paragraph: &mut Paragraph) {
 
 /// Returns the rows of a table with each cell at its column. A short value that is merged over several rows is that of each.
 fn cells(table: &Table) -> impl Iterator<Item = Vec<String>> {
-    // Columns and values of such cells, with the number of rows that are left.
-    let mut repeated: Vec<(usize, String, u32)> = Vec::new();
+    let mut merged = MergedCells::new();
     table.rows.iter().zip(table.cell_columns()).map(move |(row, columns)| {
         let mut cells = vec![String::new(); columns.last().map_or(0, |last| last + 1)];
-        repeated.retain_mut(|(column, value, rows)| {
-            if cells.len() <= *column {
-                cells.resize(*column + 1, String::new());
+        for (column, value) in merged.continue_row() {
+            if cells.len() <= column {
+                cells.resize(column + 1, String::new());
             }
-            cells[*column].clone_from(value);
-            *rows -= 1;
-            *rows > 0
-        });
+            cells[column] = value;
+        }
         for (cell, column) in row.cells.iter().zip(columns) {
             let value = cell.plain_text();
-            let is_short = !value.is_empty() && value.len() <= MAX_REPEATED_BYTES;
-            if cell.row_span > 1 && is_short && repeated.len() < MAX_REPEATED_CELLS {
-                repeated.push((column, value.clone(), cell.row_span - 1));
-            }
+            merged.add(cell, column, || value.clone());
             if let Some(slot) = cells.get_mut(column) {
                 *slot = value;
             }

@@ -6,6 +6,7 @@ mod covered_text;
 mod drawing;
 mod form;
 mod layers;
+mod ligatures;
 mod shown_text;
 mod superscripts;
 mod unseen_text;
@@ -23,6 +24,7 @@ use unpdf::{
 
 use self::continued_tables::LastTable;
 use self::form::shown_fields;
+use self::ligatures::may_have_ligatures;
 use self::shown_text::ShownText;
 use self::superscripts::raise_in_page;
 use self::unseen_text::UnseenText;
@@ -186,17 +188,19 @@ impl<'b> PageReader<'b> {
     /// Returns the text of a page without what is not seen on it; none if the page has such text and cannot be read so.
     fn shown_text(&mut self, page: &mut Page) -> String {
         let last_table = self.last_table.take();
+        if has_tables(page) && may_have_ligatures(page) {
+            let shown = self.shown_document();
+            let words = shown.and_then(|shown| shown.ligature_words(page.number).ok()).unwrap_or_default();
+            words.put_in_order(page);
+        }
         let has_hidden_text = has_hidden_text(page);
         // Text behind the picture of a scan may be what was recognized in it.
         let may_be_unseen = page.text_op_count > 0 && page.image_coverage < SCAN_COVERAGE;
-        let has_ligatures = has_ligatures(page);
+        let has_ligatures = !has_tables(page) && may_have_ligatures(page);
         if !has_hidden_text && !may_be_unseen && !has_ligatures {
             return self.render(page, last_table);
         }
-        if self.shown.is_none() {
-            self.shown = ShownText::load(self.bytes).ok();
-        }
-        let unseen = match &self.shown {
+        let unseen = match self.shown_document() {
             Some(shown) if may_be_unseen => shown.unseen_text(page.number),
             _ => UnseenText::default(),
         };
@@ -212,6 +216,14 @@ impl<'b> PageReader<'b> {
             None if !has_unseen_text => self.render(page, last_table),
             text => text.unwrap_or_default(),
         }
+    }
+
+    /// Returns the document as it is read without text that is not seen.
+    fn shown_document(&mut self) -> Option<&mut ShownText<'b>> {
+        if self.shown.is_none() {
+            self.shown = ShownText::load(self.bytes).ok();
+        }
+        self.shown.as_mut()
     }
 
     fn push_form_fields(&mut self) -> Result<(), ExtractError> {
@@ -248,15 +260,8 @@ fn escape_cells(page: &mut Page) {
     }
 }
 
-/// Returns true for a page whose text may have ligatures of Arabic letters, which are read in the wrong order with the page's tables.
-/// A page with tables is read with them all the same.
-fn has_ligatures(page: &Page) -> bool {
-    let is_arabic = |character: char| matches!(character, '\u{600}'..='\u{6ff}');
-    page.elements.iter().all(|block| !matches!(block, Block::Table(_)))
-        && page.elements.iter().any(|block| match block {
-            Block::Paragraph(paragraph) => paragraph.plain_text().contains(is_arabic),
-            _ => false,
-        })
+fn has_tables(page: &Page) -> bool {
+    page.elements.iter().any(|block| matches!(block, Block::Table(_)))
 }
 
 /// Returns true for a page with invisible text that is not the text of its picture or outlines: it is beside text that is

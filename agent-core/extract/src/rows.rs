@@ -25,8 +25,11 @@ pub(crate) fn push_rows(
     let header_index = header_index.filter(|_| has_data).unwrap_or(first.len());
     let mut header = Vec::new();
     for (index, row) in first.iter().enumerate() {
+        let is_below_header = index > 0 && index - 1 == header_index;
         if index == header_index {
             header = names(row);
+        } else if let Some(names) = names_in_groups(&header, row).filter(|_| is_below_header) {
+            header = names;
         } else {
             builder.push(&line(&header, row))?;
         }
@@ -61,6 +64,41 @@ fn names(header: &[String]) -> Vec<String> {
         name
     };
     header.iter().map(name).collect()
+}
+
+/// Returns the names of columns by the header, some cells of which are above several columns, and the row below it with the names of
+/// these columns; `None` if the row has values. It has nothing below the other cells, unless they are merged with it.
+fn names_in_groups(header: &[String], row: &[String]) -> Option<Vec<String>> {
+    let below = names(row);
+    let width = header.len().max(below.len());
+    let cell = |cells: &[String], column: usize| cells.get(column).cloned().unwrap_or_default();
+    let mut names = Vec::with_capacity(width);
+    let mut group = String::new();
+    let (mut has_group, mut has_number, mut is_merged) = (false, false, false);
+    for column in 0..width {
+        let (own, name) = (cell(header, column), cell(&below, column));
+        let begins_group = !own.is_empty() && column + 1 < width && cell(header, column + 1).is_empty();
+        if !own.is_empty() {
+            group.clone_from(&own);
+        }
+        if begins_group || (own.is_empty() && !group.is_empty()) {
+            if name.is_empty() {
+                return None;
+            }
+            has_group = true;
+            has_number |= is_number(&name);
+            let mut joined = format!("{group} {name}");
+            joined.truncate(joined.floor_char_boundary(MAX_NAME_BYTES));
+            names.push(joined);
+        } else if own.is_empty() || name.is_empty() || own == name {
+            is_merged |= !own.is_empty() && own == name;
+            names.push(if own.is_empty() { name } else { own });
+        } else {
+            return None;
+        }
+    }
+    // Years may be names, and values of a row without a name of its own are no years.
+    (has_group && (is_merged || !has_number)).then_some(names)
 }
 
 /// Returns a row as a line; an empty row gives an empty text.
@@ -123,6 +161,20 @@ mod tests {
             (&["Name|City"], "Name; City"),
             (&["one", "two"], "one\ntwo"),
             (&["A|B", "1|2|3"], "A: 1; B: 2; 3"),
+            (
+                &["Region|2023||2024|", "|Q1|Q2|Q1|Q2", "North|1|2|3|4"],
+                "Region: North; 2023 Q1: 1; 2023 Q2: 2; 2024 Q1: 3; 2024 Q2: 4",
+            ),
+            (
+                &["Region|Sold||Note", "Region|2023|2024|Note", "North|1|2|new"],
+                "Region: North; Sold 2023: 1; Sold 2024: 2; Note: new",
+            ),
+            (
+                &["Region|Sold||Note", "|1|2|", "North|1|2|new"],
+                "Sold: 1; 2\nRegion: North; Sold: 1; 2; Note: new",
+            ),
+            (&["Name|Value|", "Ada|x|", "Bob|y|z"], "Name: Ada; Value: x\nName: Bob; Value: y; z"),
+            (&["A|B|", "Ada|x|y"], "A: Ada; B: x; y"),
             (&[], ""),
         ] {
             let mut builder = TextBuilder::new(&ExtractionLimits::default());

@@ -465,6 +465,41 @@ fn vertical_columns_are_read_from_right_to_left() {
     ];
     let text = text_of_composite_font("Identity-V", &glyphs, content.concat().as_bytes());
     assert_eq!(text, "領収書は十年間保管する。\n\n領収書");
+    // Rows of columns one below the other.
+    let column = |x: u32, y: u32, codes: &[u32]| column(x, codes).replace("700", &y.to_string());
+    let content = [
+        column(500, 700, &[1, 2, 3, 4, 5]),
+        column(480, 700, &[6, 7, 8, 9]),
+        column(500, 620, &[10, 11, 12, 1, 2]),
+        column(480, 620, &[3, 8]),
+    ];
+    let text = text_of_composite_font("Identity-V", &glyphs, content.concat().as_bytes());
+    assert_eq!(text, "領収書は十年間保管する。領収書保");
+}
+
+#[test]
+fn ligatures_in_tables_have_their_letters_in_order() {
+    let glyphs = ["\u{627}", "\u{644}\u{623}", "\u{648}", "\u{644}", "7"];
+    // The glyphs are drawn from left to right.
+    let (name, word, number) = ("00030004", "0004000300020001", "0005");
+    let show = |x: u32, y: u32, codes: &str| format!("BT /A1 9 Tf {x} {y} Td <{codes}> Tj ET\n");
+    let mut content = show(60, 740, word);
+    let rows = [[name; 3], [word, number, number], [word, number, word], [name, number, word]];
+    for (row, cells) in (0..).zip(rows) {
+        let y = 680 - 20 * row;
+        content.push_str(&format!("60 {} m 460 {} l S\n", y + 20, y + 20));
+        for (x, cell) in [60, 200, 330].into_iter().zip(cells) {
+            content.push_str(&show(x + 4, y + 6, cell));
+        }
+    }
+    content.push_str("60 620 m 460 620 l S\n");
+    for x in [60, 200, 330, 460] {
+        content.push_str(&format!("{x} 700 m {x} 620 l S\n"));
+    }
+    let text = text_of_composite_font("Identity-H", &glyphs, content.as_bytes());
+    let word = "\u{627}\u{644}\u{623}\u{648}\u{644}";
+    assert!(text.contains(&format!("| {word} | 7 | {word} |")), "{text}");
+    assert_eq!(text.matches(word).count(), 5, "{text}");
 }
 
 fn with_catalogue(pdf: PdfBuilder, entries: &str) -> Vec<u8> {

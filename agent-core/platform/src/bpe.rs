@@ -1,5 +1,6 @@
 //! Exact counts for the hosted models' encoding.
 
+use std::cell::RefCell;
 use std::sync::LazyLock;
 
 use agent_core::budget::TokenCounter;
@@ -28,7 +29,9 @@ impl TokenCounter for BpeCounter {
     fn count(&self, text: &str) -> usize {
         let mut buffers = MergeBuffers::default();
         let parts = pieces(text).flat_map(|piece| piece.as_bytes().chunks(MAX_MERGE_BYTES));
-        parts.map(|part| RECENT_PIECES.count(part, |part| O200K_BASE.count(part, &mut buffers))).sum()
+        RECENT_PIECES.with_borrow_mut(|recent| {
+            parts.map(|part| recent.count(part, |part| O200K_BASE.count(part, &mut buffers))).sum()
+        })
     }
 }
 
@@ -39,8 +42,10 @@ const MAX_MERGE_BYTES: usize = 4096;
 static O200K_BASE: LazyLock<Vocabulary> =
     LazyLock::new(|| Vocabulary::parse(include_bytes!("bpe/o200k_base.vocabulary")));
 
-/// Counts of this encoding.
-static RECENT_PIECES: RecentPieces = RecentPieces::new();
+thread_local! {
+    /// Counts of this encoding.
+    static RECENT_PIECES: RefCell<RecentPieces> = RefCell::new(RecentPieces::new());
+}
 
 /// The encoding's pre-tokenizer: no token crosses the end of a match. `\s+(?!\S)` of the original is written without
 /// its look-ahead, which regular automata do not have: as `\s+$`, and as [`WHITE_SPACE_BEFORE_ANOTHER`], whose last
@@ -123,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_count_is_the_same_again_and_after_others() {
-        let words = ["", "a", " tea", "strengt", "\0\0a", "a\0", "zzzzzz", "ÄÖÜ"];
+        let words = ["", "a", " tea", "strengt", " authenticatio", "\0\0a", "a\0", "zzzzzz", "ÄÖÜ"];
         let texts =
             || words.iter().flat_map(|first| words.iter().map(move |second| format!("{first}{second}")));
         for _ in 0..2 {

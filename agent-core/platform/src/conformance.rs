@@ -40,7 +40,7 @@ pub use pulse::{PulseSubject, pulse};
 pub use quotas::quotas;
 pub use records::{inventory, records};
 pub use retrieval::retrieval;
-pub use retriever::retriever;
+pub use retriever::{DocumentWriter, retriever};
 pub use role_store::role_store;
 pub use summaries::{SummaryStores, summaries};
 pub use usage::usage;

@@ -13,6 +13,7 @@ mod cache;
 mod citation_marks;
 mod citations;
 mod document_retriever;
+mod document_text;
 mod embedding;
 mod embedding_queue;
 mod external;
@@ -35,6 +36,7 @@ mod vector_drops;
 pub use blocking::BlockingPool;
 pub use boundary::BoundaryKey;
 pub use document_retriever::{DEFAULT_CACHE_BYTES, DocumentRetriever, RetrieverConfig};
+pub use document_text::DocumentText;
 pub use external::IndexRetriever;
 pub(crate) use outdated::{NamedByRole, find_outdated};
 pub use query_vector::{EmbedderSkip, EmbedderUse, RetrievalEmbedder};
@@ -43,6 +45,7 @@ pub use rerank::RerankedRetriever;
 pub use retriever::Retriever;
 pub use search::DocumentSearch;
 pub use search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocument};
+pub(crate) use texts::present_versions;
 
 #[cfg(test)]
 mod tests;

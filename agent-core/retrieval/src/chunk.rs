@@ -36,6 +36,10 @@ pub struct Chunk {
 /// Implementations are pure: equal documents give equal chunks. Offsets are on boundaries of characters, starts do not
 /// descend, and chunks are not empty.
 pub trait Chunker: Send + Sync {
+    /// Returns an identifier of the chunker with its version and its settings, of at most 512 bytes. A stored index is used only by
+    /// the chunker that it was made with.
+    fn id(&self) -> String;
+
     /// Returns the chunks of a document in the order of their starts.
     fn chunk(&self, document: &Extracted) -> Vec<Chunk>;
 }

@@ -1,9 +1,13 @@
 //! Diagrams (SmartArt, ECMA-376 part 1, section 21.4), whose texts are in a separate part.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use quick_xml::escape::unescape;
 use quick_xml::events::Event;
 
 use super::chart::row;
+use super::parts::OfficeParts;
+use super::relations::relations_part;
 use super::xml::{XmlEvents, attribute};
 
 /// Element that stands for a diagram, and its attribute with the identifier of the relation to the texts.
@@ -51,6 +55,28 @@ pub(super) fn diagram_texts(xml: &str) -> Vec<String> {
     }
     texts.retain(|text| !text.is_empty());
     texts
+}
+
+/// Reads the texts of the document's diagrams by the identifiers of their relations, each part once.
+pub(super) fn read_diagrams(parts: &mut OfficeParts<'_>, document: &str) -> BTreeMap<String, String> {
+    let (mut diagrams, mut read) = (BTreeMap::new(), BTreeSet::new());
+    let relations = parts.xml(&relations_part(document)).unwrap_or_default();
+    let mut events = XmlEvents::new(&relations);
+    while let Some((event, _)) = events.next() {
+        let (Event::Start(element) | Event::Empty(element)) = event else { continue };
+        let is_diagram = attribute(&element, "Type").is_some_and(|kind| kind.ends_with(DIAGRAM_RELATION));
+        let (Some(id), Some(target)) = (attribute(&element, "Id"), attribute(&element, "Target")) else {
+            continue;
+        };
+        let part = target.strip_prefix('/').map_or_else(|| format!("word/{target}"), str::to_owned);
+        if is_diagram
+            && read.insert(part.clone())
+            && let Some(xml) = parts.xml(&part)
+        {
+            diagrams.insert(id, diagram_texts(&xml).join("; "));
+        }
+    }
+    diagrams
 }
 
 fn push(texts: &mut [String], text: &str) {

@@ -1,19 +1,21 @@
 //! Word documents without text that is not shown and without what tracked changes have replaced, and with formulas as text.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use quick_xml::escape::escape;
 use quick_xml::events::{BytesStart, Event};
 
 use super::color::are_indistinguishable;
-use super::diagram::{DIAGRAM, DIAGRAM_DATA, DIAGRAM_RELATION, diagram_texts};
+use super::diagram::{DIAGRAM, DIAGRAM_DATA, read_diagrams};
 use super::formula::read_formula;
 use super::parts::OfficeParts;
-use super::relations::relations_part;
 use super::symbol::symbol_text;
 use super::theme::ThemeColors;
+use super::word_comments::comment_texts;
+use super::word_numbering::{ListPosition, WordNumbering};
 use super::word_properties::{Shading, TextProperties};
+use super::word_styles::WordStyles;
 use super::xml::{XmlChanges, XmlEvents, attribute};
 use crate::superscript::raised;
 
@@ -35,11 +37,15 @@ const LEFT_OUT: [&str; 10] = [
 const BACKGROUND_SIGNS: [&str; 4] = ["<w:background", "behindDoc=\"1\"", "behindDoc=\"true\"", "z-index:-"];
 /// A space in the text of a note, whose lines and paragraphs would be joined.
 const SPACE_IN_NOTE: &str = "<w:t> </w:t>";
-/// Part with the text of the document, which alone has diagrams. Copies of them for each part would exceed the limits of what the
+/// The open elements of properties around the position of a paragraph in a list, and around the properties of its mark.
+const LIST_PROPERTIES: [&str; 2] = ["w:pPr", "w:numPr"];
+const MARK_PROPERTIES: [&str; 2] = ["w:pPr", "w:rPr"];
+/// Part with the text of the document, which alone has diagrams and numbers. Copies of them for each part would exceed the limits of what the
 /// archive expands to.
 const DOCUMENT: &str = "word/document.xml";
-/// Maximum length of the chain of styles that a style is based on.
-const MAX_BASES: usize = 16;
+/// Parts with the comments and the lists.
+const COMMENTS: &str = "word/comments.xml";
+const NUMBERING: &str = "word/numbering.xml";
 /// Maximum size of text that counts as hidden, in half points.
 const MAX_HIDDEN_SIZE: u32 = 2;
 
@@ -63,34 +69,17 @@ pub(super) fn rewrite_as_shown(parts: &mut OfficeParts<'_>) {
     for (name, xml) in texts {
         let mut editor = PartEditor::new(&xml, &styles, has_background);
         if name == DOCUMENT {
-            editor.diagrams = read_diagrams(parts);
+            editor.diagrams = read_diagrams(parts, DOCUMENT);
+            if let Some(xml) = parts.xml(COMMENTS) {
+                let shown = PartEditor::new(&xml, &styles, has_background).edit();
+                editor.comments = comment_texts(shown.as_deref().unwrap_or(&xml));
+            }
+            editor.numbering = parts.xml(NUMBERING).map(|xml| WordNumbering::read(&xml)).unwrap_or_default();
         }
         if let Some(changed) = editor.edit() {
             parts.put(&name, changed);
         }
     }
-}
-
-/// Reads the texts of the document's diagrams by the identifiers of their relations, each part once.
-fn read_diagrams(parts: &mut OfficeParts<'_>) -> BTreeMap<String, String> {
-    let (mut diagrams, mut read) = (BTreeMap::new(), BTreeSet::new());
-    let relations = parts.xml(&relations_part(DOCUMENT)).unwrap_or_default();
-    let mut events = XmlEvents::new(&relations);
-    while let Some((event, _)) = events.next() {
-        let (Event::Start(element) | Event::Empty(element)) = event else { continue };
-        let is_diagram = attribute(&element, "Type").is_some_and(|kind| kind.ends_with(DIAGRAM_RELATION));
-        let (Some(id), Some(target)) = (attribute(&element, "Id"), attribute(&element, "Target")) else {
-            continue;
-        };
-        let part = target.strip_prefix('/').map_or_else(|| format!("word/{target}"), str::to_owned);
-        if is_diagram
-            && read.insert(part.clone())
-            && let Some(xml) = parts.xml(&part)
-        {
-            diagrams.insert(id, diagram_texts(&xml).join("; "));
-        }
-    }
-    diagrams
 }
 
 /// Reads the colors of the theme; none if the document has other names for them.
@@ -108,81 +97,6 @@ fn read_theme(parts: &mut OfficeParts<'_>) -> ThemeColors {
     parts.xml("word/theme/theme1.xml").map(|xml| ThemeColors::read(&xml)).unwrap_or_default()
 }
 
-/// A style of paragraphs, characters or tables.
-#[derive(Debug, Default)]
-struct WordStyle {
-    base: Option<String>,
-    properties: TextProperties,
-}
-
-/// The styles of a document.
-#[derive(Debug, Default)]
-struct WordStyles {
-    styles: HashMap<String, WordStyle>,
-    default_paragraph: Option<String>,
-    defaults: TextProperties,
-    theme: ThemeColors,
-}
-
-impl WordStyles {
-    fn read(xml: &str, theme: ThemeColors) -> Self {
-        let mut styles = Self { theme, ..Self::default() };
-        let mut open: Option<(String, WordStyle)> = None;
-        let mut in_defaults = false;
-        let mut events = XmlEvents::new(xml);
-        while let Some((event, _)) = events.next() {
-            match event {
-                Event::Start(element) if element.name().into_inner() == "w:docDefaults" => in_defaults = true,
-                Event::End(element) if element.name().into_inner() == "w:docDefaults" => in_defaults = false,
-                Event::Start(element) if element.name().into_inner() == "w:style" => {
-                    let id = attribute(&element, "w:styleId").unwrap_or_default();
-                    let is = |name: &str, value: &str| {
-                        attribute(&element, name).is_some_and(|found| found == value)
-                    };
-                    if is("w:type", "paragraph") && is("w:default", "1") {
-                        styles.default_paragraph = Some(id.clone());
-                    }
-                    open = Some((id, WordStyle::default()));
-                }
-                Event::End(element) if element.name().into_inner() == "w:style" => {
-                    styles.styles.extend(open.take())
-                }
-                Event::Start(element) if element.name().into_inner() == "w:rPrChange" => {
-                    events.skip(&element);
-                }
-                Event::Start(element) | Event::Empty(element) => match &mut open {
-                    Some((_, style)) if element.name().into_inner() == "w:basedOn" => {
-                        style.base = attribute(&element, "w:val");
-                    }
-                    Some((_, style)) => {
-                        style.properties.apply(&element, &styles.theme);
-                        // A table's style has several shadings for its parts.
-                        if style.properties.shading.is_some() {
-                            style.properties.shading = Some(Shading::Unknown);
-                        }
-                    }
-                    None if in_defaults => styles.defaults.apply(&element, &styles.theme),
-                    None => {}
-                },
-                _ => {}
-            }
-        }
-        styles
-    }
-
-    /// Returns the properties of a style with those that it is based on.
-    fn properties(&self, id: Option<&str>) -> TextProperties {
-        let mut properties = TextProperties::default();
-        let mut id = id;
-        for _ in 0..MAX_BASES {
-            let Some(style) = id.and_then(|id| self.styles.get(id)) else { break };
-            properties = properties.or(&style.properties);
-            id = style.base.as_deref();
-        }
-        properties
-    }
-}
-
 /// An element that contains text.
 #[derive(Debug)]
 struct Scope {
@@ -198,8 +112,11 @@ struct Scope {
     has_field: bool,
     /// True if a run contains a shape, whose text has properties of its own.
     has_object: bool,
-    /// True for a row that is hidden or deleted.
+    /// True for a row that is hidden or deleted, and for a paragraph that is deleted.
     is_hidden: bool,
+    /// Position of a paragraph in a list, and the place of the properties that say so.
+    list: ListPosition,
+    list_place: Option<Range<usize>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,8 +167,12 @@ struct PartEditor<'x> {
     scopes: Vec<Scope>,
     /// The elements of properties that are open.
     properties: Vec<String>,
+    /// The lists, up to the paragraph that is read.
+    numbering: WordNumbering,
     /// The end of the formula that was read last.
     formula_end: Option<usize>,
+    /// Texts of comments, by their identifiers.
+    comments: BTreeMap<String, String>,
     /// Texts of diagrams that were not placed yet, by the identifiers of their relations.
     diagrams: BTreeMap<String, String>,
     /// The text of the diagram in the open drawing.
@@ -268,7 +189,9 @@ impl<'x> PartEditor<'x> {
             has_notes: xml.contains("<w:footnote ") || xml.contains("<w:endnote "),
             scopes: Vec::new(),
             properties: Vec::new(),
+            numbering: WordNumbering::default(),
             formula_end: None,
+            comments: BTreeMap::new(),
             diagrams: BTreeMap::new(),
             diagram: None,
             changes: XmlChanges::new(xml),
@@ -295,6 +218,21 @@ impl<'x> PartEditor<'x> {
                 Event::Start(element) => self.open(&element, range.start),
                 Event::Empty(element) if element.name().into_inner() == "w:sym" => {
                     self.replace_symbol(&element, range);
+                }
+                // The reader takes the cell for one of its own unless the value is left out.
+                Event::Empty(element)
+                    if element.name().into_inner() == "w:vMerge"
+                        && attribute(&element, "w:val").is_some_and(|value| value == "continue") =>
+                {
+                    self.changes.replace(range, "<w:vMerge/>".to_owned());
+                }
+                Event::Empty(element) if element.name().into_inner() == "w:commentReference" => {
+                    if let Some(text) = attribute(&element, "w:id").and_then(|id| self.comments.remove(&id)) {
+                        self.changes.replace(
+                            range,
+                            format!("<w:t xml:space=\"preserve\"> [Comment: {}]</w:t>", escape(text)),
+                        );
+                    }
                 }
                 Event::Empty(element) if element.name().into_inner() == "w:vertAlign" => {
                     if let Some(run) = self.scopes.last_mut().filter(|scope| scope.kind == ScopeKind::Run) {
@@ -373,9 +311,16 @@ impl<'x> PartEditor<'x> {
                 has_field: false,
                 has_object: false,
                 is_hidden: false,
+                list: ListPosition::default(),
+                list_place: None,
             });
         } else if name.ends_with("Pr") {
             self.properties.push(name.to_owned());
+            if self.properties == LIST_PROPERTIES
+                && let Some(paragraph) = self.scopes.last_mut()
+            {
+                paragraph.list_place = Some(start..start);
+            }
         } else {
             self.apply(element);
         }
@@ -391,6 +336,14 @@ impl<'x> PartEditor<'x> {
             self.diagram = attribute(element, DIAGRAM_DATA).and_then(|id| self.diagrams.remove(&id));
             return;
         }
+        if self.properties == LIST_PROPERTIES {
+            scope.list.apply(name, attribute(element, "w:val"));
+        }
+        // The mark of the paragraph is hidden, or a tracked change has deleted it.
+        scope.is_hidden |= self.properties == MARK_PROPERTIES
+            && (name == "w:del"
+                || name == "w:vanish"
+                    && attribute(element, "w:val").is_none_or(|value| value != "0" && value != "false"));
         // The properties of a paragraph contain those of its mark.
         if self.properties.len() != 1 || self.properties[0] != scope.kind.properties() {
             return;
@@ -414,7 +367,17 @@ impl<'x> PartEditor<'x> {
             self.changes.replace(end..end, format!("<w:t xml:space=\"preserve\">{}</w:t>", escape(text)));
         }
         if self.properties.last().is_some_and(|open| open == name) {
+            let closes_list = self.properties == LIST_PROPERTIES;
             self.properties.pop();
+            match self.scopes.last_mut() {
+                Some(scope) if closes_list => {
+                    scope.list_place = scope.list_place.take().map(|place| place.start..end);
+                }
+                Some(scope) if name == "w:pPr" && scope.kind == ScopeKind::Paragraph => {
+                    self.write_number(end)
+                }
+                _ => {}
+            }
             return;
         }
         let Some(kind) = ScopeKind::of(name) else { return };
@@ -440,6 +403,31 @@ impl<'x> PartEditor<'x> {
             }
             _ => {}
         }
+    }
+
+    /// Writes the number of a heading or list item, whose properties end here, at the beginning of its text, unless the reader writes
+    /// it as the document shows it: it leaves out those of headings, styles and cells, and the numbers of the levels above.
+    fn write_number(&mut self, end: usize) {
+        let is_in_cell = self.scopes.iter().any(|scope| scope.kind == ScopeKind::Cell);
+        let Some(paragraph) = self.scopes.last() else { return };
+        let place = paragraph.list_place.clone();
+        if paragraph.is_hidden {
+            place.into_iter().for_each(|place| self.changes.remove(place));
+            return;
+        }
+        let style = paragraph.style.as_deref().or(self.styles.default_paragraph.as_deref());
+        let position = paragraph.list.clone().or(&self.styles.list_position(style));
+        let Some(number) = self.numbering.next(&position) else { return };
+        let is_heading = self.styles.is_heading(style) && !is_in_cell;
+        if number.is_plain && paragraph.list.has_list() && !is_heading && !is_in_cell {
+            return;
+        }
+        // The reader counts headings for the list items behind them.
+        if let Some(place) = place.filter(|_| !is_heading) {
+            self.changes.remove(place);
+        }
+        let text = escape(&number.text);
+        self.changes.replace(end..end, format!("<w:r><w:t xml:space=\"preserve\">{text} </w:t></w:r>"));
     }
 
     /// Writes a superscript as such, and text that cannot be as that of its line: the reader's markup is part of no word.

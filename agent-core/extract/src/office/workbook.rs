@@ -1,9 +1,10 @@
 //! Workbooks without hidden sheets, rows, columns and values, and with numbers as their formats show them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use quick_xml::escape::escape;
+use quick_xml::escape::{escape, unescape};
 use quick_xml::events::{BytesStart, Event};
 
 use super::cell_style::{CellColor, CellFont, CellStyle, MAX_HIDDEN_SIZE, read_styles};
@@ -170,6 +171,8 @@ struct OpenCell {
     is_error: bool,
     is_hidden: bool,
     value: String,
+    /// The place of the formula's text.
+    formula: Option<Range<usize>>,
 }
 
 /// Changes a sheet.
@@ -237,6 +240,13 @@ impl<'x> SheetEditor<'x> {
                         let colors = (has_white_fill && !self.has_other_colors, self.has_usual_white);
                         change_run(&mut self.changes, self.xml, run, colors);
                     }
+                    "f" => {
+                        let end = events.skip(&element);
+                        if let Some(cell) = &mut cell {
+                            cell.formula =
+                                self.xml[range.end..end].rfind("</").map(|text| range.end..range.end + text);
+                        }
+                    }
                     name => in_value = name == "v",
                 },
                 Event::Text(text) if in_value => {
@@ -300,14 +310,22 @@ impl<'x> SheetEditor<'x> {
                 || style.is_tiny
                 || (style.has_color_of_fill && !self.has_other_colors),
             value: String::new(),
+            formula: None,
         }
     }
 
     /// Replaces a cell that is hidden, or whose number is shown in another way than it is stored.
     fn close_cell(&mut self, cell: &OpenCell, end: usize) {
         let format = cell.style.format;
+        let formula = cell.formula.clone().map(|place| &self.xml[place]);
         let formatted = if cell.is_hidden {
             String::new()
+        } else if let Some(formula) = formula.filter(|text| {
+            // Programs that write workbooks without calculating them store no values.
+            cell.is_number && cell.value.is_empty() && !text.trim().is_empty()
+        }) {
+            let formula = unescape(formula).unwrap_or(Cow::Borrowed(formula));
+            format!("={}", formula.trim())
         } else if cell.is_error {
             cell.value.clone()
         } else if !cell.is_number {

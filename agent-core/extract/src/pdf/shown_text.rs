@@ -14,6 +14,7 @@ use unpdf::parser::{BlockType, LayoutAnalyzer, LinkAnnotations, TextBlock};
 
 use super::drawing::line_move;
 use super::layers::Layers;
+use super::ligatures::LigatureWords;
 use super::superscripts::raise_in_block;
 use super::unseen_text::UnseenText;
 use super::vertical_text::text_of_columns;
@@ -34,6 +35,8 @@ pub(super) struct ShownText<'b> {
     unseen: UnseenText,
     /// True if invisible text of the page is left out.
     drops_invisible: bool,
+    /// True if the letters of ligatures stay as the library reads them.
+    keeps_ligatures: bool,
 }
 
 impl<'b> ShownText<'b> {
@@ -45,7 +48,8 @@ impl<'b> ShownText<'b> {
         let document = RawBackend::load_bytes(bytes)?;
         let pages = document.pages();
         let unseen = UnseenText::default();
-        Ok(Self { bytes, document, pages, layers: OnceLock::new(), unseen, drops_invisible: false })
+        let (drops_invisible, keeps_ligatures) = (false, false);
+        Ok(Self { bytes, document, pages, layers: OnceLock::new(), unseen, drops_invisible, keeps_ligatures })
     }
 
     /// Returns the text that a page draws unseen.
@@ -78,6 +82,25 @@ impl<'b> ShownText<'b> {
         let mut spans = analyzer.extract_page_spans(number).ok()?;
         analyzer.filter_spans_for_page(&mut spans, number);
         text_of_columns(spans)
+    }
+
+    /// Returns the words of a page, as the library reads them and in the order of their letters.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub(super) fn ligature_words(&mut self, number: u32) -> unpdf::Result<LigatureWords> {
+        (self.unseen, self.drops_invisible) = (UnseenText::default(), false);
+        self.keeps_ligatures = true;
+        let read = self.words(number);
+        self.keeps_ligatures = false;
+        Ok(LigatureWords::new(&read?, &self.words(number)?))
+    }
+
+    fn words(&self, number: u32) -> unpdf::Result<Vec<String>> {
+        let blocks = LayoutAnalyzer::new(self).extract_page_blocks(number)?;
+        let words =
+            |block: &TextBlock| block.text().split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        Ok(blocks.iter().flat_map(words).collect())
     }
 
     /// Returns the text of a page as Markdown, without unseen text and, if so chosen, without invisible text. Rows of tables are
@@ -241,7 +264,7 @@ impl PdfBackend for ShownText<'_> {
 
     fn decode_text(&self, scope: ResourceScope, font_name: &[u8], bytes: &[u8]) -> DecodedText {
         let decoded = self.document.decode_text(scope, font_name, bytes);
-        match decoded.text.contains(is_right_to_left) {
+        match !self.keeps_ligatures && decoded.text.contains(is_right_to_left) {
             true => self.decode_run(scope, font_name, bytes).decoded,
             false => decoded,
         }
@@ -249,7 +272,9 @@ impl PdfBackend for ShownText<'_> {
 
     fn decode_run(&self, scope: ResourceScope, font_name: &[u8], bytes: &[u8]) -> DecodedRun {
         let mut run = self.document.decode_run(scope, font_name, bytes);
-        reverse_ligatures(&mut run);
+        if !self.keeps_ligatures {
+            reverse_ligatures(&mut run);
+        }
         run
     }
 

@@ -1,57 +1,56 @@
 //! Counts of pieces that were counted lately.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The longest piece whose count is kept, in bytes.
-const MAX_BYTES: usize = 7;
+/// The longest piece whose count is kept, in bytes: most words, with the space before them.
+const MAX_BYTES: usize = 15;
 /// Number of bits of an entry's index.
 const INDEX_BITS: u32 = 12;
-/// Position of the count in an entry. It has three bits, since it is at most [`MAX_BYTES`].
-const COUNT_SHIFT: u32 = 56;
+/// Position of the count in an entry. It has four bits, since it is at most [`MAX_BYTES`].
+const COUNT_SHIFT: u32 = 120;
 /// Position of the piece's length in the last byte of an entry.
-const LENGTH_SHIFT: u32 = 3;
+const LENGTH_SHIFT: u32 = 4;
 /// Mask of the count in an entry.
-const COUNT_MASK: u64 = (MAX_BYTES as u64) << COUNT_SHIFT;
+const COUNT_MASK: u128 = (MAX_BYTES as u128) << COUNT_SHIFT;
 
-/// Token counts of short pieces, in place of a search of the vocabulary.
+/// Token counts of short pieces, in place of a search of the vocabulary. Each thread has its own, of 64 KiB.
 ///
-/// An entry is a piece, its length and its count in 64 bits, so that any thread reads and replaces it as a whole. It is
-/// 0 while it is empty, since no piece has the length 0.
+/// An entry is a piece, its length and its count in 128 bits. It is 0 while it is empty, since no piece has the length 0.
 pub(super) struct RecentPieces {
-    entries: [AtomicU64; 1 << INDEX_BITS],
+    entries: Box<[u128]>,
 }
 
 impl RecentPieces {
     /// Creates it without counts.
-    pub(super) const fn new() -> Self {
-        Self { entries: [const { AtomicU64::new(0) }; 1 << INDEX_BITS] }
+    pub(super) fn new() -> Self {
+        Self { entries: vec![0; 1 << INDEX_BITS].into() }
     }
 
     /// Returns the count of a piece, which is at most the number of its bytes; calls `count` if it is not kept.
-    pub(super) fn count(&self, piece: &[u8], count: impl FnOnce(&[u8]) -> usize) -> usize {
+    pub(super) fn count(&mut self, piece: &[u8], count: impl FnOnce(&[u8]) -> usize) -> usize {
         let Some(key) = key(piece) else { return count(piece) };
-        let entry = &self.entries[index(key)];
-        let cached = entry.load(Ordering::Relaxed);
-        if cached & !COUNT_MASK == key {
-            return ((cached & COUNT_MASK) >> COUNT_SHIFT) as usize;
+        let entry = &mut self.entries[index(key)];
+        if *entry & !COUNT_MASK == key {
+            return ((*entry & COUNT_MASK) >> COUNT_SHIFT) as usize;
         }
         let computed = count(piece);
-        entry.store(key | (computed as u64) << COUNT_SHIFT, Ordering::Relaxed);
+        *entry = key | (computed as u128) << COUNT_SHIFT;
         computed
     }
 }
 
 /// Returns the entry of a piece without its count; `None` if it is empty or too long.
-fn key(piece: &[u8]) -> Option<u64> {
+fn key(piece: &[u8]) -> Option<u128> {
     let mut key = [0; MAX_BYTES + 1];
     key.get_mut(..piece.len()).filter(|_| (1..=MAX_BYTES).contains(&piece.len()))?.copy_from_slice(piece);
     key[MAX_BYTES] = (piece.len() as u8) << LENGTH_SHIFT;
-    Some(u64::from_le_bytes(key))
+    Some(u128::from_le_bytes(key))
 }
 
-/// Returns the index of an entry, by multiplication with a constant of which half of the bits are set.
-fn index(key: u64) -> usize {
-    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - INDEX_BITS)) as usize
+/// Returns the index of an entry: both halves are multiplied by constants of which half of the bits are set.
+fn index(key: u128) -> usize {
+    let first = (key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let second = ((key >> u64::BITS) as u64).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    ((first ^ second.rotate_left(u64::BITS / 2)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        >> (u64::BITS - INDEX_BITS)) as usize
 }
 
 #[cfg(test)]
@@ -60,12 +59,14 @@ mod tests {
 
     #[test]
     fn a_short_piece_is_counted_once_and_a_long_one_each_time() {
-        let recent = RecentPieces::new();
-        for (piece, counted) in [(&b" tea"[..], 1), (b"sevenby", 7), (b"\0", 1), (b"\0\0", 2)] {
+        let mut recent = RecentPieces::new();
+        let pieces =
+            [(&b" tea"[..], 1), (b" authentication", 15), (b" authenticatio\0", 2), (b"\0", 1), (b"\0\0", 2)];
+        for (piece, counted) in pieces {
             assert_eq!(recent.count(piece, |_| counted), counted);
             assert_eq!(recent.count(piece, |_| unreachable!("it is kept")), counted, "{piece:?}");
         }
-        for (piece, counted) in [(&b"eightbyt"[..], 3), (b"", 0)] {
+        for (piece, counted) in [(&b"sixteen bytes..."[..], 3), (b"", 0)] {
             assert_eq!(recent.count(piece, |_| counted), counted);
             assert_eq!(recent.count(piece, |_| 5), 5, "{piece:?} is not kept");
         }
@@ -73,7 +74,7 @@ mod tests {
 
     #[test]
     fn pieces_of_one_place_replace_each_other() {
-        let recent = RecentPieces::new();
+        let mut recent = RecentPieces::new();
         let slot_index = |number: u32| index(key(&number.to_le_bytes()).expect("a short piece"));
         let other =
             (1..).find(|number| slot_index(*number) == slot_index(0)).expect("there are fewer places");

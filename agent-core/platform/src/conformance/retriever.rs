@@ -7,9 +7,9 @@ use std::time::Duration;
 use agent_core::clock::{Clock as _, SystemClock};
 use agent_core::ids::CompanyId;
 use agent_retrieval::search::{Query, SearchOptions};
+use async_trait::async_trait;
 use futures_util::future::{Either, select};
 
-use super::records::SharedRecords;
 use crate::records::{Precondition, Records};
 use crate::retrieval::{DocumentSearch, Retriever, SearchResult, SkipReason};
 use crate::workspace::{Document, delete_document, save_document};
@@ -17,29 +17,50 @@ use crate::workspace::{Document, delete_document, save_document};
 /// Maximum time for a document to be indexed.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs the conformance suite of [`Retriever`] against retrievers from `make`, which must return one over an empty store at
-/// every call.
+/// Changes the documents that a retriever searches. The platform's are in [`Records`].
+#[async_trait]
+pub trait DocumentWriter: Send + Sync {
+    /// Stores a text with the title `Title` as a document of a company, in place of the one with this identifier.
+    async fn save(&self, company_id: &CompanyId, id: &str, text: &str);
+
+    /// Deletes a document of a company.
+    async fn delete(&self, company_id: &CompanyId, id: &str);
+}
+
+#[async_trait]
+impl<R: Records> DocumentWriter for R {
+    async fn save(&self, company_id: &CompanyId, id: &str, text: &str) {
+        let document = Document {
+            id: id.to_owned(),
+            company_id: company_id.clone(),
+            title: "Title".to_owned(),
+            text: text.to_owned(),
+            ..Document::default()
+        };
+        save_document(self, &document, Precondition::Any, &"ada".into()).await.expect("saved");
+    }
+
+    async fn delete(&self, company_id: &CompanyId, id: &str) {
+        delete_document(self, company_id, id, Precondition::Any).await.expect("deleted");
+    }
+}
+
+/// Runs the conformance suite of [`Retriever`] against retrievers from `make`, which must return one over an empty store of
+/// documents at every call.
 ///
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
-pub async fn retriever(make: impl AsyncFn() -> (SharedRecords, Arc<dyn Retriever>)) {
-    let (records, retriever) = make().await;
-    documents_of_the_scope_are_found(&*records, &*retriever).await;
-    let (records, retriever) = make().await;
-    companies_are_apart(&*records, &*retriever).await;
-    let (records, retriever) = make().await;
-    changes_are_followed(&*records, &*retriever).await;
+pub async fn retriever(make: impl AsyncFn() -> (Arc<dyn DocumentWriter>, Arc<dyn Retriever>)) {
+    let (documents, retriever) = make().await;
+    documents_of_the_scope_are_found(&*documents, &*retriever).await;
+    let (documents, retriever) = make().await;
+    companies_are_apart(&*documents, &*retriever).await;
+    let (documents, retriever) = make().await;
+    changes_are_followed(&*documents, &*retriever).await;
 }
 
-async fn save(records: &dyn Records, company: &str, id: &str, text: &str) {
-    let document = Document {
-        id: id.to_owned(),
-        company_id: company.into(),
-        title: "Title".to_owned(),
-        text: text.to_owned(),
-        ..Document::default()
-    };
-    save_document(records, &document, Precondition::Any, &"ada".into()).await.expect("saved");
+async fn save(documents: &dyn DocumentWriter, company: &str, id: &str, text: &str) {
+    documents.save(&company.into(), id, text).await;
 }
 
 async fn search(retriever: &dyn Retriever, company: &str, ids: &[&str], text: &str) -> SearchResult {
@@ -80,9 +101,9 @@ fn found(result: &SearchResult) -> Vec<&str> {
     ids
 }
 
-async fn documents_of_the_scope_are_found(records: &dyn Records, retriever: &dyn Retriever) {
-    save(records, "c", "a", "The zeppelin is moored at the northern mast. 領収書").await;
-    save(records, "c", "b", "A zeppelin of another document.").await;
+async fn documents_of_the_scope_are_found(documents: &dyn DocumentWriter, retriever: &dyn Retriever) {
+    save(documents, "c", "a", "The zeppelin is moored at the northern mast. 領収書").await;
+    save(documents, "c", "b", "A zeppelin of another document.").await;
     let answer = search_indexed(retriever, "c", &["a", "none", "not/valid\0"], "zeppelin").await;
     assert_eq!(found(&answer), ["a"], "documents out of the scope are not found");
     assert_eq!(answer.scope, ["a"]);
@@ -94,7 +115,7 @@ async fn documents_of_the_scope_are_found(records: &dyn Records, retriever: &dyn
     assert_eq!(twice.scope, ["a"], "a document that is named twice counts once");
     assert!(found(&search_indexed(retriever, "c", &[], "zeppelin").await).is_empty());
     for n in 0..9 {
-        save(records, "c", &format!("d{n}"), "One more zeppelin.").await;
+        save(documents, "c", &format!("d{n}"), "One more zeppelin.").await;
     }
     let ids: Vec<String> = (0..9).map(|n| format!("d{n}")).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
@@ -102,9 +123,9 @@ async fn documents_of_the_scope_are_found(records: &dyn Records, retriever: &dyn
     assert_eq!(answer.ranking.hits.len(), 5, "the limit is reached and not exceeded");
 }
 
-async fn companies_are_apart(records: &dyn Records, retriever: &dyn Retriever) {
-    save(records, "c", "a", "The zeppelin of one company.").await;
-    save(records, "d", "a", "The steamer of another company.").await;
+async fn companies_are_apart(documents: &dyn DocumentWriter, retriever: &dyn Retriever) {
+    save(documents, "c", "a", "The zeppelin of one company.").await;
+    save(documents, "d", "a", "The steamer of another company.").await;
     assert_eq!(found(&search_indexed(retriever, "c", &["a"], "zeppelin").await), ["a"]);
     let theirs = search_indexed(retriever, "d", &["a"], "zeppelin").await;
     let texts = theirs.documents.values().map(|found| &*found.text);
@@ -116,15 +137,26 @@ async fn companies_are_apart(records: &dyn Records, retriever: &dyn Retriever) {
     assert!(found(&nobody).is_empty() && nobody.skipped[0].reason == SkipReason::NotFound);
 }
 
-async fn changes_are_followed(records: &dyn Records, retriever: &dyn Retriever) {
-    save(records, "c", "a", "The zeppelin is moored.").await;
-    assert_eq!(found(&search_indexed(retriever, "c", &["a"], "zeppelin").await), ["a"]);
-    save(records, "c", "a", "The steamer is moored.").await;
+async fn changes_are_followed(documents: &dyn DocumentWriter, retriever: &dyn Retriever) {
+    save(documents, "c", "a", "The zeppelin is moored.").await;
+    let first = search_indexed(retriever, "c", &["a"], "zeppelin").await;
+    assert_eq!(found(&first), ["a"]);
+    let version = first.documents.values().next().map(|found| found.version);
+    let present = versions(retriever, &["none", "a", "not/valid\0"]).await;
+    assert_eq!(present, [None, version, None], "the version of a hit is the document's");
+    save(documents, "c", "a", "The steamer is moored.").await;
+    let changed = versions(retriever, &["a"]).await;
+    assert!(changed[0].is_some() && changed[0] != version, "a changed document has another version");
     // Without waiting, a search has the present text or none.
     let at_once = search(retriever, "c", &["a"], "moored").await;
     assert!(at_once.documents.values().all(|found| found.text.contains("steamer")), "old texts are gone");
     assert_eq!(found(&search_indexed(retriever, "c", &["a"], "steamer").await), ["a"]);
-    delete_document(records, &"c".into(), "a", Precondition::Any).await.expect("deleted");
+    documents.delete(&"c".into(), "a").await;
+    assert_eq!(versions(retriever, &["a"]).await, [None], "a deleted document has no version");
     let deleted = search(retriever, "c", &["a"], "steamer").await;
     assert!(found(&deleted).is_empty() && deleted.documents.is_empty(), "a deleted document is not found");
+}
+
+async fn versions(retriever: &dyn Retriever, ids: &[&str]) -> Vec<Option<u64>> {
+    retriever.versions(&"c".into(), ids).await.expect("the store answers")
 }

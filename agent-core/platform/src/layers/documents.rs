@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt, future, stream, try_join};
 
 use super::stored::{cut_to_tokens, delimit, share_tokens};
 use crate::records::{Record, Records, StoreError};
 use crate::retrieval::{
     BoundaryKey, DocumentSearch, NamedByRole, RetrievalReport, Retriever, SearchResult, SkipReason,
-    SkippedDocument, find_outdated,
+    SkippedDocument, find_outdated, present_versions,
 };
 use crate::workspace::{self, Document};
 use agent_core::budget::EstimateCounter;
@@ -20,6 +20,7 @@ use agent_core::message::Role;
 use agent_core::prompt::{Fragment, Part, PartCache, RETRIEVAL_SOURCE, Stability, StoredOrigin};
 use agent_core::role::RoleSource;
 use agent_core::tool::Caller;
+use agent_retrieval::pack::Packed;
 use agent_retrieval::prompt::prompt_block;
 use agent_retrieval::search::{Query, SearchOptions};
 
@@ -87,6 +88,8 @@ struct GatheredDocuments {
     plan: DocumentPlan,
     /// `None` if nothing is searched.
     result: Option<SearchResult>,
+    /// The fragments that were chosen from the result.
+    packed: Packed,
 }
 
 impl DocumentsLayer {
@@ -123,8 +126,8 @@ impl DocumentsLayer {
         turn: &TurnInput,
         limit: usize,
     ) -> Result<Option<RetrievalReport>, LayerError> {
-        let GatheredDocuments { plan, result } = self.gather(turn, limit, true).await?;
-        Ok(self.report(turn, &plan, result))
+        let gathered = self.gather(turn, limit, true).await?;
+        Ok(gathered.into_report(turn).1)
     }
 
     /// Reads the documents of a turn and searches them. Repeats both once if a document changes in between. An explicit search
@@ -135,13 +138,18 @@ impl DocumentsLayer {
         limit: usize,
         is_explicit: bool,
     ) -> Result<GatheredDocuments, LayerError> {
-        let gathered = self.read_and_search(turn, limit, is_explicit).await?;
-        if self.outdated(turn, &gathered).await?.is_empty() {
+        let mut gathered = self.read_and_search(turn, limit, is_explicit).await?;
+        // The fragments are chosen while the store reads.
+        let pack = future::lazy(|_| self.pack(turn, gathered.result.as_ref()));
+        let (outdated, packed) = future::join(self.outdated(turn, &gathered), pack).await;
+        if outdated?.is_empty() {
+            gathered.packed = packed;
             return Ok(gathered);
         }
         let mut gathered = self.read_and_search(turn, limit, is_explicit).await?;
         let outdated = self.outdated(turn, &gathered).await?;
         gathered.leave_out(outdated);
+        gathered.packed = self.pack(turn, gathered.result.as_ref());
         Ok(gathered)
     }
 
@@ -157,7 +165,7 @@ impl DocumentsLayer {
             true => self.search(turn, &scope, limit).await?,
             false => None,
         };
-        Ok(GatheredDocuments { plan, result })
+        Ok(GatheredDocuments { plan, result, packed: Packed::default() })
     }
 
     /// Returns the documents that have changed since they were read, or that the role names no longer. Without a search,
@@ -176,10 +184,15 @@ impl DocumentsLayer {
             Some(_) => Some(turn.role.clone()),
             None => settings.roles.role(company_id, &turn.role.id).await?,
         };
-        let included = gathered.plan.included().map(|record| (record.id.as_str(), Some(record.version)));
-        let read: Vec<_> = included.chain(result.found_documents()).collect();
         let named = NamedByRole::new(role.as_deref());
-        Ok(find_outdated(&*self.records, company_id, &read, &named).await?)
+        let included: Vec<_> =
+            gathered.plan.included().map(|record| (record.id.as_str(), Some(record.version))).collect();
+        let ids: Vec<&str> = included.iter().map(|(id, _)| *id).collect();
+        let (present, outdated_hits) = try_join!(
+            present_versions(&*self.records, company_id, &ids),
+            find_outdated(&*settings.retriever, company_id, result, &named),
+        )?;
+        Ok(named.outdated(&included, &present).into_iter().chain(outdated_hits).collect())
     }
 
     async fn read(&self, company_id: &CompanyId, id: &str) -> Result<Option<Record<Document>>, StoreError> {
@@ -305,22 +318,11 @@ impl DocumentsLayer {
         Ok(Some(settings.retriever.search(search).await?))
     }
 
-    /// Chooses fragments of the search result, and reports them.
-    fn report(
-        &self,
-        turn: &TurnInput,
-        plan: &DocumentPlan,
-        result: Option<SearchResult>,
-    ) -> Option<RetrievalReport> {
-        let (settings, mut result) = self.retrieval.as_ref().zip(result)?;
-        let in_prompt = |record: &Record<Document>| SkippedDocument {
-            id: record.id.clone(),
-            reason: SkipReason::InPrompt,
-        };
-        result.skipped.extend(plan.included().map(in_prompt));
+    /// Chooses fragments of a search result.
+    fn pack(&self, turn: &TurnInput, result: Option<&SearchResult>) -> Packed {
+        let Some((settings, result)) = self.retrieval.as_ref().zip(result) else { return Packed::default() };
         let max_tokens = settings.max_tokens.min(turn.max_prompt_tokens / FRAGMENT_SHARE_DIVISOR);
-        let packed = result.pack(max_tokens, &EstimateCounter);
-        Some(RetrievalReport { result, packed, shows_sources: turn.role.content.show_sources })
+        result.pack(max_tokens, &EstimateCounter)
     }
 
     /// Creates the fragment that names documents that are searched because they do not fit.
@@ -392,6 +394,20 @@ fn retain<T>(items: &mut Vec<T>, kept: &[bool]) {
 }
 
 impl GatheredDocuments {
+    /// Returns the documents of the turn, and the report of their search.
+    fn into_report(self, turn: &TurnInput) -> (DocumentPlan, Option<RetrievalReport>) {
+        let Self { plan, result, packed } = self;
+        let in_prompt = |record: &Record<Document>| SkippedDocument {
+            id: record.id.clone(),
+            reason: SkipReason::InPrompt,
+        };
+        let report = result.map(|mut result| {
+            result.skipped.extend(plan.included().map(in_prompt));
+            RetrievalReport { result, packed, shows_sources: turn.role.content.show_sources }
+        });
+        (plan, report)
+    }
+
     /// Removes documents that changed again while they were searched once more. One that is in the prompt stays as it
     /// was read, unless it was deleted or is named no longer.
     fn leave_out(&mut self, mut outdated: Vec<SkippedDocument>) {
@@ -446,8 +462,7 @@ impl ContextLayer for DocumentsLayer {
     }
 
     async fn collect(&self, turn: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
-        let GatheredDocuments { plan, result } = self.gather(turn, MAX_HITS, false).await?;
-        let report = self.report(turn, &plan, result);
+        let (plan, report) = self.gather(turn, MAX_HITS, false).await?.into_report(turn);
         let Some((settings, report)) = self.retrieval.as_ref().zip(report) else {
             if plan.not_included().next().is_none() {
                 return Ok(plan.whole);

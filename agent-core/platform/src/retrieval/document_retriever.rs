@@ -78,6 +78,12 @@ impl DocumentRetriever {
         }
     }
 
+    /// Splits texts by another chunker than the default one. Documents whose stored index is by another chunker are indexed again by
+    /// the next search of them; equal chunks keep their vectors.
+    pub fn with_chunker(self, chunker: Arc<dyn Chunker>) -> Self {
+        Self { chunker, ..self }
+    }
+
     /// Returns the identifier of the embedding model.
     pub(super) fn embedder(&self) -> Option<&EmbedderId> {
         self.query_embedder.as_ref().map(QueryEmbedder::id)

@@ -17,7 +17,7 @@ use super::queue::DocumentQueue;
 use super::retriever::Retriever;
 use super::search::DocumentSearch;
 use super::search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocument};
-use super::texts::{DocumentTexts, Versions, upload_media_type};
+use super::texts::{DocumentTexts, Versions, present_versions, upload_media_type};
 use crate::records::{Record, Records, StoreError};
 
 /// Maximum time for which a search waits for the index.
@@ -141,6 +141,10 @@ impl Retriever for IndexRetriever {
         let documents = found.into_iter().map(|(id, (document, _))| (id, document)).collect();
         let duration = self.texts.clock.monotonic().saturating_duration_since(began);
         Ok(SearchResult { ranking, scope, skipped, documents, embedder: None, duration })
+    }
+
+    async fn versions(&self, company_id: &CompanyId, ids: &[&str]) -> Result<Vec<Option<u64>>, StoreError> {
+        present_versions(&*self.texts.records, company_id, ids).await
     }
 
     fn announce(&self, company_id: &CompanyId, id: &str) {

@@ -13,7 +13,7 @@ use super::blocking::run_blocking;
 use super::cache::{CompanyEntry, DocumentState, IndexState, Unembedded};
 use super::document_retriever::DocumentRetriever;
 use super::embedding_queue::FailureCause;
-use super::new_index::{NewIndex, index_text};
+use super::new_index::{NewIndex, index_text, only_by_chunker};
 use super::search_result::SkipReason;
 use crate::records::StoreError;
 use crate::workspace::{self, DecodedDocIndex, EncodedDocIndex, IndexReplacement, StoredDocIndex};
@@ -175,8 +175,11 @@ impl DocumentRetriever {
     ) -> Result<Vec<Option<DecodedDocIndex>>, StoreError> {
         let encoded = workspace::load_document_indexes(&*self.config.records, company_id, ids).await?;
         let bytes: usize = encoded.iter().flatten().map(EncodedDocIndex::stored_bytes).sum();
-        let decode =
-            move || encoded.into_iter().map(|encoded| encoded.map(EncodedDocIndex::decode)).collect();
+        let chunker_id = self.chunker.id();
+        let decode = move || {
+            let decode = |encoded: EncodedDocIndex| only_by_chunker(encoded.decode(), &chunker_id);
+            encoded.into_iter().map(|encoded| encoded.map(decode)).collect()
+        };
         if bytes <= MAX_INLINE_BYTES {
             return Ok(decode());
         }

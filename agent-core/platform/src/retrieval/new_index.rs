@@ -10,7 +10,7 @@ use agent_retrieval::document::{DocumentId, Extracted};
 
 use super::blocking::run_blocking;
 use super::document_retriever::DocumentRetriever;
-use super::source_digest::source_digest;
+use super::source_digest::{is_by_chunker, source_digest};
 use crate::records::StoreError;
 use crate::workspace::{
     self, DecodedDocIndex, IndexReplacement, IndexStatus, IndexedDocument, StoredDocIndex,
@@ -39,7 +39,7 @@ pub(super) fn index_text(
     earlier: Option<DecodedDocIndex>,
     chunker: &dyn Chunker,
 ) -> Result<(DocIndex, NewIndex), BuildError> {
-    let digest = source_digest(document);
+    let digest = source_digest(document, chunker);
     let is_same = |stored: &StoredDocIndex| stored.source_digest.as_ref() == Some(&digest);
     let replaced = earlier.as_ref().map(DecodedDocIndex::record_version);
     let (index, source) = match earlier {
@@ -59,6 +59,19 @@ pub(super) fn index_text(
     let has_earlier_vectors = index.vectors().is_some();
     let document = IndexedDocument { id: id.to_string(), version, source_digest: Some(digest) };
     Ok((index, NewIndex { document, has_earlier_vectors, source }))
+}
+
+/// Returns an index as it is, if it was made by the chunker with this identifier. Of any other one, the vectors are kept, as of one
+/// of an earlier format.
+pub(super) fn only_by_chunker(decoded: DecodedDocIndex, chunker_id: &str) -> DecodedDocIndex {
+    let DecodedDocIndex::Current(stored) = decoded else { return decoded };
+    if is_by_chunker(stored.source_digest.as_deref(), chunker_id) {
+        return DecodedDocIndex::Current(stored);
+    }
+    match stored.index.shared_vectors() {
+        Some(vectors) => DecodedDocIndex::Vectors(vectors, stored.record_version),
+        None => DecodedDocIndex::Unusable(stored.record_version),
+    }
 }
 
 /// Returns the vectors of a stored index of an earlier version of a document or of the format.

@@ -6,9 +6,9 @@ use agent_core::ids::CompanyId;
 use agent_core::role::RoleBlock;
 use agent_retrieval::document::DocumentId;
 
+use super::retriever::Retriever;
 use super::search_result::{SearchResult, SkipReason, SkippedDocument};
-use crate::records::{Key, Records, StoreError};
-use crate::workspace::collection;
+use crate::records::StoreError;
 
 /// Identifiers of the documents that a role names.
 pub(crate) struct NamedByRole<'r>(HashSet<&'r str>);
@@ -20,41 +20,40 @@ impl<'r> NamedByRole<'r> {
         let ids = contents.flat_map(|content| content.document_ids.iter().chain(&content.rag_document_ids));
         Self(ids.map(String::as_str).collect())
     }
+
+    /// Returns the documents that must not be quoted, of those that were read at these versions: documents that have another
+    /// present version or none, and those that the role does not name. A document that could not be read has no version.
+    pub(crate) fn outdated(
+        &self,
+        read: &[(&str, Option<u64>)],
+        present: &[Option<u64>],
+    ) -> Vec<SkippedDocument> {
+        let reason = |(id, version): &(&str, Option<u64>), present: Option<u64>| match present {
+            _ if !self.0.contains(id) => Some(SkipReason::NotNamed),
+            None => Some(SkipReason::NotFound),
+            present if present != *version => Some(SkipReason::Changed),
+            _ => None,
+        };
+        let skipped = |id: &str, reason| SkippedDocument { id: id.to_owned(), reason };
+        // A document whose present version is not among them counts as deleted.
+        let present = present.iter().copied().chain(std::iter::repeat(None));
+        let found = read.iter().zip(present);
+        found.filter_map(|(read, present)| Some(skipped(read.0, reason(read, present)?))).collect()
+    }
 }
 
-/// Returns the documents that must not be quoted, of those that were read at these versions: documents that were deleted or
-/// changed since, and those that the role does not name. A document that could not be read has no version.
+/// Returns the documents of a search that must not be quoted: those that were deleted or changed since, and those that the role
+/// does not name.
 pub(crate) async fn find_outdated(
-    records: &dyn Records,
+    retriever: &dyn Retriever,
     company_id: &CompanyId,
-    read: &[(&str, Option<u64>)],
+    result: &SearchResult,
     named: &NamedByRole<'_>,
 ) -> Result<Vec<SkippedDocument>, StoreError> {
-    let (mut keys, mut checked, mut outdated) = (Vec::new(), Vec::new(), Vec::new());
-    let mut leave_out = |id: &str, reason| outdated.push(SkippedDocument { id: id.to_owned(), reason });
-    for (id, version) in read {
-        match Key::new(company_id, collection::DOCUMENTS, *id) {
-            _ if !named.0.contains(id) => leave_out(id, SkipReason::NotNamed),
-            // An invalid identifier names no document.
-            Err(_) => leave_out(id, SkipReason::NotFound),
-            Ok(key) => {
-                keys.push(key);
-                checked.push((*id, *version));
-            }
-        }
-    }
-    if keys.is_empty() {
-        return Ok(outdated);
-    }
-    let present = records.versions(&keys).await?;
-    for ((id, version), present) in checked.into_iter().zip(present) {
-        match present {
-            None => leave_out(id, SkipReason::NotFound),
-            present if present != version => leave_out(id, SkipReason::Changed),
-            _ => {}
-        }
-    }
-    Ok(outdated)
+    let read = result.found_documents();
+    let ids: Vec<&str> = read.iter().map(|(id, _)| *id).collect();
+    let present = if ids.is_empty() { Vec::new() } else { retriever.versions(company_id, &ids).await? };
+    Ok(named.outdated(&read, &present))
 }
 
 impl SearchResult {

@@ -1,6 +1,5 @@
 //! Report of a retrieval, for previews and for the events of a run.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -36,12 +35,9 @@ impl RetrievalReport {
     /// Returns the report for previews: the searched and the skipped documents, the terms of the query, and each hit
     /// with its scores and the reason why it was kept or dropped.
     pub fn to_json(&self) -> Value {
-        let ranges = self.result.ranking.hits.iter().map(|hit| (&hit.document, hit.range.clone()));
-        let characters = self.character_ranges(ranges);
-        let hits = self.result.ranking.hits.iter().zip(&self.packed.outcomes).zip(characters).zip(1..);
-        let fragments: Vec<Value> = hits
-            .map(|(((hit, outcome), characters), rank)| self.hit(hit, (*outcome, rank), characters))
-            .collect();
+        let hits = self.result.ranking.hits.iter().zip(&self.packed.outcomes).zip(1..);
+        let fragments: Vec<Value> =
+            hits.map(|((hit, outcome), rank)| self.hit(hit, *outcome, rank)).collect();
         let mut value = json!({
             "scope": self.result.scope,
             "skipped": self.result.skipped,
@@ -63,7 +59,8 @@ impl RetrievalReport {
         ]
     }
 
-    fn hit(&self, hit: &Hit, (outcome, rank): (PackOutcome, usize), characters: Range<usize>) -> Value {
+    fn hit(&self, hit: &Hit, outcome: PackOutcome, rank: usize) -> Value {
+        let characters = self.character_range(&hit.document, &hit.range);
         let terms = &self.result.ranking.terms;
         let matched: Vec<&str> =
             hit.matched.iter().filter_map(|&term| Some(terms.get(term)?.term.as_str())).collect();
@@ -91,34 +88,11 @@ impl RetrievalReport {
         value
     }
 
-    /// Returns byte ranges of documents' texts in characters. Each text is counted once; an offset is the same number if the text
-    /// is not there any more.
-    fn character_ranges<'d>(
-        &self,
-        ranges: impl Iterator<Item = (&'d DocumentId, Range<usize>)>,
-    ) -> Vec<Range<usize>> {
-        let ranges: Vec<(&DocumentId, Range<usize>)> = ranges.collect();
-        let ends =
-            ranges.iter().flat_map(|(document, range)| [(*document, range.start), (*document, range.end)]);
-        let mut offsets: BTreeMap<(&'d DocumentId, usize), usize> = ends.map(|end| (end, end.1)).collect();
-        let mut last: Option<(&DocumentId, usize, usize)> = None;
-        for ((document, offset), characters) in &mut offsets {
-            let (start, counted) = match last {
-                Some((counted_document, start, counted)) if counted_document == *document => (start, counted),
-                _ => (0, 0),
-            };
-            let found = self.result.documents.get(*document);
-            let Some(between) = found.and_then(|found| found.text.get(start..*offset)) else { continue };
-            *characters = counted + between.chars().count();
-            last = Some((*document, *offset, *characters));
-        }
-        let characters = |document: &'d DocumentId, offset: usize| {
-            offsets.get(&(document, offset)).copied().unwrap_or(offset)
-        };
-        ranges
-            .into_iter()
-            .map(|(document, range)| characters(document, range.start)..characters(document, range.end))
-            .collect()
+    /// Returns a range of a document's text in characters. An offset is the same number if the text is not there any more.
+    fn character_range(&self, document: &DocumentId, range: &Range<usize>) -> Range<usize> {
+        let text = self.result.documents.get(document).map(|found| &found.text);
+        let characters = |offset| text.and_then(|text| text.characters_before(offset)).unwrap_or(offset);
+        characters(range.start)..characters(range.end)
     }
 
     /// Returns the value of the event `agent.sources`. Visitors are shown titles and pages alone.
@@ -128,12 +102,8 @@ impl RetrievalReport {
             let fragments = fragments.map(|(fragment, number)| visible_source(fragment, number));
             return json!({"fragments": fragments.collect::<Vec<_>>()});
         }
-        let ranges =
-            self.packed.fragments.iter().map(|fragment| (&fragment.document, fragment.range.clone()));
-        let fragments = fragments.zip(self.character_ranges(ranges));
-        let fragments = fragments
-            .map(|((fragment, number), characters)| self.source(fragment, number, characters))
-            .collect::<Vec<_>>();
+        let fragments: Vec<Value> =
+            fragments.map(|(fragment, number)| self.source(fragment, number)).collect();
         let terms = self.result.ranking.terms.iter().filter(|term| term.origin != TermOrigin::Feedback);
         let dropped = self.packed.outcomes.iter().filter(|outcome| **outcome != PackOutcome::Kept).count();
         let mut value = json!({
@@ -146,7 +116,8 @@ impl RetrievalReport {
         value
     }
 
-    fn source(&self, fragment: &Fragment, number: usize, characters: Range<usize>) -> Value {
+    fn source(&self, fragment: &Fragment, number: usize) -> Value {
+        let characters = self.character_range(&fragment.document, &fragment.range);
         let mut value = visible_source(fragment, number);
         let found = self.result.documents.get(&fragment.document);
         let media_type = found.and_then(|found| found.media_type.as_deref()).unwrap_or(TEXT_MEDIA_TYPE);
@@ -257,8 +228,8 @@ mod tests {
             (&second, 4..40, 3..40),
             (&second, 3..4, 3..3),
         ];
-        let bytes = ranges.iter().map(|(document, bytes, _)| (*document, bytes.clone()));
-        let characters = report.character_ranges(bytes);
-        assert_eq!(characters, ranges.clone().map(|(.., characters)| characters));
+        for (document, bytes, characters) in ranges {
+            assert_eq!(report.character_range(document, &bytes), characters);
+        }
     }
 }

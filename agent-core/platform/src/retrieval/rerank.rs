@@ -68,6 +68,10 @@ impl Retriever for RerankedRetriever {
         Ok(result)
     }
 
+    async fn versions(&self, company_id: &CompanyId, ids: &[&str]) -> Result<Vec<Option<u64>>, StoreError> {
+        self.retriever.versions(company_id, ids).await
+    }
+
     fn announce(&self, company_id: &CompanyId, id: &str) {
         self.retriever.announce(company_id, id);
     }

@@ -8,13 +8,15 @@ use futures_util::future::join;
 use super::document_retriever::DocumentRetriever;
 use super::search::DocumentSearch;
 use super::search_result::SearchResult;
+use super::texts::present_versions;
 use crate::records::StoreError;
 
 /// Searches the documents of companies. [`DocumentRetriever`] is the platform's own, and
 /// [`IndexRetriever`](super::IndexRetriever) that of an index elsewhere.
 ///
-/// A search sees the documents of its company that it names, at their present versions, and no others. The contract is the
-/// suite `conformance::retriever`.
+/// A search sees the documents of its company that it names, at their present versions, and no others. The documents may be
+/// stored anywhere: nothing but the retriever is asked for those that are searched. The contract is the suite
+/// `conformance::retriever`.
 #[async_trait]
 pub trait Retriever: Send + Sync + 'static {
     /// Searches documents. Those that the company does not have, or that are not indexed in time, are skipped.
@@ -22,6 +24,13 @@ pub trait Retriever: Send + Sync + 'static {
     /// # Errors
     /// Those of the store of the documents. An index that fails finds nothing, and its documents are skipped.
     async fn search(&self, search: DocumentSearch<'_>) -> Result<SearchResult, StoreError>;
+
+    /// Returns the present versions of documents, in their order; `None` for one that the company does not have. What was found at
+    /// another version is not quoted.
+    ///
+    /// # Errors
+    /// Those of the store of the documents.
+    async fn versions(&self, company_id: &CompanyId, ids: &[&str]) -> Result<Vec<Option<u64>>, StoreError>;
 
     /// Announces that a document was written or deleted, so that [`run`](Self::run) indexes it ahead of the
     /// searches. Costs nothing if `run` is not called; searches see to what they need.
@@ -54,6 +63,10 @@ pub trait Retriever: Send + Sync + 'static {
 impl Retriever for DocumentRetriever {
     async fn search(&self, search: DocumentSearch<'_>) -> Result<SearchResult, StoreError> {
         self.search_documents(search).await
+    }
+
+    async fn versions(&self, company_id: &CompanyId, ids: &[&str]) -> Result<Vec<Option<u64>>, StoreError> {
+        present_versions(&*self.config.records, company_id, ids).await
     }
 
     fn announce(&self, company_id: &CompanyId, id: &str) {

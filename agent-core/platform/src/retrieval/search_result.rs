@@ -11,6 +11,7 @@ use agent_retrieval::pack::{Packed, pack};
 use agent_retrieval::search::Ranking;
 use serde::Serialize;
 
+use super::document_text::DocumentText;
 use super::query_vector::EmbedderUse;
 
 /// Result of a search.
@@ -44,7 +45,7 @@ pub struct FoundDocument {
     /// Version of the document's record.
     pub version: u64,
     /// The text, to which the positions of the hits refer.
-    pub text: Arc<str>,
+    pub text: DocumentText,
     /// Media type of the document's upload; `None` for a text that was written.
     pub media_type: Option<Arc<str>>,
 }

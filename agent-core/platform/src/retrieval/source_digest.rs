@@ -1,11 +1,30 @@
 //! Digest of what a document's index is made from.
 
+use agent_retrieval::chunk::{Chunker, StructuralChunker};
 use agent_retrieval::document::{Extracted, TextFormat};
 use sha2::{Digest as _, Sha256};
 
-/// Returns the SHA-256, in hexadecimal, of a text with its title, markup and pages. Documents with equal digests have equal
-/// indexes.
-pub(super) fn source_digest(document: &Extracted) -> String {
+/// Separates the SHA-256 in a digest from the identifier of the chunker.
+const CHUNKER_SEPARATOR: char = ' ';
+
+/// Returns the SHA-256, in hexadecimal, of a text with its title, markup and pages, and the identifier of the chunker. Documents
+/// with equal digests have equal indexes.
+///
+/// The default chunker is not named, as in the digests of versions that had no other.
+pub(super) fn source_digest(document: &Extracted, chunker: &dyn Chunker) -> String {
+    let (digest, id) = (text_digest(document), chunker.id());
+    if id == StructuralChunker::default().id() { digest } else { format!("{digest}{CHUNKER_SEPARATOR}{id}") }
+}
+
+/// Returns true if an index with this digest was made by the chunker with this identifier.
+pub(super) fn is_by_chunker(source_digest: Option<&str>, chunker_id: &str) -> bool {
+    match source_digest.and_then(|digest| digest.split_once(CHUNKER_SEPARATOR)) {
+        Some((_, id)) => id == chunker_id,
+        None => chunker_id == StructuralChunker::default().id(),
+    }
+}
+
+fn text_digest(document: &Extracted) -> String {
     let Extracted { title, text, format, page_starts } = document;
     let mut hasher = Sha256::new();
     for part in [title, text] {
@@ -45,8 +64,21 @@ mod tests {
         ];
         for (number, one) in documents.iter().enumerate() {
             for (other_number, other) in documents.iter().enumerate() {
-                assert_eq!(source_digest(one) == source_digest(other), number == other_number);
+                assert_eq!(text_digest(one) == text_digest(other), number == other_number);
             }
         }
+    }
+
+    #[test]
+    fn a_digest_tells_the_chunker() {
+        let chunkers =
+            [StructuralChunker::default(), StructuralChunker::new(40, 0), StructuralChunker::new(40, 10)];
+        for chunker in chunkers {
+            let digest = source_digest(&Extracted::default(), &chunker);
+            for other in chunkers {
+                assert_eq!(is_by_chunker(Some(&digest), &other.id()), chunker == other, "{digest}");
+            }
+        }
+        assert!(is_by_chunker(None, &StructuralChunker::default().id()), "of an old version");
     }
 }

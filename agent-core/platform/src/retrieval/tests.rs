@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use agent_core::clock::SystemClock;
 use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::{Chunk, Chunker, StructuralChunker};
-use agent_retrieval::document::Extracted;
+use agent_retrieval::document::{DocumentId, Extracted};
 use agent_retrieval::search::{Query, SearchOptions};
 
 use super::*;
@@ -136,6 +136,10 @@ async fn searches_of_the_same_documents_share_the_analysis() {
 struct CountingChunker(AtomicUsize);
 
 impl Chunker for CountingChunker {
+    fn id(&self) -> String {
+        StructuralChunker::default().id()
+    }
+
     fn chunk(&self, document: &Extracted) -> Vec<Chunk> {
         self.0.fetch_add(1, Ordering::SeqCst);
         StructuralChunker::default().chunk(document)
@@ -147,9 +151,8 @@ async fn a_document_is_analyzed_again_only_if_its_text_or_title_has_changed() {
     let records = Arc::new(MemoryRecords::default());
     let chunker = Arc::new(CountingChunker::default());
     let new_process = || {
-        let mut retriever = retriever_with(&records, Arc::new(|work: Work| work()), DEFAULT_CACHE_BYTES);
-        retriever.chunker = chunker.clone();
-        retriever
+        retriever_with(&records, Arc::new(|work: Work| work()), DEFAULT_CACHE_BYTES)
+            .with_chunker(chunker.clone())
     };
     let company_id = CompanyId::from("c");
     let key = Key::new(&company_id, collection::DOCUMENTS, "d").expect("a key");
@@ -187,6 +190,32 @@ async fn a_document_is_analyzed_again_only_if_its_text_or_title_has_changed() {
         let status = document_index_status(&*records, &company_id, "d", version).await.expect("read");
         assert!(status.is_some(), "the index has the document's version: {number}");
     }
+}
+
+#[tokio::test]
+async fn a_chunker_of_the_application_splits_texts_that_another_one_has_indexed() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "d", "The printer is broken. The scanner works. The modem is old.").await;
+    let hits = async |chunker: Option<StructuralChunker>| {
+        let process = retriever_with(&records, Arc::new(|work: Work| work()), DEFAULT_CACHE_BYTES);
+        let process = match chunker {
+            Some(chunker) => process.with_chunker(Arc::new(chunker)),
+            None => process,
+        };
+        let result = search(&process, &["d"], "printer scanner modem").await;
+        let text = &result.documents[&DocumentId::from("d")].text;
+        let texts = result.ranking.hits.iter().map(|hit| text[hit.range.clone()].trim().to_owned());
+        let mut texts: Vec<String> = texts.collect();
+        texts.sort_unstable();
+        texts
+    };
+    let whole = ["The printer is broken. The scanner works. The modem is old."];
+    let sentences = ["The modem is old.", "The printer is broken.", "The scanner works."];
+    assert_eq!(hits(None).await, whole);
+    for _ in 0..2 {
+        assert_eq!(hits(Some(StructuralChunker::new(25, 0))).await, sentences);
+    }
+    assert_eq!(hits(None).await, whole, "neither one uses the other's index");
 }
 
 #[tokio::test]

@@ -58,6 +58,23 @@ impl NamedDocuments {
     }
 }
 
+/// Returns the present versions of documents of a company, in their order; `None` for one that it does not have.
+pub(crate) async fn present_versions(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    ids: &[&str],
+) -> Result<Vec<Option<u64>>, StoreError> {
+    // An invalid identifier names no document.
+    let key = |id: &&str| Key::new(company_id, collection::DOCUMENTS, *id).ok();
+    let keys: Vec<Option<Key>> = ids.iter().map(key).collect();
+    let valid: Vec<Key> = keys.iter().flatten().cloned().collect();
+    if valid.is_empty() {
+        return Ok(vec![None; ids.len()]);
+    }
+    let mut versions = records.versions(&valid).await?.into_iter();
+    Ok(keys.iter().map(|key| key.as_ref().and_then(|_| versions.next().flatten())).collect())
+}
+
 /// Returns the media type of a document's upload; `None` for a text that was written.
 pub(super) fn upload_media_type(document: &Document) -> Option<Arc<str>> {
     document.content.as_ref().map(|content| content.media_type.as_str().into())

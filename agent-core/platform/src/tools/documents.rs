@@ -341,8 +341,8 @@ async fn outdated(
     search_result: &SearchResult,
 ) -> Result<Vec<SkippedDocument>, ToolError> {
     let role = stores.role(context).await?;
-    let (read, named) = (search_result.found_documents(), NamedByRole::new(Some(&role)));
-    Ok(find_outdated(&*stores.records, &context.company_id, &read, &named).await?)
+    let named = NamedByRole::new(Some(&role));
+    Ok(find_outdated(&*stores.retriever, &context.company_id, search_result, &named).await?)
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -133,9 +133,9 @@ pub(crate) struct EncodedDocIndex {
 pub(crate) enum DecodedDocIndex {
     /// An index of the present format.
     Current(Box<StoredDocIndex>),
-    /// Vectors of an index of the format before, whose record has this version.
+    /// Vectors of an index of the format before or by another chunker, whose record has this version.
     Vectors(Arc<Vectors>, u64),
-    /// An index that is damaged or of an old format, whose record has this version.
+    /// An index that is damaged, of an old format or by another chunker, whose record has this version.
     Unusable(u64),
 }
 

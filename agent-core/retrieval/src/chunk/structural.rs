@@ -32,6 +32,10 @@ impl StructuralChunker {
 }
 
 impl Chunker for StructuralChunker {
+    fn id(&self) -> String {
+        format!("structural/{}/{}", self.max_characters, self.overlap_characters)
+    }
+
     fn chunk(&self, document: &Extracted) -> Vec<Chunk> {
         let mut merger = Merger::new(document, self.max_characters, self.overlap_characters);
         split(&document.text, document.format, self.max_characters, &mut |piece| merger.add(piece));

@@ -4,11 +4,20 @@ use crate::chunk::Chunker;
 use crate::doc_index::DocIndex;
 use crate::document::{Extracted, TextFormat};
 
+/// Maximum length of an identifier in bytes.
+const MAX_ID_BYTES: usize = 512;
+
 /// Runs the conformance suite of [`Chunker`].
 ///
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub fn chunker(chunker: &dyn Chunker) {
+    let id = chunker.id();
+    assert!(
+        !id.is_empty() && id.len() <= MAX_ID_BYTES,
+        "an identifier has 1 to {MAX_ID_BYTES} bytes: {id:?}"
+    );
+    assert_eq!(id, chunker.id(), "the identifier stays the same");
     for document in documents() {
         let chunks = chunker.chunk(&document);
         assert_eq!(chunks, chunker.chunk(&document), "equal documents give equal chunks");

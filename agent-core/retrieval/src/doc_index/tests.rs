@@ -114,6 +114,10 @@ fn counts_larger_than_the_input_allocate_nothing() {
 fn chunkers_that_break_their_contract_are_refused() {
     struct Broken(Vec<(usize, usize)>);
     impl Chunker for Broken {
+        fn id(&self) -> String {
+            "broken".to_owned()
+        }
+
         fn chunk(&self, _: &Extracted) -> Vec<Chunk> {
             self.0.iter().map(|&(start, end)| Chunk { start, end, heading: None, page: None }).collect()
         }

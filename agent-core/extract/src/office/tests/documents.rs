@@ -320,3 +320,105 @@ fn formulas_are_read_on_a_line() {
     );
     assert_eq!(word_text(&body), "It is c^2 here.\n\nd^(n+1) (a<b)/\n\n| e^3 |\n| --- |");
 }
+
+#[test]
+fn values_of_cells_that_are_merged_over_rows_are_those_of_each_row() {
+    let cell = |properties: &str, text: &str| {
+        format!("<w:tc><w:tcPr>{properties}</w:tcPr><w:p>{}</w:p></w:tc>", run("", text))
+    };
+    let row = |cells: &[String]| format!("<w:tr>{}</w:tr>", cells.concat());
+    let long = "long ".repeat(50);
+    for further in ["<w:vMerge/>", "<w:vMerge w:val=\"continue\"/>"] {
+        let first = "<w:vMerge w:val=\"restart\"/>";
+        let rows = [
+            row(&[cell("", "Region"), cell("", "City"), cell("", "Note")]),
+            row(&[cell(first, "North"), cell("", "Kiel"), cell(first, long.trim())]),
+            row(&[cell(further, ""), cell("", "Bremen"), cell(further, "")]),
+            row(&[cell(further, ""), cell("", "Emden"), cell("", "last")]),
+            row(&[cell("<w:gridSpan w:val=\"2\"/>", "all"), cell("", "end")]),
+        ];
+        let expected = format!(
+            "| Region | City | Note |\n| --- | --- | --- |\n| North | Kiel | {} |\n| North | Bremen |  |\n| North | Emden | last |\n| all |  | end |",
+            long.trim()
+        );
+        assert_eq!(word_text(&format!("<w:tbl>{}</w:tbl>", rows.concat())), expected, "{further}");
+    }
+}
+
+#[test]
+fn numbers_of_headings_and_clauses_are_read_as_they_are_shown() {
+    let level = |number: usize, properties: &str| {
+        format!("<w:lvl w:ilvl=\"{number}\"><w:start w:val=\"1\"/>{properties}</w:lvl>")
+    };
+    let list = |number: usize, levels: &[String]| {
+        format!("<w:abstractNum w:abstractNumId=\"{number}\">{}</w:abstractNum>", levels.concat())
+    };
+    let lists = [
+        list(
+            1,
+            &[
+                level(0, "<w:numFmt w:val=\"decimal\"/><w:lvlText w:val=\"%1.\"/>"),
+                level(1, "<w:numFmt w:val=\"decimal\"/><w:lvlText w:val=\"%1.%2\"/>"),
+            ],
+        ),
+        list(2, &[level(0, "<w:numFmt w:val=\"bullet\"/><w:lvlText w:val=\"•\"/>")]),
+        "<w:num w:numId=\"1\"><w:abstractNumId w:val=\"1\"/></w:num>".to_owned(),
+        "<w:num w:numId=\"2\"><w:abstractNumId w:val=\"2\"/></w:num>".to_owned(),
+    ];
+    let numbering = format!("<w:numbering xmlns:w=\"{WORD}\">{}</w:numbering>", lists.concat());
+    let in_list = |list: u32, level: u32| {
+        format!("<w:numPr><w:ilvl w:val=\"{level}\"/><w:numId w:val=\"{list}\"/></w:numPr>")
+    };
+    let paragraph =
+        |properties: &str, text: &str| format!("<w:p><w:pPr>{properties}</w:pPr>{}</w:p>", run("", text));
+    let heading = "<w:pStyle w:val=\"Heading1\"/>";
+    let deleted = "<w:rPr><w:del w:id=\"1\"/></w:rPr>";
+    let body = [
+        paragraph(&format!("{heading}{}", in_list(1, 0)), "Scope"),
+        paragraph(&in_list(1, 1), "Parties"),
+        format!(
+            "<w:p><w:pPr>{}{deleted}</w:pPr><w:del w:id=\"2\">{}</w:del></w:p>",
+            in_list(1, 1),
+            run("", "gone")
+        ),
+        paragraph(&in_list(1, 1), "Fees"),
+        paragraph(&format!("{heading}{}", in_list(1, 0)), "Term"),
+        paragraph(&in_list(1, 0), "plain"),
+        paragraph(&in_list(2, 0), "point"),
+        paragraph(&format!("{heading}{}", in_list(0, 0)), "Annex"),
+        format!("<w:tbl><w:tr><w:tc>{}</w:tc></w:tr></w:tbl>", paragraph(&in_list(1, 0), "cell")),
+    ];
+    let text = word_text_beside(&[("word/numbering.xml", &numbering)], &body.concat());
+    assert_eq!(
+        text,
+        "# 1. Scope\n\n1.1 Parties\n\n1.2 Fees\n\n# 2. Term\n\n3. plain\n- point\n\n# Annex\n\n| 4. cell |\n| --- |"
+    );
+}
+
+#[test]
+fn numbers_of_styles_are_read() {
+    let numbering = format!(
+        "<w:numbering xmlns:w=\"{WORD}\"><w:abstractNum w:abstractNumId=\"1\"><w:lvl w:ilvl=\"0\"><w:start w:val=\"1\"/>\
+         <w:lvlText w:val=\"§ %1\"/></w:lvl></w:abstractNum><w:num w:numId=\"1\"><w:abstractNumId w:val=\"1\"/></w:num></w:numbering>"
+    );
+    let mut parts = docx_parts();
+    put(&mut parts, "word/numbering.xml", &numbering);
+    let list = "<w:pPr><w:numPr><w:numId w:val=\"1\"/></w:numPr><w:outlineLvl w:val=\"0\"/></w:pPr>";
+    edit(&mut parts, "word/styles.xml", "<w:pPr><w:outlineLvl w:val=\"0\"/></w:pPr>", list);
+    let text = extracted(MediaType::Docx, &parts).document.text;
+    assert!(text.starts_with("# § 1 Leave policy\n"), "{text}");
+}
+
+#[test]
+fn comments_are_read_where_they_refer_to() {
+    let comments = format!(
+        "<w:comments xmlns:w=\"{WORD}\"><w:comment w:id=\"7\"><w:p>{}{}</w:p></w:comment></w:comments>",
+        run("", "Since May?"),
+        run("<w:vanish/>", "secret"),
+    );
+    let reference = |id: u32| format!("<w:r><w:commentReference w:id=\"{id}\"/></w:r>");
+    let body =
+        format!("<w:p>{}{}{}{}</w:p>", run("", "It is 5 %"), reference(7), reference(8), run("", " now."));
+    let text = word_text_beside(&[("word/comments.xml", &comments)], &body);
+    assert_eq!(text, "It is 5 % [Comment: Since May?] now.");
+}

@@ -300,3 +300,24 @@ fn notes_are_those_of_their_slide() {
     let document = extracted(MediaType::Pptx, &parts).document;
     assert_eq!(document.text.matches("Show the form.").count(), 1, "{}", document.text);
 }
+
+#[test]
+fn values_of_cells_that_are_merged_over_rows_are_those_of_each_row() {
+    let cell = |attributes: &str, text: &str| {
+        format!("<a:tc{attributes}><a:txBody><a:p><a:r><a:t>{text}</a:t></a:r></a:p></a:txBody></a:tc>")
+    };
+    let row = |cells: &[String]| format!("<a:tr>{}</a:tr>", cells.concat());
+    let rows = [
+        row(&[cell("", "Region"), cell("", "City")]),
+        row(&[cell(" rowSpan=\"2\"", "North"), cell("", "Kiel")]),
+        row(&[cell(" vMerge=\"1\"", ""), cell("", "Bremen")]),
+    ];
+    let frame = format!(
+        "<p:graphicFrame><a:graphic><a:graphicData><a:tbl>{}</a:tbl></a:graphicData></a:graphic></p:graphicFrame></p:spTree>",
+        rows.concat()
+    );
+    let mut parts = pptx_parts();
+    edit(&mut parts, "ppt/slides/slide1.xml", "</p:spTree>", &frame);
+    let text = extracted(MediaType::Pptx, &parts).document.text;
+    assert!(text.contains("| North | Kiel |\n| North | Bremen |"), "{text}");
+}

@@ -267,3 +267,41 @@ fn parts_of_the_text_of_a_cell_that_are_not_seen_are_dropped() {
     let with_rules = extract(0, "<conditionalFormatting/>");
     assert!(with_rules.contains("B2 white") && !with_rules.contains("secret"), "{with_rules}");
 }
+
+#[test]
+fn formulas_that_were_never_calculated_are_read_themselves() {
+    let row = |number: u32, cells: &str| format!("<row r=\"{number}\">{cells}</row>");
+    let content = [
+        row(
+            1,
+            &["A1", "B1", "C1", "D1", "E1"].map(|cell| text_cell(cell, 0, &format!("in {cell}"))).concat(),
+        ),
+        row(
+            2,
+            "<c r=\"A2\"><f>SUM(A3:A9)</f><v></v></c><c r=\"B2\" s=\"13\"><f>IF(A2&gt;1,&quot;x&quot;,2)</f></c>\
+             <c r=\"C2\" t=\"str\"><f>\"\"</f><v></v></c><c r=\"D2\" s=\"4\"><f>SECRET()</f><v/></c>\
+             <c r=\"E2\"><f t=\"shared\" si=\"0\"/><v></v></c>",
+        ),
+        row(3, "<c r=\"A3\"><f>1+2</f><v>3</v></c><c r=\"B3\"><f>1/0</f><v>4</v></c>"),
+    ];
+    let content = format!("<sheetData>{}</sheetData>", content.concat());
+    assert_eq!(
+        sheet_text(&content),
+        "## R&D\n\nin A1: =SUM(A3:A9); in B1: =IF(A2>1,\"x\",2)\nin A1: 3; in B1: 4",
+        "an empty text is the value of a formula, and a hidden one is not read"
+    );
+}
+
+#[test]
+fn columns_below_a_merged_header_are_named_by_both_rows() {
+    let row = |number: u32, cells: &str| format!("<row r=\"{number}\">{cells}</row>");
+    let text = |reference: &str, text: &str| text_cell(reference, 0, text);
+    let number = |reference: &str, number: u32| format!("<c r=\"{reference}\"><v>{number}</v></c>");
+    let content = format!(
+        "<sheetData>{}{}{}</sheetData><mergeCells><mergeCell ref=\"A1:A2\"/><mergeCell ref=\"B1:C1\"/></mergeCells>",
+        row(1, &[text("A1", "Region"), text("B1", "Sold")].concat()),
+        row(2, &[text("B2", "Q1"), text("C2", "Q2")].concat()),
+        row(3, &[text("A3", "North"), number("B3", 5), number("C3", 6)].concat()),
+    );
+    assert_eq!(sheet_text(&content), "## R&D\n\nRegion: North; Sold Q1: 5; Sold Q2: 6");
+}

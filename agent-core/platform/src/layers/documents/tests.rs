@@ -17,6 +17,8 @@ use agent_core::role::StaticRoles;
 use agent_core::secret::Secret;
 use agent_core::testing::{format_fragments, turn_input};
 
+mod elsewhere;
+
 #[tokio::test]
 async fn the_own_companys_documents_stand_in_the_roles_order() {
     let records = MemoryRecords::default();
@@ -284,6 +286,10 @@ impl Retriever for ChangingRetriever {
         Ok(found)
     }
 
+    async fn versions(&self, company_id: &CompanyId, ids: &[&str]) -> Result<Vec<Option<u64>>, StoreError> {
+        self.retriever.versions(company_id, ids).await
+    }
+
     fn announce(&self, _: &CompanyId, _: &str) {}
 
     async fn run(&self) {}
@@ -328,6 +334,10 @@ impl Retriever for CarelessRetriever {
     async fn search(&self, search: DocumentSearch<'_>) -> Result<SearchResult, StoreError> {
         let all = ["printers".to_owned(), "chairs".to_owned()];
         self.0.search(DocumentSearch { documents: &all, ..search }).await
+    }
+
+    async fn versions(&self, company_id: &CompanyId, ids: &[&str]) -> Result<Vec<Option<u64>>, StoreError> {
+        self.0.versions(company_id, ids).await
     }
 
     fn announce(&self, _: &CompanyId, _: &str) {}

@@ -12,8 +12,33 @@ fn the_default_chunker_conforms() {
 struct Changed(fn(Vec<Chunk>) -> Vec<Chunk>);
 
 impl Chunker for Changed {
+    fn id(&self) -> String {
+        "changed".to_owned()
+    }
+
     fn chunk(&self, document: &Extracted) -> Vec<Chunk> {
         (self.0)(StructuralChunker::default().chunk(document))
+    }
+}
+
+struct Named(fn() -> String);
+
+impl Chunker for Named {
+    fn id(&self) -> String {
+        (self.0)()
+    }
+
+    fn chunk(&self, document: &Extracted) -> Vec<Chunk> {
+        StructuralChunker::default().chunk(document)
+    }
+}
+
+#[test]
+fn an_identifier_without_text_or_without_end_is_found() {
+    chunker(&Named(|| "x".repeat(MAX_ID_BYTES)));
+    for id in [String::new, || "x".repeat(MAX_ID_BYTES + 1)] {
+        let result = std::panic::catch_unwind(|| chunker(&Named(id)));
+        assert!(result.is_err(), "{:?} is found", id());
     }
 }
 
