@@ -224,6 +224,8 @@ fn errors_have_classes() {
         (Some(400), "permission_denied", Account),
         (Some(413), "", Size),
         (Some(400), "context_length_exceeded", Size),
+        (Some(400), "unsupported_capability", Unsupported),
+        (Some(500), "unsupported_capability", Unsupported),
         (Some(400), "content_policy_violation", Content),
         (Some(400), "invalid_request_error", Request),
         (Some(422), "", Request),

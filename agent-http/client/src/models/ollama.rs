@@ -188,7 +188,7 @@ async fn error_response(response: OutboundResponse) -> AgentError {
         ),
     ];
     match known.into_iter().find(|(theirs, _)| words.contains(theirs)) {
-        Some((_, ours)) => AgentError::new(AgentErrorKind::Failed, ours),
+        Some((_, ours)) => AgentError::new(AgentErrorKind::Failed, ours).with_source(error),
         None => error,
     }
 }

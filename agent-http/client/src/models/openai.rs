@@ -84,7 +84,8 @@ impl OpenAi {
         let post = |body| self.post(body);
         let refusal =
             |status, headers: HeaderMap, body: Bytes| vendor_error::refusal(status, &headers, &body);
-        let parts: [&dyn OptionalPart; 2] = [&STREAM_OPTIONS, &messages::SentReasoning];
+        let parts: [&dyn OptionalPart; 3] =
+            [&STREAM_OPTIONS, &messages::SENT_REASONING, &messages::SENT_SIGNATURES];
         let (response, notices) = send_with_optional(&payload, &parts, &self.model, post, refusal).await?;
         if !response.status.is_success() {
             return Err(vendor_error::refused(response).await.0);
@@ -107,6 +108,21 @@ impl OpenAi {
     /// Returns true if messages with tool calls are sent with the reasoning before the calls.
     fn sends_reasoning(&self) -> bool {
         self.model.echoes_reasoning() && !self.model.refuses(messages::REASONING_MEMBER)
+    }
+
+    /// Appends the member `messages`, with what the model requires of its own calls.
+    fn push_messages(&self, request: &ModelRequest, body: &mut PayloadBuilder) {
+        let model = &*self.model.name;
+        if self.sends_reasoning() {
+            return messages::push_with_reasoning(request, model, body);
+        }
+        let host = self.endpoint.url.host_str().unwrap_or_default();
+        let requires_signatures = messages::requires_signatures(host, model);
+        let signs = requires_signatures || messages::has_signatures(request, model);
+        if signs && !self.model.refuses(messages::SIGNATURE_MEMBER) {
+            return messages::push_with_signatures(request, (model, requires_signatures), body);
+        }
+        push_messages(request, Dialect::ChatCompletions, body);
     }
 
     async fn post(&self, body: Bytes) -> Result<OutboundResponse, AgentError> {
@@ -147,10 +163,7 @@ impl Model for OpenAi {
         push_extra(&self.model.parameters, &mut body);
         response_format::push_chat_completions(request, &mut body);
         push_tools(request, &mut body);
-        match self.sends_reasoning() {
-            true => messages::push_with_reasoning(request, &self.model.name, &mut body),
-            false => push_messages(request, Dialect::ChatCompletions, &mut body),
-        }
+        self.push_messages(request, &mut body);
         body.raw("}");
         let offered = request.tool_choice.offered(&request.tools);
         body.prompt_tokens(Some(request_tokens(request, offered)));

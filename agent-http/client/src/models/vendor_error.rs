@@ -49,6 +49,22 @@ const UNPAID_PHRASES: [&str; 3] =
     ["credit balance is too low", "insufficient balance", "you have reached your specified api usage limits"];
 const UNPAID_WORD: &str = "billing_error";
 
+/// Parts of the text of an error that says that the model, or its server as it was started, does not have a capability that the
+/// request needs, in lower case.
+const UNSUPPORTED_PHRASES: [&str; 11] = [
+    "does not support tools",
+    "does not support thinking",
+    "does not support function calling",
+    "doesn't support tool use",
+    "function calling is not enabled",
+    "tool calling is not supported",
+    "`tool calling` is not supported",
+    "no endpoints found that support tool use",
+    "requires --enable-auto-tool-choice",
+    "requires --jinja flag",
+    "image input is not supported",
+];
+
 /// Text of a server that has not loaded its model yet, in lower case, as llama.cpp sends it with status 503.
 const LOADING_PHRASE: &str = "loading model";
 /// Delay before a retry if such a server names none.
@@ -68,6 +84,8 @@ pub(crate) struct VendorError {
     is_loading: bool,
     /// True if the account is not paid for, and the type does not say so.
     is_unpaid: bool,
+    /// True if the model does not have a capability that the request needs.
+    is_unsupported: bool,
 }
 
 impl VendorError {
@@ -100,7 +118,9 @@ impl VendorError {
         });
         let is_loading = text.contains(LOADING_PHRASE);
         let is_unpaid = UNPAID_PHRASES.iter().any(|phrase| text.contains(phrase));
-        Self { kind, code, param: parameter_path(error.get("param")), overflow, is_loading, is_unpaid }
+        let is_unsupported = UNSUPPORTED_PHRASES.iter().any(|phrase| text.contains(phrase));
+        let param = parameter_path(error.get("param"));
+        Self { kind, code, param, overflow, is_loading, is_unpaid, is_unsupported }
     }
 
     /// Describes the error for the log.
@@ -110,10 +130,11 @@ impl VendorError {
         format!("type {}, code {}{}", word(&self.kind), word(&self.code), param.unwrap_or_default())
     }
 
-    /// Returns type and code, as far as they are plain words, and a word for what the text alone says.
+    /// Returns type and code, as far as they are plain words, and words for what the text alone says.
     pub(super) fn words(&self) -> impl Iterator<Item = &str> {
         let unpaid = self.is_unpaid.then_some(UNPAID_WORD);
-        [&self.kind, &self.code].into_iter().flatten().map(String::as_str).chain(unpaid)
+        let unsupported = self.is_unsupported.then_some(UpstreamError::UNSUPPORTED_CODE);
+        [&self.kind, &self.code].into_iter().flatten().map(String::as_str).chain(unpaid).chain(unsupported)
     }
 
     /// Returns the error with the status of its response, as the source of a failure.
@@ -308,6 +329,25 @@ mod tests {
         assert_eq!(failure.kind(), AgentErrorKind::AccountRefused);
         let cause = UpstreamError::find(&failure).expect("a cause");
         assert_eq!(cause.to_string(), "HTTP 400: type invalid_request_error, code -");
+    }
+
+    #[test]
+    fn a_model_without_a_capability_is_recognized() {
+        for (status, message) in [
+            (400, "registry.ollama.ai/library/gemma3:4b does not support tools"),
+            (400, "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set"),
+            (400, "`tool calling` is not supported with this model"),
+            (400, "deepseek-reasoner does not support Function Calling"),
+            (400, "Function calling is not enabled for models/gemma-3-27b-it"),
+            (404, "No endpoints found that support tool use. To learn more about provider routing, visit https://x"),
+            (500, "tools param requires --jinja flag"),
+            (500, "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj"),
+        ] {
+            let body = serde_json::json!({"error": {"message": message, "type": "invalid_request_error"}});
+            let status = StatusCode::from_u16(status).expect("a status");
+            let error = refusal(status, &HeaderMap::new(), body.to_string().as_bytes());
+            assert_eq!(FailureClass::of(&error), FailureClass::Unsupported, "{message}");
+        }
     }
 
     #[test]

@@ -145,6 +145,24 @@ pub(super) struct Call<'a> {
     pub id: Option<String>,
     #[serde(borrow)]
     pub function: Option<Function<'a>>,
+    #[serde(borrow)]
+    extra_content: Option<&'a RawValue>,
+}
+
+impl Call<'_> {
+    /// Returns Google's signature of the call, which later requests must repeat.
+    pub(super) fn signature(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct ExtraContent {
+            google: Google,
+        }
+        #[derive(Deserialize)]
+        struct Google {
+            thought_signature: String,
+        }
+        let extra: ExtraContent = serde_json::from_str(self.extra_content?.get()).ok()?;
+        Some(extra.google.thought_signature).filter(|signature| !signature.is_empty())
+    }
 }
 
 #[derive(Deserialize, Default)]
