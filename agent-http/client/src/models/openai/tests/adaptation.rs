@@ -77,8 +77,7 @@ async fn reasoning_of_calls_goes_back_to_models_that_require_it() {
 /// Google's models refuse their own calls without these signatures. The vendor signs the first of several calls.
 #[tokio::test]
 async fn signatures_of_calls_go_back_to_the_model_that_made_them() {
-    let signed = r#"{"index":0,"id":"c1","type":"function","function":{"name":"x","arguments":"{\"a\":\"]}\"}"},
-        "extra_content":{"google":{"thought_signature":"s/1=="}}}"#;
+    let signed = r#"{"index":0,"id":"c1","type":"function","function":{"name":"x","arguments":"{\"a\":\"]}\"}"},"extra_content":{"google":{"thought_signature":"s/1=="}}}"#;
     let unsigned = r#"{"index":1,"id":"c2","type":"function","function":{"name":"y","arguments":"{}"}}"#;
     let parts = [calls(&format!("{signed},{unsigned}")), finish("tool_calls"), DONE.into()];
     let answer = chunked_response("200 OK", SSE, sse(&parts).as_bytes(), 4096, true);
