@@ -41,8 +41,10 @@ const SIZE_CODES: [&str; 3] = ["context_length_exceeded", "exceed_context_size_e
 const UNSUPPORTED_CODES: [&str; 1] = [UpstreamError::UNSUPPORTED_CODE];
 /// Codes of a model or an endpoint that the account does not have, where no status says so.
 const UNKNOWN_MODEL_CODES: [&str; 1] = ["not_found_error"];
-/// Codes of an agent runtime that fails or restarts.
-const TRANSIENT_CODES: [&str; 2] = ["INTERNAL", "SERVER_SHUTTING_DOWN"];
+/// Codes of an agent runtime that fails or restarts, and of an answer that the provider has rejected since the model has written a
+/// tool call or JSON wrongly: another one may be right.
+const TRANSIENT_CODES: [&str; 4] =
+    ["INTERNAL", "SERVER_SHUTTING_DOWN", "tool_use_failed", "json_validate_failed"];
 /// Beginnings of the codes of a rate limit.
 const RATE_LIMIT_PREFIXES: [&str; 2] = ["rate_limit", "overloaded"];
 
@@ -174,7 +176,8 @@ impl UpstreamError {
         match self.status() {
             // A redirect is not followed: the address is wrong.
             Some(300..400 | 401..=404) => FailureClass::Account,
-            Some(408 | 500..) => FailureClass::Transient,
+            // 498 is a lack of capacity at Groq.
+            Some(408 | 498 | 500..) => FailureClass::Transient,
             Some(413) => FailureClass::Size,
             Some(429) => FailureClass::RateLimit,
             Some(400..500) => FailureClass::Request,

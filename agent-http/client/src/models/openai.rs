@@ -1,6 +1,7 @@
 //! Adapter for servers that speak OpenAI's Chat Completions API, streaming.
 
 mod messages;
+mod optional_parts;
 mod reasoning;
 mod stream;
 mod wire;
@@ -23,8 +24,13 @@ use futures_util::StreamExt;
 use http::HeaderMap;
 use url::Url;
 
+use self::messages::MessageRules;
+use self::optional_parts::{
+    EFFORT_MEMBER, EffortBesideTools, LIMIT_MEMBER, OLD_LIMIT_MEMBER, OldLimitName, SENT_REASONING,
+    SENT_SIGNATURES,
+};
 use self::stream::ChatStream;
-use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, push_messages};
+use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::optional_member::{OptionalMember, OptionalPart, after_notices, send_with_optional};
 use super::prompt_tokens::request_tokens;
 use super::sampling::{push_extra, push_sampling};
@@ -72,11 +78,11 @@ impl OpenAi {
 
     /// Returns the name of the field that limits the answer.
     fn output_limit_field(&self) -> &'static str {
-        let host = self.endpoint.url.host_str().unwrap_or_default();
         let of_vendor = |domain: &&str| {
-            host.strip_suffix(*domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+            self.host().strip_suffix(*domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };
-        if VENDOR_HOSTS.iter().any(of_vendor) { "max_completion_tokens" } else { "max_tokens" }
+        let is_new = VENDOR_HOSTS.iter().any(of_vendor) || self.model.refuses(OLD_LIMIT_MEMBER);
+        if is_new { LIMIT_MEMBER } else { OLD_LIMIT_MEMBER }
     }
 
     async fn send(&self, payload: Payload) -> Result<ModelStream, AgentError> {
@@ -84,8 +90,8 @@ impl OpenAi {
         let post = |body| self.post(body);
         let refusal =
             |status, headers: HeaderMap, body: Bytes| vendor_error::refusal(status, &headers, &body);
-        let parts: [&dyn OptionalPart; 3] =
-            [&STREAM_OPTIONS, &messages::SENT_REASONING, &messages::SENT_SIGNATURES];
+        let parts: [&dyn OptionalPart; 5] =
+            [&STREAM_OPTIONS, &SENT_REASONING, &SENT_SIGNATURES, &OldLimitName, &EffortBesideTools];
         let (response, notices) = send_with_optional(&payload, &parts, &self.model, post, refusal).await?;
         if !response.status.is_success() {
             return Err(vendor_error::refused(response).await.0);
@@ -105,24 +111,23 @@ impl OpenAi {
         Ok(after_notices(notices, events))
     }
 
-    /// Returns true if messages with tool calls are sent with the reasoning before the calls.
-    fn sends_reasoning(&self) -> bool {
-        self.model.echoes_reasoning() && !self.model.refuses(messages::REASONING_MEMBER)
+    fn host(&self) -> &str {
+        self.endpoint.url.host_str().unwrap_or_default()
     }
 
-    /// Appends the member `messages`, with what the model requires of its own calls.
-    fn push_messages(&self, request: &ModelRequest, body: &mut PayloadBuilder) {
-        let model = &*self.model.name;
-        if self.sends_reasoning() {
-            return messages::push_with_reasoning(request, model, body);
+    /// Returns the level of reasoning that is sent, if there is one.
+    fn effort(&self, request: &ModelRequest) -> Option<&str> {
+        let has_tools = !request.tool_choice.offered(&request.tools).is_empty();
+        if has_tools && self.model.refuses(EFFORT_MEMBER) {
+            return Some(ReasoningLevel::None.as_str());
         }
-        let host = self.endpoint.url.host_str().unwrap_or_default();
-        let requires_signatures = messages::requires_signatures(host, model);
-        let signs = requires_signatures || messages::has_signatures(request, model);
-        if signs && !self.model.refuses(messages::SIGNATURE_MEMBER) {
-            return messages::push_with_signatures(request, (model, requires_signatures), body);
-        }
-        push_messages(request, Dialect::ChatCompletions, body);
+        let switched = || {
+            let thinking = self.model.thinking(request)?;
+            let level = reasoning::effort(&self.model.name, thinking)?;
+            let lowest = self.model.known_levels().into_iter().min().filter(|_| !thinking);
+            Some(lowest.map_or(level, ReasoningLevel::as_str))
+        };
+        self.model.effort().or_else(switched)
     }
 
     async fn post(&self, body: Bytes) -> Result<OutboundResponse, AgentError> {
@@ -150,20 +155,14 @@ impl Model for OpenAi {
         }
         body.raw(",").json(&self.output_limit_field()).raw(":");
         body.output_limit(self.model.limits().max_output_tokens);
-        let switched = || {
-            let thinking = self.model.thinking(request)?;
-            let level = reasoning::effort(&self.model.name, thinking)?;
-            let lowest = self.model.known_levels().into_iter().min().filter(|_| !thinking);
-            Some(lowest.map_or(level, ReasoningLevel::as_str))
-        };
-        if let Some(effort) = self.model.effort().or_else(switched) {
+        if let Some(effort) = self.effort(request) {
             body.raw(r#","reasoning_effort":"#).json(&effort);
         }
         push_sampling(&self.model.parameters, &mut body);
         push_extra(&self.model.parameters, &mut body);
         response_format::push_chat_completions(request, &mut body);
         push_tools(request, &mut body);
-        self.push_messages(request, &mut body);
+        MessageRules::new(&self.model, self.host()).push(request, &mut body);
         body.raw("}");
         let offered = request.tool_choice.offered(&request.tools);
         body.prompt_tokens(Some(request_tokens(request, offered)));

@@ -49,6 +49,12 @@ const UNPAID_PHRASES: [&str; 3] =
     ["credit balance is too low", "insufficient balance", "you have reached your specified api usage limits"];
 const UNPAID_WORD: &str = "billing_error";
 
+/// Parts of the text of an error about a wrong key, in lower case, and the code that stands for it. Google's and xAI's APIs report
+/// an invalid request.
+const WRONG_KEY_PHRASES: [&str; 4] =
+    ["api key not valid", "incorrect api key provided", "api key expired", "invalid api key"];
+const WRONG_KEY_WORD: &str = "invalid_api_key";
+
 /// Parts of the text of an error that says that the model, or its server as it was started, does not have a capability that the
 /// request needs, in lower case.
 const UNSUPPORTED_PHRASES: [&str; 11] = [
@@ -84,6 +90,8 @@ pub(crate) struct VendorError {
     is_loading: bool,
     /// True if the account is not paid for, and the type does not say so.
     is_unpaid: bool,
+    /// True if the key is wrong, and the type may not say so.
+    has_wrong_key: bool,
     /// True if the model does not have a capability that the request needs.
     is_unsupported: bool,
 }
@@ -116,11 +124,17 @@ impl VendorError {
             window: size("n_ctx", &WINDOW_MARKERS).filter(|size| *size > 0),
             prompt: size("n_prompt_tokens", &PROMPT_MARKERS).filter(|size| *size > 0),
         });
-        let is_loading = text.contains(LOADING_PHRASE);
-        let is_unpaid = UNPAID_PHRASES.iter().any(|phrase| text.contains(phrase));
-        let is_unsupported = UNSUPPORTED_PHRASES.iter().any(|phrase| text.contains(phrase));
-        let param = parameter_path(error.get("param"));
-        Self { kind, code, param, overflow, is_loading, is_unpaid, is_unsupported }
+        let has_one_of = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
+        Self {
+            kind,
+            code,
+            param: parameter_path(error.get("param")),
+            overflow,
+            is_loading: text.contains(LOADING_PHRASE),
+            is_unpaid: has_one_of(&UNPAID_PHRASES),
+            has_wrong_key: has_one_of(&WRONG_KEY_PHRASES),
+            is_unsupported: has_one_of(&UNSUPPORTED_PHRASES),
+        }
     }
 
     /// Describes the error for the log.
@@ -132,9 +146,13 @@ impl VendorError {
 
     /// Returns type and code, as far as they are plain words, and words for what the text alone says.
     pub(super) fn words(&self) -> impl Iterator<Item = &str> {
-        let unpaid = self.is_unpaid.then_some(UNPAID_WORD);
-        let unsupported = self.is_unsupported.then_some(UpstreamError::UNSUPPORTED_CODE);
-        [&self.kind, &self.code].into_iter().flatten().map(String::as_str).chain(unpaid).chain(unsupported)
+        let found = [
+            (self.is_unpaid, UNPAID_WORD),
+            (self.has_wrong_key, WRONG_KEY_WORD),
+            (self.is_unsupported, UpstreamError::UNSUPPORTED_CODE),
+        ];
+        let found = found.into_iter().filter_map(|(is_found, word)| is_found.then_some(word));
+        [&self.kind, &self.code].into_iter().flatten().map(String::as_str).chain(found)
     }
 
     /// Returns the error with the status of its response, as the source of a failure.
@@ -329,6 +347,18 @@ mod tests {
         assert_eq!(failure.kind(), AgentErrorKind::AccountRefused);
         let cause = UpstreamError::find(&failure).expect("a cause");
         assert_eq!(cause.to_string(), "HTTP 400: type invalid_request_error, code -");
+    }
+
+    #[test]
+    fn a_wrong_key_is_recognized_whatever_the_status() {
+        for body in [
+            r#"[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}]"#,
+            r#"{"code":"Client specified an invalid argument","error":"Incorrect API key provided: sk-1. You can obtain an API key from https://console.x.ai."}"#,
+        ] {
+            let error = refusal(StatusCode::BAD_REQUEST, &HeaderMap::new(), body.as_bytes());
+            assert_eq!(FailureClass::of(&error), FailureClass::Account, "{body}");
+            assert!(!format!("{error:?}").contains("sk-1"), "{error:?}");
+        }
     }
 
     #[test]

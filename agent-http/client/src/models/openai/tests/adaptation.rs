@@ -235,6 +235,52 @@ async fn stream_options_that_the_server_does_not_have_are_left_out_from_then_on(
     }
 }
 
+/// OpenAI's newer models, also at other addresses.
+#[tokio::test]
+async fn members_that_newer_models_refuse_are_replaced_from_then_on() {
+    let limit = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
+    let effort = "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions. To use function tools, use /v1/responses or set reasoning_effort to 'none'.";
+    let refusal = |message: &str| {
+        let body = json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string();
+        chunked_response("400 Bad Request", JSON, body.as_bytes(), 4096, true)
+    };
+    let (limit, effort) = (refusal(limit), refusal(effort));
+    let body = sse(&[text("a"), finish("stop"), DONE.into()]);
+    let answer = chunked_response("200 OK", SSE, body.as_bytes(), 4096, true);
+    let respond = move |request: &str| match request {
+        _ if request.contains(r#","max_tokens":16384"#) => limit.clone(),
+        _ if request.contains(r#","tools":["#) && !request.contains(r#","reasoning_effort":"none""#) => {
+            effort.clone()
+        }
+        _ => answer.clone(),
+    };
+    let schema = r#"{"type":"object","properties":{"a":{},"max_tokens":{}}}"#;
+    let with_tools = ModelRequest { tools: Arc::new([tool("x", "X.", schema)]), ..request() };
+    for level in [None, Some("high")] {
+        let server = LoopbackServer::respond_by(respond.clone(), AfterResponse::Close).await;
+        let spec = ModelSpec::new("gpt-5.6").with_reasoning_effort(level);
+        let model = OpenAi::new(outbound_client("127.0.0.1"), &server.url, UrlTrust::Supplied, None, spec)
+            .expect("a model");
+        let lines = answer_to(&model, &with_tools).await;
+        let later = model.prepare(&with_tools).expect("prepared");
+        assert!(lines[0].contains("max_tokens") && lines[1].contains("reasoning_effort"), "{lines:?}");
+        assert!(lines[..2].iter().all(|line| line.contains(&later.sha256())), "{lines:?}");
+        assert_eq!(lines[2..], ["text a", "finish Stop"]);
+        assert_eq!(answer_to(&model, &with_tools).await, ["text a", "finish Stop"]);
+        assert_eq!(server.requests().len(), 4);
+        let sent: Value = serde_json::from_slice(later.bytes()).expect("the body is JSON");
+        assert_eq!(
+            (&sent["max_completion_tokens"], &sent["reasoning_effort"], &sent["max_tokens"]),
+            (&json!(16_384), &json!("none"), &Value::Null)
+        );
+        assert_eq!(sent["tools"][0]["function"]["parameters"]["properties"]["max_tokens"], json!({}));
+        // Without tools, the model reasons at its level.
+        let sent = model.prepare(&request()).expect("prepared");
+        let sent: Value = serde_json::from_slice(sent.bytes()).expect("the body is JSON");
+        assert_eq!(sent.get("reasoning_effort").and_then(Value::as_str), level);
+    }
+}
+
 /// Gateways begin a response before the model's server has rejected the prompt.
 #[tokio::test]
 async fn the_window_is_learned_from_an_error_inside_an_answer() {
