@@ -18,10 +18,8 @@ use crate::models::spec::ModelSpec;
 pub(super) const REASONING_MEMBER: &str = "reasoning_content";
 /// Name of the member with the signature of a call.
 pub(super) const SIGNATURE_MEMBER: &str = "extra_content";
-/// Beginning of this member, up to its text.
-const SIGNATURE_START: &str = r#","extra_content":{"google":{"thought_signature":"#;
-/// Signature of a call that the model has not made in this run, with which the vendor's documentation lets it be sent.
-const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+/// Value of this member for a call that the model has not made in this run, with which the vendor's documentation lets it be sent.
+const NO_SIGNATURE: &str = r#"{"google":{"thought_signature":"skip_thought_signature_validator"}}"#;
 /// Domain of the vendor's own API, and the part of the names of its models that have signatures.
 const SIGNING_DOMAIN: &str = ".googleapis.com";
 const SIGNING_MODELS: &str = "gemini";
@@ -178,11 +176,10 @@ fn push_signatures(message: &Message, maker: ItemMaker<'_>, body: &mut PayloadBu
         body.raw(if index == 0 { "[" } else { "," }).json(call);
         let end = body.buffer().pop();
         debug_assert_eq!(end, Some(b'}'), "a call is an object");
-        match signature {
-            Some(signature) => body.raw(SIGNATURE_START).raw(signature).raw("}}}"),
-            None if !is_signed && index == 0 => body.raw(SIGNATURE_START).json(&NO_SIGNATURE).raw("}}}"),
-            None => body.raw("}"),
-        };
+        if let Some(signature) = signature.or((!is_signed && index == 0).then_some(NO_SIGNATURE)) {
+            body.raw(r#","extra_content":"#).raw(signature);
+        }
+        body.raw("}");
     }
     body.raw("]}");
 }

@@ -1,6 +1,7 @@
 //! Parts of requests that some servers refuse, and in whose place they take others or none.
 
 use agent_core::payload::Payload;
+use serde::de::IgnoredAny;
 
 use super::messages::{REASONING_MEMBER, SIGNATURE_MEMBER};
 use crate::models::optional_member::OptionalPart;
@@ -9,9 +10,9 @@ use crate::models::optional_member::OptionalPart;
 pub(super) const OLD_LIMIT_MEMBER: &str = "max_tokens";
 pub(super) const LIMIT_MEMBER: &str = "max_completion_tokens";
 const LIMIT_STARTS: [&str; 2] = [r#","max_tokens":"#, r#","max_completion_tokens":"#];
-/// Member with the level of reasoning, and its beginning with its text.
+/// Member with the level of reasoning, and its beginning.
 pub(super) const EFFORT_MEMBER: &str = "reasoning_effort";
-const EFFORT_START: &str = r#","reasoning_effort":""#;
+const EFFORT_START: &str = r#","reasoning_effort":"#;
 const NO_EFFORT: &str = r#","reasoning_effort":"none""#;
 /// Part of the text with which the vendor's newer models refuse tools in Chat Completions unless they do not reason, in lower case. It
 /// refuses requests without a level, too.
@@ -20,24 +21,20 @@ const EFFORT_REFUSAL: &str = "function tools with reasoning_effort are not suppo
 const MESSAGES_START: &str = r#","messages":["#;
 const TOOLS_START: &str = r#","tools":["#;
 
-/// A member in all messages with tool calls, whose value has one text. Servers of others, on which the vendors' models run too,
-/// may refuse it.
+/// A member of all messages with tool calls, or of the calls. Servers of others, on which the vendors' models run too, may refuse
+/// it.
 pub(super) struct CallMember {
     name: &'static str,
-    /// JSON around its text, with the quotation mark in front of it.
+    /// Beginning of the member, up to its value.
     start: &'static str,
-    end: &'static str,
 }
 
 /// The reasoning in front of the calls.
 pub(super) static SENT_REASONING: CallMember =
-    CallMember { name: REASONING_MEMBER, start: r#","reasoning_content":""#, end: "" };
+    CallMember { name: REASONING_MEMBER, start: r#","reasoning_content":"# };
 /// The signature of a call.
-pub(super) static SENT_SIGNATURES: CallMember = CallMember {
-    name: SIGNATURE_MEMBER,
-    start: r#","extra_content":{"google":{"thought_signature":""#,
-    end: "}}",
-};
+pub(super) static SENT_SIGNATURES: CallMember =
+    CallMember { name: SIGNATURE_MEMBER, start: r#","extra_content":"# };
 
 impl OptionalPart for CallMember {
     fn name(&self) -> &'static str {
@@ -50,8 +47,8 @@ impl OptionalPart for CallMember {
         let (mut next, mut kept_from) = (find(bytes, MESSAGES_START)?, 0);
         while let Some(distance) = find(&bytes[next..], self.start) {
             let start = next + distance;
-            let text_start = start + self.start.len();
-            next = text_start + string_end(&bytes[text_start..])? + self.end.len();
+            let value_start = start + self.start.len();
+            next = value_start + value_bytes(&bytes[value_start..])?;
             body.buffer().extend_from_slice(&bytes[kept_from..start]);
             kept_from = next;
         }
@@ -101,7 +98,7 @@ impl OptionalPart for EffortBesideTools {
         let digits = head[limit_end..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         let start = limit_end + digits;
         let end = match head[start..].strip_prefix(EFFORT_START.as_bytes()) {
-            Some(text) => start + EFFORT_START.len() + string_end(text)?,
+            Some(value) => start + EFFORT_START.len() + value_bytes(value)?,
             None => start,
         };
         (head[start..end] != *NO_EFFORT.as_bytes()).then(|| replaced(bytes, start..end, NO_EFFORT))
@@ -121,13 +118,9 @@ fn find(bytes: &[u8], part: &str) -> Option<usize> {
     bytes.windows(part.len()).position(|window| window == part.as_bytes())
 }
 
-/// Returns the length of a JSON string after its first quotation mark; `None` if it has no end.
-fn string_end(text: &[u8]) -> Option<usize> {
-    let mut is_escaped = false;
-    let end = text.iter().position(|byte| {
-        let is_end = *byte == b'"' && !is_escaped;
-        is_escaped = *byte == b'\\' && !is_escaped;
-        is_end
-    });
-    end.map(|end| end + 1)
+/// Returns the length of the JSON string, list or object with which a text begins.
+fn value_bytes(json: &[u8]) -> Option<usize> {
+    let mut values = serde_json::Deserializer::from_slice(json).into_iter::<IgnoredAny>();
+    values.next()?.ok()?;
+    Some(values.byte_offset())
 }

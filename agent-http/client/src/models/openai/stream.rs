@@ -200,7 +200,7 @@ struct AnsweredCall {
     /// Arguments so far of a call that has not started.
     held_arguments: String,
     /// Signature that later requests must repeat.
-    signature: Option<String>,
+    signature: Option<Box<RawValue>>,
 }
 
 impl AnswerDecoder {
@@ -287,13 +287,15 @@ impl AnswerDecoder {
         let function = call.function.unwrap_or_default();
         let arguments = non_empty(Some(arguments_text(function.arguments)));
         let (id, name) = (non_empty(call.id), non_empty(function.name));
-        if id.is_none() && name.is_none() && arguments.is_none() && signature.is_none() {
+        let is_empty = id.is_none() && name.is_none() && arguments.is_none();
+        if is_empty && signature.is_none() {
             return Ok(());
         }
-        self.has_content = true;
         let found = self.calls.iter().rposition(|found| found.is_continued_by(call.index, &id, &name));
         let found = match found {
             Some(found) => found,
+            // A signature of no call.
+            None if is_empty => return Ok(()),
             None if self.calls.len() == MAX_CALLS => return Err(too_many_calls()),
             None => {
                 let id = id.clone().unwrap_or_else(|| format!("call_{}", agent_core::new_id()));
@@ -302,6 +304,7 @@ impl AnswerDecoder {
                 self.calls.len() - 1
             }
         };
+        self.has_content = true;
         let call = &mut self.calls[found];
         call.signature = signature.or(call.signature.take());
         if let Some(index) = call.position {
@@ -358,7 +361,7 @@ impl AnswerDecoder {
             self.ready.push_back(item(ItemMaker::reasoning(name).keep(&self.reasoning), 0));
         }
         let signed = |call: &AnsweredCall| {
-            let signature = call.signature.as_ref()?;
+            let signature = call.signature.as_deref()?;
             Some(item(ItemMaker::call_signature(name).keep(signature), call.position?))
         };
         self.ready.extend(self.calls.iter().filter_map(signed));

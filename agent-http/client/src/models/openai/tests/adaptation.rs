@@ -79,7 +79,8 @@ async fn reasoning_of_calls_goes_back_to_models_that_require_it() {
 async fn signatures_of_calls_go_back_to_the_model_that_made_them() {
     let signed = r#"{"index":0,"id":"c1","type":"function","function":{"name":"x","arguments":"{\"a\":\"]}\"}"},"extra_content":{"google":{"thought_signature":"s/1=="}}}"#;
     let unsigned = r#"{"index":1,"id":"c2","type":"function","function":{"name":"y","arguments":"{}"}}"#;
-    let parts = [calls(&format!("{signed},{unsigned}")), finish("tool_calls"), DONE.into()];
+    let stray = r#"{"extra_content":{"google":{"thought_signature":"of no call"}}}"#;
+    let parts = [calls(stray), calls(&format!("{signed},{unsigned}")), finish("stop"), DONE.into()];
     let answer = chunked_response("200 OK", SSE, sse(&parts).as_bytes(), 4096, true);
     let refused = json!({"error": {"message": "Unrecognized request argument supplied: extra_content"}});
     let refused = chunked_response("400 Bad Request", JSON, refused.to_string().as_bytes(), 4096, true);
@@ -132,7 +133,7 @@ async fn signatures_of_calls_go_back_to_the_model_that_made_them() {
     }
     // A server of others that refuses the member is sent the request without it.
     let lines = answer_to(&model, &continued(&items)).await;
-    assert!(lines[0].contains("parameterRefused") && lines.contains(&"finish ToolCalls".to_owned()), "{lines:?}");
+    assert!(lines[0].contains("parameterRefused") && lines.contains(&"call 1 c2 y".to_owned()), "{lines:?}");
     assert_eq!(sent_calls(&model, &items), plain);
 }
 
