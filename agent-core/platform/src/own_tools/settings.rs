@@ -62,7 +62,7 @@ pub(super) fn read_auth<T: DeserializeOwned>(auth: &ToolAuth) -> Result<T, ToolS
 /// Checks that a credential has no fields but `own` and those of all credentials.
 pub(super) fn check_auth_fields(auth: &ToolAuth, own: &[&str]) -> Result<(), ToolSettingsError> {
     let typed = ToolAuth { secret: Some(Secret::new("")), settings: Map::new() };
-    let own = ["type"].iter().chain(own).map(|&name| name.to_owned());
+    let own = std::iter::once("type").chain(own.iter().copied()).map(str::to_owned);
     let names: Vec<String> = own.chain(field_names(&typed)).collect();
     match auth.settings.keys().find(|name| !names.contains(name)) {
         Some(name) => {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::context_size::ContextSize;
-use crate::outbound::{BodyStream, OutboundResponse, status_failure};
+use crate::outbound::{BodyStream, MAX_RETRY_AFTER, OutboundResponse, status_failure};
 
 /// Limits of an error response: size and read time.
 const MAX_ERROR_BODY_BYTES: usize = 16 << 10;
@@ -94,6 +94,8 @@ pub(crate) struct VendorError {
     has_wrong_key: bool,
     /// True if the model does not have a capability that the request needs.
     is_unsupported: bool,
+    /// Delay before a retry, where a body says it and no header.
+    retry_delay: Option<Duration>,
 }
 
 impl VendorError {
@@ -134,6 +136,7 @@ impl VendorError {
             is_unpaid: has_one_of(&UNPAID_PHRASES),
             has_wrong_key: has_one_of(&WRONG_KEY_PHRASES),
             is_unsupported: has_one_of(&UNSUPPORTED_PHRASES),
+            retry_delay: retry_delay(error),
         }
     }
 
@@ -177,7 +180,12 @@ impl VendorError {
                 AgentError::new(AgentErrorKind::Failed, message).with_retry_after(delay).with_source(cause)
             }
             _ if cause.is_unpaid() => account_refused().with_source(cause),
-            _ => error.with_source(cause),
+            _ => match self.retry_delay.filter(|_| error.retry_after().is_none()) {
+                Some(delay) if error.kind() == AgentErrorKind::RateLimited => {
+                    error.with_retry_after(delay).with_source(cause)
+                }
+                _ => error.with_source(cause),
+            },
         }
     }
 }
@@ -216,6 +224,14 @@ fn parameter_path(value: Option<&Value>) -> Option<String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.[]".contains(&byte);
     let path = value?.as_str()?;
     (path.len() <= MAX_WORD_BYTES && !path.is_empty() && path.bytes().all(is_plain)).then(|| path.to_owned())
+}
+
+/// Returns the delay in `google.rpc.RetryInfo`, such as `17.5s`, among the details of an error of Google's APIs.
+fn retry_delay(error: &Value) -> Option<Duration> {
+    let details = error.get("details")?.as_array()?;
+    let delay = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
+    let seconds = delay.strip_suffix('s')?.parse().ok()?;
+    Some(Duration::try_from_secs_f64(seconds).ok()?.min(MAX_RETRY_AFTER))
 }
 
 /// Returns a type or code if it is a plain lower-case word or a small number.
@@ -347,6 +363,26 @@ mod tests {
         assert_eq!(failure.kind(), AgentErrorKind::AccountRefused);
         let cause = UpstreamError::find(&failure).expect("a cause");
         assert_eq!(cause.to_string(), "HTTP 400: type invalid_request_error, code -");
+    }
+
+    #[test]
+    fn a_delay_in_the_body_is_that_of_a_rate_limit_without_a_header() {
+        let body = |delay: &str| {
+            let details = serde_json::json!([{"@type": "type.googleapis.com/google.rpc.Help"},
+                {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}]);
+            serde_json::json!([{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": details}}]).to_string()
+        };
+        let of = |status: u16, headers: &HeaderMap, delay: &str| {
+            let status = StatusCode::from_u16(status).expect("a status");
+            refusal(status, headers, body(delay).as_bytes()).retry_after()
+        };
+        let none = HeaderMap::new();
+        assert_eq!(of(429, &none, "17.5s"), Some(Duration::from_millis(17_500)));
+        assert_eq!(of(429, &none, "1e300s"), None);
+        assert_eq!(of(429, &none, "99999999s"), Some(MAX_RETRY_AFTER));
+        assert_eq!((of(429, &none, "-1s"), of(429, &none, "soon"), of(400, &none, "17s")), (None, None, None));
+        let header = (http::header::RETRY_AFTER, http::HeaderValue::from_static("7"));
+        assert_eq!(of(429, &HeaderMap::from_iter([header]), "17s"), Some(Duration::from_secs(7)));
     }
 
     #[test]
