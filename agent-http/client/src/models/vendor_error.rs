@@ -57,7 +57,7 @@ const WRONG_KEY_WORD: &str = "invalid_api_key";
 
 /// Parts of the text of an error that says that the model, or its server as it was started, does not have a capability that the
 /// request needs, in lower case.
-const UNSUPPORTED_PHRASES: [&str; 11] = [
+const UNSUPPORTED_PHRASES: [&str; 12] = [
     "does not support tools",
     "does not support thinking",
     "does not support function calling",
@@ -69,6 +69,7 @@ const UNSUPPORTED_PHRASES: [&str; 11] = [
     "requires --enable-auto-tool-choice",
     "requires --jinja flag",
     "image input is not supported",
+    "is not supported for this model",
 ];
 
 /// Text of a server that has not loaded its model yet, in lower case, as llama.cpp sends it with status 503.
@@ -405,6 +406,7 @@ mod tests {
             (400, "`tool calling` is not supported with this model"),
             (400, "deepseek-reasoner does not support Function Calling"),
             (400, "Function calling is not enabled for models/gemma-3-27b-it"),
+            (400, "think value \"medium\" is not supported for this model"),
             (404, "No endpoints found that support tool use. To learn more about provider routing, visit https://x"),
             (500, "tools param requires --jinja flag"),
             (500, "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj"),

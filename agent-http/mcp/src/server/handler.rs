@@ -231,7 +231,8 @@ impl ServerHandler for McpHandler {
         let client_capabilities = context.client_capabilities();
         let (idempotency_key, trace) = (meta::idempotency_key(&context.meta), meta::trace(&context.meta));
         let head = context.extensions.get::<request::Parts>();
-        let arguments_text = head.and_then(|head| head.extensions.get()).map(|ArgumentsText(text)| text.clone());
+        let arguments = head.and_then(|head| head.extensions.get::<ArgumentsText>());
+        let arguments_text = arguments.map(|ArgumentsText(text)| text.clone());
         let (progress, send_reports) = progress_channel(&context);
         let call_future = async {
             let client = CallContext {
