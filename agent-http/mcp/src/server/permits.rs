@@ -16,16 +16,16 @@ impl ArgumentsText {
     /// Reads the arguments from the body of a request; `None` for one without arguments.
     pub(super) fn read(body: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
-        struct CallRequest<'a> {
+        struct CallBody<'a> {
             #[serde(borrow)]
-            params: CallParams<'a>,
+            params: CallArguments<'a>,
         }
         #[derive(Deserialize)]
-        struct CallParams<'a> {
+        struct CallArguments<'a> {
             #[serde(borrow)]
             arguments: &'a RawValue,
         }
-        let request: CallRequest<'_> = serde_json::from_slice(body).ok()?;
+        let request: CallBody<'_> = serde_json::from_slice(body).ok()?;
         Some(Self(request.params.arguments.get().into()))
     }
 }
