@@ -202,8 +202,7 @@ pub(super) async fn test(context: RequestContext<App>, principal: Principal) -> 
         return Err(HttpError::not_found());
     }
     let (tools, calls) = (agent.allowed_tools(), &agent.app.approved_calls);
-    let context =
-        ExecutionContext { arguments_text: Some(arguments.text().into()), ..agent.context() };
+    let context = ExecutionContext { arguments_text: Some(arguments.text().into()), ..agent.context() };
     let timeout = calls.clock.sleep(calls.limits.tool_timeout);
     let arguments = Ok(Value::Object(arguments.to_object()));
     let output = call_tool(&tools, &context, name, arguments, &NoProgress, timeout, calls.limits).await;

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use agent_core::ids::AgentId;
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
-use agent_platform::exact_object::ExactObject;
 use agent_platform::conversation::{
     Approval, ApprovalState, ChangeRun, ChangedRun, Decision, DecisionRoute, MAX_REASON_CHARS, Run,
     RunChange, RunFilter, RunKey, RunState, ThreadOwner, Verdict, WaitingRuns, parse_approval_id,
 };
+use agent_platform::exact_object::ExactObject;
 use http::StatusCode;
 use serde::Deserialize;
 

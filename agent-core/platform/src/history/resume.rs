@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::json::ObjectFields;
 use super::sources::FieldSources;
 use super::{FieldError, MAX_MESSAGES};
-use crate::exact_object::ExactObject;
 use crate::conversation::{MAX_REASON_CHARS, Verdict};
+use crate::exact_object::ExactObject;
 
 /// Maximum number of decisions.
 const MAX_ENTRIES: usize = 64;

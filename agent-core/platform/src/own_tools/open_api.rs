@@ -105,7 +105,9 @@ fn operation_reports(
     find_reason: impl for<'s> Fn(&'s OpenApiSettings, &str) -> Option<&'s str>,
 ) -> Vec<SkippedOperationReport> {
     let mut reports = Vec::new();
-    for settings in tools.open_api.iter().filter_map(|entry| read_tool::<OpenApiSettings>(entry, &OTHER_FIELDS).ok()) {
+    for settings in
+        tools.open_api.iter().filter_map(|entry| read_tool::<OpenApiSettings>(entry, &OTHER_FIELDS).ok())
+    {
         for operation in &settings.operations {
             reports.extend(find_reason(&settings, operation).map(|reason| SkippedOperationReport {
                 open_api_id: settings.id.clone(),

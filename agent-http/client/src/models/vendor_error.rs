@@ -371,7 +371,8 @@ mod tests {
         let body = |delay: &str| {
             let details = serde_json::json!([{"@type": "type.googleapis.com/google.rpc.Help"},
                 {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}]);
-            serde_json::json!([{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": details}}]).to_string()
+            serde_json::json!([{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": details}}])
+                .to_string()
         };
         let of = |status: u16, headers: &HeaderMap, delay: &str| {
             let status = StatusCode::from_u16(status).expect("a status");
@@ -381,7 +382,10 @@ mod tests {
         assert_eq!(of(429, &none, "17.5s"), Some(Duration::from_millis(17_500)));
         assert_eq!(of(429, &none, "1e300s"), None);
         assert_eq!(of(429, &none, "99999999s"), Some(MAX_RETRY_AFTER));
-        assert_eq!((of(429, &none, "-1s"), of(429, &none, "soon"), of(400, &none, "17s")), (None, None, None));
+        assert_eq!(
+            (of(429, &none, "-1s"), of(429, &none, "soon"), of(400, &none, "17s")),
+            (None, None, None)
+        );
         let header = (http::header::RETRY_AFTER, http::HeaderValue::from_static("7"));
         assert_eq!(of(429, &HeaderMap::from_iter([header]), "17s"), Some(Duration::from_secs(7)));
     }
@@ -407,9 +411,15 @@ mod tests {
             (400, "deepseek-reasoner does not support Function Calling"),
             (400, "Function calling is not enabled for models/gemma-3-27b-it"),
             (400, "think value \"medium\" is not supported for this model"),
-            (404, "No endpoints found that support tool use. To learn more about provider routing, visit https://x"),
+            (
+                404,
+                "No endpoints found that support tool use. To learn more about provider routing, visit https://x",
+            ),
             (500, "tools param requires --jinja flag"),
-            (500, "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj"),
+            (
+                500,
+                "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+            ),
         ] {
             let body = serde_json::json!({"error": {"message": message, "type": "invalid_request_error"}});
             let status = StatusCode::from_u16(status).expect("a status");

@@ -118,7 +118,8 @@ mod tests {
     fn arguments_are_checked_by_the_schema_and_named_by_their_path() {
         let schema = json!({"type": "object", "required": ["to"], "additionalProperties": false,
             "properties": {"to": {"type": "object", "properties": {"name": {"type": "string"}}}}});
-        let check = |arguments: Value| check_arguments(&schema, arguments.as_object().expect("an object").clone());
+        let check =
+            |arguments: Value| check_arguments(&schema, arguments.as_object().expect("an object").clone());
         assert!(check(json!({"to": {"name": "eve"}})).is_ok());
         for (arguments, path) in [
             (json!({"to": {"name": 5}}), "arguments.to.name"),

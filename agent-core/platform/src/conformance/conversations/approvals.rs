@@ -7,13 +7,13 @@ use agent_core::message::{Message, ToolCall};
 use serde_json::json;
 
 use super::support::*;
-use crate::exact_object::ExactObject;
 use crate::conversation::{
     ApprovalState, BeginRun, CallExecution, CancelReason, ChangeRun, ChangedRun, ChunkWriter,
     ConversationError, Conversations, Decision, DecisionRoute, EndRun, LogEnd, MAX_PAGE_THREADS,
     MAX_REAPED_RUNS, NewNode, NodeOrigin, ReissueInterrupts, Run, RunChange, RunEndKind, RunEnding, RunKey,
     RunState, RunTriggerKind, ThreadStatus, Verdict,
 };
+use crate::exact_object::ExactObject;
 
 pub(super) const CALLS: [&str; 2] = ["call-1", "call-2"];
 

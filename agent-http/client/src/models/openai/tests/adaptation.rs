@@ -124,7 +124,12 @@ async fn signatures_of_calls_go_back_to_the_model_that_made_them() {
     for (base, name, of_own, of_others) in [
         (&server.url, "gemini-3-pro", with_signature("s/1=="), plain.clone()),
         (&server.url, "m-1", plain.clone(), plain.clone()),
-        (&google, "gemini-3-pro", with_signature("s/1=="), with_signature("skip_thought_signature_validator")),
+        (
+            &google,
+            "gemini-3-pro",
+            with_signature("s/1=="),
+            with_signature("skip_thought_signature_validator"),
+        ),
         (&google, "gemini-2.5-flash", plain.clone(), plain.clone()),
     ] {
         let model = at(base, name);

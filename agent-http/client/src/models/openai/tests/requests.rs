@@ -194,7 +194,10 @@ fn the_switch_for_reasoning_and_the_level_of_the_agent_are_sent() {
 fn ids_and_the_order_of_messages_are_those_that_the_models_take() {
     let long = "call_01a1fe22-a159-71ee-b7ea-c21f6a0d92e8";
     let messages = vec![
-        Message::with_tool_calls("", vec![ToolCall::new(long, "x", "{}"), ToolCall::new("D681PevKs", "y", "{}")]),
+        Message::with_tool_calls(
+            "",
+            vec![ToolCall::new(long, "x", "{}"), ToolCall::new("D681PevKs", "y", "{}")],
+        ),
         Message::tool_result(long, "a"),
         Message::tool_result("D681PevKs", "b"),
         Message::user("And now?"),
@@ -203,11 +206,10 @@ fn ids_and_the_order_of_messages_are_those_that_the_models_take() {
     ];
     let sent = |base: &str, name: &str, messages: &[Message]| {
         let base = Url::parse(base).expect("an address");
-        let model =
-            OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, name).expect("a model");
+        let model = OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, name).expect("a model");
         let request = ModelRequest { appended_messages: messages.to_vec(), ..request() };
-        let body: Value =
-            serde_json::from_slice(model.prepare(&request).expect("prepared").bytes()).expect("the body is JSON");
+        let body: Value = serde_json::from_slice(model.prepare(&request).expect("prepared").bytes())
+            .expect("the body is JSON");
         body["messages"].as_array().expect("messages")[1..].to_vec()
     };
     let openai = sent("https://api.openai.com/v1", "gpt-5", &messages);
