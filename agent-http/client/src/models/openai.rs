@@ -33,7 +33,7 @@ use self::stream::ChatStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::optional_member::{OptionalMember, OptionalPart, after_notices, send_with_optional};
 use super::prompt_tokens::request_tokens;
-use super::sampling::{push_extra, push_sampling};
+use super::sampling::{SEED, push_extra, push_sampling};
 use super::spec::ModelSpec;
 use super::{errors, response_format, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
@@ -43,6 +43,10 @@ pub(super) const PROVIDER: &str = "openai";
 /// Hosts of the vendor's own API, of which the newer models reject `max_tokens`. Other servers may not know its
 /// successor `max_completion_tokens`.
 const VENDOR_HOSTS: [&str; 2] = ["openai.com", "openai.azure.com"];
+
+/// Domain of Mistral's API, and the name that the seed has there; it refuses other members.
+const MISTRAL_DOMAIN: &str = "mistral.ai";
+const MISTRAL_SEED: &str = "random_seed";
 
 /// Request for the usage of a stream. Some servers send it in any case and do not have the member.
 static STREAM_OPTIONS: OptionalMember = OptionalMember {
@@ -78,10 +82,8 @@ impl OpenAi {
 
     /// Returns the name of the field that limits the answer.
     fn output_limit_field(&self) -> &'static str {
-        let of_vendor = |domain: &&str| {
-            self.host().strip_suffix(*domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-        };
-        let is_new = VENDOR_HOSTS.iter().any(of_vendor) || self.model.refuses(OLD_LIMIT_MEMBER);
+        let is_of_vendor = VENDOR_HOSTS.iter().any(|domain| is_below(self.host(), domain));
+        let is_new = is_of_vendor || self.model.refuses(OLD_LIMIT_MEMBER);
         if is_new { LIMIT_MEMBER } else { OLD_LIMIT_MEMBER }
     }
 
@@ -158,7 +160,8 @@ impl Model for OpenAi {
         if let Some(effort) = self.effort(request) {
             body.raw(r#","reasoning_effort":"#).json(&effort);
         }
-        push_sampling(&self.model.parameters, &mut body);
+        let seed = if is_below(self.host(), MISTRAL_DOMAIN) { MISTRAL_SEED } else { SEED };
+        push_sampling(&self.model.parameters, seed, &mut body);
         push_extra(&self.model.parameters, &mut body);
         response_format::push_chat_completions(request, &mut body);
         push_tools(request, &mut body);
@@ -175,6 +178,11 @@ impl Model for OpenAi {
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         self.model.learning(payload.prompt_tokens(), self.send(payload)).await
     }
+}
+
+/// Returns true for a domain and the hosts below it.
+fn is_below(host: &str, domain: &str) -> bool {
+    host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 /// Appends `tools` before the messages, because they change less often and providers cache by prefix.

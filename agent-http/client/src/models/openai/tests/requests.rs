@@ -1,5 +1,7 @@
 //! Tests of requests: endpoint, headers and bodies.
 
+use agent_platform::parameters::ModelParameters;
+
 use super::*;
 
 #[tokio::test]
@@ -187,6 +189,24 @@ fn the_switch_for_reasoning_and_the_level_of_the_agent_are_sent() {
         let payload = model.prepare(&ModelRequest { thinking, ..request() }).expect("prepared");
         let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
         assert_eq!(body.get("reasoning_effort").and_then(Value::as_str), expected, "{thinking:?} {level:?}");
+    }
+}
+
+#[test]
+fn the_seed_has_the_name_that_the_server_knows() {
+    let members = json!({"seed": 7});
+    let parameters = ModelParameters::read(members.as_object().expect("an object")).expect("parameters");
+    for (base, name) in [
+        ("https://api.mistral.ai/v1", "random_seed"),
+        ("https://api.openai.com/v1", "seed"),
+        ("https://notmistral.ai/v1", "seed"),
+    ] {
+        let base = Url::parse(base).expect("an address");
+        let spec = ModelSpec::new("m-1").with_parameters(parameters.clone());
+        let model = OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, spec).expect("a model");
+        let payload = model.prepare(&request()).expect("prepared");
+        let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+        assert_eq!((&body[name], body.get("seed").is_some()), (&json!(7), name == "seed"), "{base}");
     }
 }
 
