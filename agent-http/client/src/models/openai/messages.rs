@@ -66,7 +66,8 @@ impl<'m> MessageRules<'m> {
         }
         let start = begin_messages(request, body);
         let mut last_role = None;
-        for message in messages(request) {
+        let history = request.prompt.messages().iter().map(|message| message.message());
+        for message in history.chain(&request.appended_messages) {
             if self.needs_bridge(last_role, message) {
                 body.raw(",").raw(BRIDGE);
             }
@@ -87,7 +88,9 @@ impl<'m> MessageRules<'m> {
     /// Returns true if the messages differ from those that all servers take, which the prompt has encoded before.
     fn apply_to(&self, request: &ModelRequest) -> bool {
         let mut last_role = None;
-        messages(request).any(|message| {
+        // Contexts of messages are not merged for this.
+        let history = request.prompt.messages().iter().map(|message| message.original());
+        history.chain(&request.appended_messages).any(|message| {
             let needs_bridge = self.needs_bridge(last_role, message);
             last_role = Some(message.role);
             let is_calling = message.role == Role::Assistant && !message.tool_calls.is_empty();
@@ -135,11 +138,6 @@ impl<'m> MessageRules<'m> {
             push_signatures(message, ItemMaker::call_signature(self.model), body);
         }
     }
-}
-
-fn messages(request: &ModelRequest) -> impl Iterator<Item = &Message> {
-    let history = request.prompt.messages().iter().map(|message| message.message());
-    history.chain(&request.appended_messages)
 }
 
 /// Adds the reasoning to the message at the end of the body. If it is not known, as for calls of former turns and of other
