@@ -461,7 +461,7 @@ async fn numbers_of_people_and_mcp_clients_keep_their_digits() {
         let shown = shown(path).await;
         assert!(shown.contains(&format!(r#""arguments":{arguments}"#)), "{shown}");
     }
-    let edited = r#"{"decision":"approve","arguments":{"orderId":1.2345678901234568e+23}}"#;
+    let edited = r#"{"decision":"approve","arguments":{"orderId":1.2345678901234569e+23}}"#;
     let decided = post(&path, edited.to_owned()).await;
     assert!(decided.contains(&format!(r#""editedArguments":{arguments}"#)), "{decided}");
     poll_until(async || service.received().len(), |calls| *calls == 3).await;

@@ -110,7 +110,7 @@ mod tests {
     fn numbers_that_a_client_has_rounded_get_their_digits_back() {
         let original = r#"{"id":1234567890123456789,"big":123456789012345678901234,"small":0.12345678901234567890,
             "price":19.90,"list":[9007199254740993,1],"to":{"id":1234567890123456789},"note":"a"}"#;
-        let edited = r#"{"id":1234567890123456800,"big":1.2345678901234568e+23,"small":0.12345678901234568,
+        let edited = r#"{"id":1234567890123456800,"big":1.2345678901234569e+23,"small":0.12345678901234568,
             "price":19.9,"list":[9007199254740992,1],"to":{"id":1234567890123456800},"note":"b"}"#;
         let restored = object(edited).with_digits_of(&object(original));
         assert_eq!(restored, object(&original.replace("\"a\"", "\"b\"")));
