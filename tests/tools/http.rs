@@ -17,6 +17,8 @@ use crate::support::{expect_problem, parse_events, parse_run, poll_until, text_o
 /// Origin of the page with the widget.
 const PAGE: &str = "https://shop.example";
 const SECRET: &str = "tool-secret-canary-0123456789";
+/// Number of an order that readers with 64-bit integers or floats change.
+const LONG_ID: &str = "123456789012345678901234";
 
 pub(super) fn get_order(service: &Vendor) -> Value {
     json!({
@@ -404,17 +406,75 @@ async fn a_runtime_calls_the_tool_through_the_application() {
     assert_eq!(service.received().len(), 1);
 }
 
-#[tokio::test]
-async fn a_number_reaches_the_service_with_its_digits() {
-    const ID: &str = "123456789012345678901234";
-    let (vendor, service) = (Vendor::start().await, Vendor::start().await);
-    let order = format!(r#"{{"data":{{"id":{ID},"price":19.90}}}}"#);
-    service.on(&format!("/orders/{ID}"), [json_response("200 OK", "", &order)]);
+/// Returns an agent whose tool takes an integer, and the service with the order of the number [`LONG_ID`].
+async fn agent_of_long_numbers(vendor: &Vendor) -> (Value, Vendor) {
+    let service = Vendor::start().await;
+    let order = format!(r#"{{"data":{{"id":{LONG_ID},"price":19.90}}}}"#);
+    service.on(&format!("/orders/{LONG_ID}"), [json_response("200 OK", "", &order)]);
     let mut tool = get_order(&service);
     tool["inputSchema"]["properties"]["orderId"] = json!({"type": "integer"});
-    let workspace = workspace_with(&vendor, tool);
+    (workspace_with(vendor, tool), service)
+}
+
+#[tokio::test]
+async fn numbers_of_people_and_mcp_clients_keep_their_digits() {
+    let vendor = Vendor::start().await;
+    let (mut workspace, service) = agent_of_long_numbers(&vendor).await;
+    let stores = server::stores(&workspace).await;
+    let app = server::app_with_stores(stores.clone(), &[]).await;
+    let (arguments, expected) =
+        (format!(r#"{{"orderId":{LONG_ID}}}"#), format!(r#"{{"id":{LONG_ID},"price":19.90}}"#));
+    let post = async |path: &str, body: String| {
+        let request = app.request("POST", path).header("content-type", "application/json").body(body);
+        let has_token = path.contains("token=");
+        let request = if has_token { request } else { request.bearer_auth(session_token("u1", "c1")) };
+        let response = request.send().await.expect("an answer");
+        assert_eq!(response.status(), 200, "{path}");
+        response.text().await.expect("a body")
+    };
+    let tried = post("/api/agents/a1/tools/getOrder/test", format!(r#"{{"arguments":{arguments}}}"#)).await;
+    assert_eq!(serde_json::from_str::<Value>(&tried).expect("JSON")["text"], expected);
+    assert!(tried.contains(&format!(r#""structured":{expected}"#)), "{tried}");
+
+    // A client of a revision with sessions.
+    let token = mint(&stores, Grant::Mcp(McpGrant { user_id: "u1".into(), ..McpGrant::default() })).await;
+    let call = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"getOrder","arguments":{arguments}}}}}"#
+    );
+    let called = post(&format!("/api/agent/mcp?token={token}"), call).await;
+    let called: Value = serde_json::from_str(&called).expect("JSON");
+    assert_eq!(called["result"]["content"][0]["text"], expected, "{called}");
+
+    // A person who changes the arguments in a page, where `JSON.parse` rounds the number.
+    workspace["agents"][0]["content"]["approvals"] = json!([{"tools": ["getOrder"]}]);
+    assert_eq!(put_agent(&app, &workspace).await.status(), 200);
+    vendor.on("m", [tool_calls(&[("c1", "getOrder", &arguments)]), answer(&["Done."])]);
+    let body = json!({"agentId": "a1", "threadId": "t", "message": "Where is it?"});
+    let asked = parse_events(&app.chat(&body).await.text().await.expect("a body"));
+    let id = asked.last().expect("an end")["outcome"]["interrupts"][0]["id"].clone();
+    let path = format!("/api/approvals/{}", id.as_str().expect("an id"));
+    let shown = async |path: &str| {
+        let request = app.request("GET", path).bearer_auth(session_token("u1", "c1"));
+        request.send().await.expect("an answer").text().await.expect("a body")
+    };
+    for path in ["/api/approvals", &path] {
+        let shown = shown(path).await;
+        assert!(shown.contains(&format!(r#""arguments":{arguments}"#)), "{shown}");
+    }
+    let edited = r#"{"decision":"approve","arguments":{"orderId":1.2345678901234569e+23}}"#;
+    let decided = post(&path, edited.to_owned()).await;
+    assert!(decided.contains(&format!(r#""editedArguments":{arguments}"#)), "{decided}");
+    poll_until(async || service.received().len(), |calls| *calls == 3).await;
+    assert!(post(&path, edited.to_owned()).await.contains("editedArguments"), "the same decision");
+}
+
+#[tokio::test]
+async fn a_number_reaches_the_service_with_its_digits() {
+    let vendor = Vendor::start().await;
+    let (workspace, service) = agent_of_long_numbers(&vendor).await;
     let app = server::app(&workspace, &[]).await;
-    let (arguments, expected) = (format!(r#"{{"orderId":{ID}}}"#), format!(r#"{{"id":{ID},"price":19.90}}"#));
+    let (arguments, expected) =
+        (format!(r#"{{"orderId":{LONG_ID}}}"#), format!(r#"{{"id":{LONG_ID},"price":19.90}}"#));
     assert_eq!(run(&app, &vendor, &arguments).await.0, expected);
 
     // By an agent runtime, which calls the application's tools.

@@ -3,6 +3,8 @@
 //! A [`Value`] has integers of 64 bits and floats of double precision. Other numbers, and those that would be written in another
 //! way, such as `1.50`, are marked texts here, which [`write`](fn@write) and [`to_vec`] write as the numbers that they were.
 
+use std::borrow::Cow;
+
 use agent_core::tool::ExecutionContext;
 use agent_retrieval::json_numbers::quote_inexact;
 use serde::Serialize;
@@ -65,6 +67,46 @@ pub fn rounded(value: Value) -> Value {
         Value::Object(members) => members.into_iter().map(|(name, member)| (name, rounded(member))).collect(),
         value => value,
     }
+}
+
+/// Puts the numbers of `original` in place of those at the same places in `value` that are the same after rounding to double precision, and
+/// are written with as few digits as that takes.
+pub(crate) fn restore_digits(value: &mut Value, original: &Value) {
+    match (value, original) {
+        (Value::Object(members), Value::Object(originals)) => {
+            for (name, member) in members {
+                if let Some(original) = originals.get(name.as_str()) {
+                    restore_digits(member, original);
+                }
+            }
+        }
+        (Value::Array(items), Value::Array(originals)) if items.len() == originals.len() => {
+            items.iter_mut().zip(originals).for_each(|(item, original)| restore_digits(item, original));
+        }
+        (value, original) if is_rounded(value, original) => value.clone_from(original),
+        _ => {}
+    }
+}
+
+fn is_rounded(value: &Value, original: &Value) -> bool {
+    let (Some(value), Some(original)) = (number_text(value), number_text(original)) else { return false };
+    let (Ok(number), Ok(rounded)) = (value.parse::<f64>(), original.parse::<f64>()) else { return false };
+    number == rounded && significant_digits(&value) == significant_digits(&format!("{rounded:e}"))
+}
+
+/// Returns a number as it is written.
+fn number_text(value: &Value) -> Option<Cow<'_, str>> {
+    match value {
+        Value::Number(number) => Some(number.to_string().into()),
+        Value::String(text) => number_of(text).map(Cow::Borrowed),
+        _ => None,
+    }
+}
+
+fn significant_digits(number: &str) -> String {
+    let mantissa = number.split(['e', 'E']).next().unwrap_or_default();
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    digits.trim_matches('0').to_owned()
 }
 
 /// Returns a text, or the number of a marked one.

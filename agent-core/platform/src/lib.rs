@@ -24,6 +24,7 @@ pub mod console;
 pub mod content_notes;
 pub mod conversation;
 pub mod exact_json;
+pub mod exact_object;
 pub mod fallback;
 mod forward_model;
 pub mod gateway_status;

@@ -212,7 +212,7 @@ impl<F: Fn(&str) -> bool> FaultCheck<F> {
 
     /// Checks the secret of a tool, or of a group of tools, whose other settings have no fault.
     fn secret(&mut self, at: &str, auth: Option<&ToolAuth>) {
-        if let Err(fault) = Credential::parse(auth).and_then(|credential| credential.check_secret()) {
+        if let Err(fault) = Credential::parse_new(auth).and_then(|credential| credential.check_secret()) {
             self.add(at, fault);
         }
     }

@@ -52,6 +52,7 @@ use url::Url;
 pub use address::{AddressError, AllowList, AllowListError};
 
 pub use body::OutboundBody;
+pub(crate) use failure::MAX_RETRY_AFTER;
 pub use failure::{retry_after, status_failure, was_sent};
 pub(crate) use lazy_target::LazyTarget;
 pub use network::{Network, SystemNetwork};

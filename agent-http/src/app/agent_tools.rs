@@ -8,6 +8,7 @@ use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolOutput, ToolRegistry, ToolSpec};
 use agent_core::tool_loop::call_tool;
 use agent_platform::approval_floor::load_approval_floor;
+use agent_platform::exact_object::ExactObject;
 use agent_platform::own_tools::{
     InspectionError, OwnToolRegistry, OwnToolReport, ToolSource, ToolStatus, incomplete_operations,
     skipped_operations, spec_fingerprint,
@@ -60,7 +61,33 @@ pub(super) struct PinRequest {
 pub(super) struct TestRequest {
     /// Arguments of the call.
     #[serde(default)]
-    arguments: Map<String, Value>,
+    #[schemars(with = "Map<String, Value>")]
+    arguments: ExactObject,
+}
+
+/// Result of a trial call.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TrialResult {
+    text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    structured: Option<ExactObject>,
+    is_error: bool,
+}
+
+impl From<ToolOutput> for TrialResult {
+    fn from(output: ToolOutput) -> Self {
+        let ToolOutput { text, structured, is_error, .. } = output;
+        let structured = structured.and_then(|value| match value {
+            // The text of most results is the same object, with the digits of its numbers.
+            Value::Object(value) => {
+                let exact = ExactObject::read(&text).filter(|exact| exact.to_object() == value);
+                Some(exact.unwrap_or_else(|| value.into()))
+            }
+            _ => None,
+        });
+        Self { text, structured, is_error }
+    }
 }
 
 /// An agent that the caller may change, and the registry of its own tools.
@@ -174,16 +201,12 @@ pub(super) async fn test(context: RequestContext<App>, principal: Principal) -> 
     if reports.iter().all(|report| report.name != name) {
         return Err(HttpError::not_found());
     }
-    let (tools, context, calls) = (agent.allowed_tools(), agent.context(), &agent.app.approved_calls);
+    let (tools, calls) = (agent.allowed_tools(), &agent.app.approved_calls);
+    let context = ExecutionContext { arguments_text: Some(arguments.text().into()), ..agent.context() };
     let timeout = calls.clock.sleep(calls.limits.tool_timeout);
-    let arguments = Ok(Value::Object(arguments));
+    let arguments = Ok(Value::Object(arguments.to_object()));
     let output = call_tool(&tools, &context, name, arguments, &NoProgress, timeout, calls.limits).await;
-    let ToolOutput { text, structured, is_error, .. } = output;
-    let mut result = json!({"text": text, "isError": is_error});
-    if let Some(structured) = structured {
-        result["structured"] = structured;
-    }
-    private(answer::json(StatusCode::OK, &result))
+    private(answer::json(StatusCode::OK, &TrialResult::from(output)))
 }
 
 fn inspection_error(error: InspectionError) -> HttpError {

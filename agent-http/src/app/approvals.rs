@@ -1,5 +1,7 @@
 //! `/api/approvals`: tool calls that wait for a decision of the caller, or have waited for one.
 
+use std::collections::BTreeMap;
+
 use agent_core::ids::AgentId;
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
@@ -7,9 +9,9 @@ use agent_platform::conversation::{
     Approval, ApprovalState, ChangeRun, ChangedRun, Decision, DecisionRoute, MAX_REASON_CHARS, Run,
     RunChange, RunFilter, RunKey, RunState, ThreadOwner, Verdict, WaitingRuns, parse_approval_id,
 };
+use agent_platform::exact_object::ExactObject;
 use http::StatusCode;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
 
 use super::conversation::continue_run;
 use super::threads::{OwnConversations, private, word_param};
@@ -65,7 +67,8 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
         approvals.extend(decided.filter(is_wanted));
     }
     approvals.sort_by_key(|approval| std::cmp::Reverse(approval.created_at));
-    private(answer::json(StatusCode::OK, &json!({ "approvals": approvals })))
+    // A `Value` would round the numbers of the arguments.
+    private(answer::json(StatusCode::OK, &BTreeMap::from([("approvals", approvals)])))
 }
 
 /// Returns a page of the runs that wait for decisions. A visitor sees only the visitor's own runs, so those of the company are
@@ -134,7 +137,7 @@ pub(super) async fn decide(context: RequestContext<App>, principal: Principal) -
 struct DecisionBody {
     decision: DecisionKind,
     #[serde(default)]
-    arguments: Option<Map<String, Value>>,
+    arguments: Option<ExactObject>,
     #[serde(default)]
     reason: Option<String>,
 }

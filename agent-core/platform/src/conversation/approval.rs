@@ -5,9 +5,9 @@ use agent_core::ids::{AgentId, RunId, ThreadId, UserId};
 use agent_core::role::ApprovalBy;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::time;
+use crate::exact_object::ExactObject;
 
 /// A tool call that waits or has waited for a decision, in its JSON form on the wire.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Approval {
     /// Name of the tool.
     pub tool: String,
     /// Arguments that the model has sent; null once they are erased.
-    pub arguments: Value,
+    pub arguments: Option<ExactObject>,
     /// State.
     pub state: ApprovalState,
     /// The people who may decide.
@@ -47,7 +47,7 @@ pub struct Approval {
     pub via: Option<DecisionRoute>,
     /// Arguments that the person has put in place of the model's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub edited_arguments: Option<Map<String, Value>>,
+    pub edited_arguments: Option<ExactObject>,
     /// Reason that the person has given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -140,11 +140,8 @@ impl Approval {
     }
 
     /// Returns the arguments with which an approved call is made.
-    pub fn final_arguments(&self) -> Value {
-        match &self.edited_arguments {
-            Some(edited) => Value::Object(edited.clone()),
-            None => self.arguments.clone(),
-        }
+    pub fn final_arguments(&self) -> ExactObject {
+        self.edited_arguments.as_ref().or(self.arguments.as_ref()).cloned().unwrap_or_default()
     }
 
     /// Returns the result of a call that is not made, for the model.
@@ -175,7 +172,7 @@ impl Approval {
         if is_due && self.executed == CallExecution::No {
             self.state = ApprovalState::Cancelled;
         }
-        (self.arguments, self.edited_arguments) = (Value::Null, None);
+        (self.arguments, self.edited_arguments) = (None, None);
         (self.reason, self.message) = (None, None);
     }
 }

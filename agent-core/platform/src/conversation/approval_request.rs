@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::time;
 use super::{Approval, ApprovalState, CallExecution, Run};
+use crate::exact_object::ExactObject;
 use crate::workspace::utc_time;
 
 /// Time for a decision, if the role has none, in milliseconds: a day.
@@ -44,7 +45,7 @@ impl Approval {
             agent_id: run.agent_id.clone(),
             tool_call_id: id.clone(),
             tool: call.function.name.clone(),
-            arguments: serde_json::from_str(&call.function.arguments).unwrap_or_default(),
+            arguments: ExactObject::read(&call.function.arguments),
             state: ApprovalState::Open,
             by: by.unwrap_or_default(),
             editable: metadata.is_some_and(|metadata| metadata["editable"] == true),

@@ -3,13 +3,13 @@
 use agent_core::event::{Interrupt, RunOutcome};
 use agent_core::ids::{RunId, UserId};
 use jiff::Timestamp;
-use serde_json::{Map, Value};
 
 use super::time;
 use super::{
     Approval, ApprovalState, CancelReason, ConversationError, DecisionRoute, LogEnd, NewNode, Run, RunKey,
     RunState, RunTrigger,
 };
+use crate::exact_object::ExactObject;
 
 /// Maximum length of the reason that a person gives, in characters.
 pub const MAX_REASON_CHARS: usize = 2_000;
@@ -33,7 +33,7 @@ pub enum Verdict {
     /// Makes the call, with other arguments if there are any.
     Approve {
         /// Arguments in place of the model's.
-        arguments: Option<Map<String, Value>>,
+        arguments: Option<ExactObject>,
     },
     /// Refuses the call.
     Deny {
@@ -118,13 +118,20 @@ impl Verdict {
 
 impl Approval {
     /// Applies a decision. The same decision again changes nothing; without a reason, it is the same with any. An expired
-    /// question can be withdrawn.
+    /// question can be withdrawn. Numbers of changed arguments that a client has only rounded get their digits back.
     ///
     /// # Errors
     /// [`ConversationError::ApprovalDecided`], [`ConversationError::ApprovalExpired`],
     /// [`ConversationError::Invalid`] for arguments that must not be changed.
     pub fn decide(&mut self, decision: &Decision, now: Timestamp) -> Result<(), ConversationError> {
         let state = decision.verdict.state();
+        let edited = match (&decision.verdict, &self.arguments) {
+            (Verdict::Approve { arguments: Some(edited) }, Some(original)) => {
+                Some(edited.with_digits_of(original))
+            }
+            (Verdict::Approve { arguments }, _) => arguments.clone(),
+            _ => None,
+        };
         if self.state == ApprovalState::Expired {
             return if state == ApprovalState::Cancelled {
                 Ok(())
@@ -134,7 +141,7 @@ impl Approval {
         }
         if !self.is_open() {
             let is_same = match &decision.verdict {
-                Verdict::Approve { arguments } => self.edited_arguments == *arguments,
+                Verdict::Approve { .. } => self.edited_arguments == edited,
                 Verdict::Deny { reason } => reason.is_none() || self.reason == *reason,
                 Verdict::Cancel => true,
             };
@@ -151,7 +158,7 @@ impl Approval {
                 let fault = "the arguments of this call must not be changed".to_owned();
                 return Err(ConversationError::Invalid(fault));
             }
-            Verdict::Approve { arguments } => self.edited_arguments.clone_from(arguments),
+            Verdict::Approve { .. } => self.edited_arguments = edited,
             Verdict::Deny { reason } => self.reason.clone_from(reason),
             Verdict::Cancel => {}
         }

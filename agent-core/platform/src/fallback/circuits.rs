@@ -347,7 +347,10 @@ impl CircuitCall {
             FailureClass::Account => Some(ACCOUNT_OPEN),
             FailureClass::RateLimit => Some(retry_after.unwrap_or_default().min(MAX_RATE_LIMIT_OPEN)),
             // The model has read the request.
-            FailureClass::Size | FailureClass::Content | FailureClass::Request => return self.succeed(now),
+            FailureClass::Size
+            | FailureClass::Unsupported
+            | FailureClass::Content
+            | FailureClass::Request => return self.succeed(now),
         };
         let is_probe = std::mem::take(&mut self.is_probe);
         let is_transient = class == FailureClass::Transient;
@@ -473,6 +476,7 @@ mod tests {
             (FailureClass::RateLimit, Some(Duration::MAX), MAX_RATE_LIMIT_OPEN),
             (FailureClass::RateLimit, None, Duration::ZERO),
             (FailureClass::Request, None, Duration::ZERO),
+            (FailureClass::Unsupported, None, Duration::ZERO),
         ] {
             let circuits = Arc::new(Circuits::default());
             let key = CircuitKey::new("a", "m", "k", "c");

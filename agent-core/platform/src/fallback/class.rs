@@ -37,10 +37,14 @@ const CONTENT_CODES: [&str; 5] =
     ["content_filter", "content_policy_violation", "invalid_prompt", "cyber_policy", "bio_policy"];
 /// Codes of a prompt beyond the context window.
 const SIZE_CODES: [&str; 3] = ["context_length_exceeded", "exceed_context_size_error", "request_too_large"];
+/// Codes of a model without a capability that the request needs, whatever the status.
+const UNSUPPORTED_CODES: [&str; 1] = [UpstreamError::UNSUPPORTED_CODE];
 /// Codes of a model or an endpoint that the account does not have, where no status says so.
 const UNKNOWN_MODEL_CODES: [&str; 1] = ["not_found_error"];
-/// Codes of an agent runtime that fails or restarts.
-const TRANSIENT_CODES: [&str; 2] = ["INTERNAL", "SERVER_SHUTTING_DOWN"];
+/// Codes of an agent runtime that fails or restarts, and of an answer that the provider has rejected since the model has written a
+/// tool call or JSON wrongly: another one may be right.
+const TRANSIENT_CODES: [&str; 4] =
+    ["INTERNAL", "SERVER_SHUTTING_DOWN", "tool_use_failed", "json_validate_failed"];
 /// Beginnings of the codes of a rate limit.
 const RATE_LIMIT_PREFIXES: [&str; 2] = ["rate_limit", "overloaded"];
 
@@ -55,6 +59,8 @@ pub enum FailureClass {
     Account,
     /// The prompt exceeds the context window.
     Size,
+    /// The model does not have a capability that the request needs, such as tools. Other requests may succeed.
+    Unsupported,
     /// The provider's filter refused the content.
     Content,
     /// The request is invalid, or this platform refused it.
@@ -115,6 +121,9 @@ pub struct UpstreamError {
 }
 
 impl UpstreamError {
+    /// Code that stands for a model without a capability that the request needs, where a provider says so in its text alone.
+    pub const UNSUPPORTED_CODE: &str = "unsupported_capability";
+
     /// Creates an error with the status of the response, if it was unsuccessful, and the type and code in its body.
     pub fn new<'a>(
         status: Option<u16>,
@@ -155,6 +164,9 @@ impl UpstreamError {
         if has(&SIZE_CODES) {
             return FailureClass::Size;
         }
+        if has(&UNSUPPORTED_CODES) {
+            return FailureClass::Unsupported;
+        }
         if has(&CONTENT_CODES) {
             return FailureClass::Content;
         }
@@ -164,7 +176,8 @@ impl UpstreamError {
         match self.status() {
             // A redirect is not followed: the address is wrong.
             Some(300..400 | 401..=404) => FailureClass::Account,
-            Some(408 | 500..) => FailureClass::Transient,
+            // 498 is a lack of capacity at Groq.
+            Some(408 | 498 | 500..) => FailureClass::Transient,
             Some(413) => FailureClass::Size,
             Some(429) => FailureClass::RateLimit,
             Some(400..500) => FailureClass::Request,

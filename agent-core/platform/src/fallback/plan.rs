@@ -58,7 +58,7 @@ pub fn plan(class: FailureClass, retry_after: Option<Duration>, history: &RoundH
             Some(backoff.mul_f64(jitter.clamp(0.0, 1.0)).max(retry_after.unwrap_or_default()))
         }
         FailureClass::RateLimit => retry_after,
-        FailureClass::Account | FailureClass::Size => None,
+        FailureClass::Account | FailureClass::Size | FailureClass::Unsupported => None,
         FailureClass::Content if policy.falls_back_on_content => None,
         FailureClass::Content | FailureClass::Request => return NextStep::GiveUp,
     };
@@ -98,6 +98,7 @@ mod tests {
             (RateLimit, Some(Duration::MAX), first, NextStep::NextEntry),
             (Account, None, first, NextStep::NextEntry),
             (Size, None, first, NextStep::NextEntry),
+            (Unsupported, None, first, NextStep::NextEntry),
             (Content, None, first, NextStep::GiveUp),
             (Request, None, first, NextStep::GiveUp),
         ] {

@@ -8,6 +8,7 @@ use super::json::ObjectFields;
 use super::sources::FieldSources;
 use super::{FieldError, MAX_MESSAGES};
 use crate::conversation::{MAX_REASON_CHARS, Verdict};
+use crate::exact_object::ExactObject;
 
 /// Maximum number of decisions.
 const MAX_ENTRIES: usize = 64;
@@ -99,7 +100,7 @@ pub(super) fn read(sources: &FieldSources<'_>) -> Result<Vec<ResumeEntry>, Field
 
 fn verdict(approved: bool, arguments: Option<Map<String, Value>>, reason: Option<String>) -> Verdict {
     match approved {
-        true => Verdict::Approve { arguments },
+        true => Verdict::Approve { arguments: arguments.map(ExactObject::from) },
         false => {
             let reason = reason.map(|reason| reason.chars().take(MAX_REASON_CHARS).collect());
             Verdict::Deny { reason }
@@ -141,7 +142,7 @@ mod tests {
     fn decisions_are_read_from_both_forms() {
         let entry = |payload: Value| json!({"interruptId": "i", "status": "resolved", "payload": payload});
         let edited = json!({"to": "eve"});
-        let arguments = edited.as_object().cloned();
+        let arguments = edited.as_object().cloned().map(ExactObject::from);
         for (request_json, expected) in [
             (entry(json!(true)), Verdict::Approve { arguments: None }),
             (entry(json!({"approved": true, "editedArgs": edited})), Verdict::Approve { arguments }),

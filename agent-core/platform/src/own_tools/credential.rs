@@ -9,9 +9,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
+use super::ToolSettingsError;
 use super::redact::Redactor;
 use super::request::{check_header_name, is_token};
-use super::{ToolSettingsError, settings};
+use super::settings::{check_auth_fields, read_auth};
 use crate::jwt;
 
 /// Header with the signed identity.
@@ -29,7 +30,7 @@ pub(super) struct Credential {
 
 /// Settings of a credential in a role, without its secret.
 #[derive(Default, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+#[serde(tag = "type", rename_all = "lowercase")]
 enum CredentialKind {
     /// No credential.
     #[default]
@@ -44,6 +45,17 @@ enum CredentialKind {
     Query { name: String },
     /// A cookie of this name (RFC 6265).
     Cookie { name: String },
+}
+
+impl CredentialKind {
+    /// Returns the fields of this type, without those of all types.
+    fn fields(&self) -> &'static [&'static str] {
+        match self {
+            Self::None | Self::Bearer => &[],
+            Self::Basic { user: _ } => &["user"],
+            Self::Header { name: _ } | Self::Query { name: _ } | Self::Cookie { name: _ } => &["name"],
+        }
+    }
 }
 
 /// Claims of a signed identity.
@@ -67,14 +79,14 @@ struct IdentityClaims<'a> {
 impl Credential {
     /// Parses and checks the settings. The path of the fault is within the tool.
     pub(super) fn parse(auth: Option<&ToolAuth>) -> Result<Self, ToolSettingsError> {
-        let Some(ToolAuth { secret, settings }) = auth else {
+        let Some(auth) = auth else {
             return Ok(Self { kind: CredentialKind::None, secret: None });
         };
-        let in_auth = |ToolSettingsError { path, message }| match path.is_empty() {
-            true => ToolSettingsError::new("auth", message),
-            false => ToolSettingsError::new(format!("auth.{path}"), message),
-        };
-        let kind: CredentialKind = settings::read(settings).map_err(in_auth)?;
+        let kind: CredentialKind = read_auth(auth).map_err(in_auth)?;
+        // Stored roles may have other fields beside a type without fields.
+        if !kind.fields().is_empty() {
+            check_auth_fields(auth, kind.fields()).map_err(in_auth)?;
+        }
         match &kind {
             CredentialKind::Basic { user } if user.contains(':') || user.chars().any(char::is_control) => {
                 return Err(ToolSettingsError::new(
@@ -95,7 +107,17 @@ impl Credential {
             }
             _ => {}
         }
-        Ok(Self { kind, secret: secret.clone() })
+        Ok(Self { kind, secret: auth.secret.clone() })
+    }
+
+    /// Parses the settings as [`parse`](Self::parse) does, and refuses unknown fields beside any type: one that is written wrong may
+    /// be the secret, which would be stored and shown as it is.
+    pub(super) fn parse_new(auth: Option<&ToolAuth>) -> Result<Self, ToolSettingsError> {
+        let credential = Self::parse(auth)?;
+        if let Some(auth) = auth {
+            check_auth_fields(auth, credential.kind.fields()).map_err(in_auth)?;
+        }
+        Ok(credential)
     }
 
     /// Checks that the secret, if it is given, can be sent by the credential. The fault does not repeat it.
@@ -199,6 +221,12 @@ impl Credential {
         let secret = self.secret.as_ref().filter(|secret| !secret.expose().is_empty() && !secret.is_mask());
         secret.ok_or_else(|| ToolError::Unavailable("the tool's credential is not configured".to_owned()))
     }
+}
+
+/// Returns a fault with its path within the tool.
+fn in_auth(ToolSettingsError { path, message }: ToolSettingsError) -> ToolSettingsError {
+    let path = if path.is_empty() { "auth".to_owned() } else { format!("auth.{path}") };
+    ToolSettingsError::new(path, message)
 }
 
 fn is_query_name(name: &str) -> bool {

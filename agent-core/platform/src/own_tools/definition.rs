@@ -13,7 +13,7 @@ use super::credential::Credential;
 use super::offered_schema::offered_schema;
 use super::request::{RequestSettings, RequestTemplate};
 use super::schema::ArgumentSchema;
-use super::settings::read;
+use super::settings::read_tool;
 use super::{MAX_NAME_BYTES, ToolSettingsError};
 
 /// Maximum length of a tool's description, in bytes.
@@ -151,7 +151,7 @@ fn schema_without_arguments() -> Value {
 impl HttpTool {
     /// Parses and checks a tool. The path of the fault is within the tool.
     pub(super) fn parse(tool: &OwnTool) -> Result<Self, ToolSettingsError> {
-        let settings: HttpToolSettings = read(&tool.settings)?;
+        let settings: HttpToolSettings = read_tool(tool, &[])?;
         check_name(&settings.name)?;
         if settings.description.trim().is_empty() {
             return Err(ToolSettingsError::new("description", "is empty; the model chooses a tool by it"));

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::definition::HttpTool;
 use super::form::MULTIPART_CONTENT_TYPE;
-use super::settings::{list_names, read};
+use super::settings::{list_names, read_tool};
 use super::tool_server::{check_group_id, parse_server_url};
 use super::{MAX_OWN_TOOLS, ToolSettingsError};
 
@@ -23,6 +23,9 @@ const MAX_KEY_BYTES: usize = 256;
 /// Reason why processes of earlier versions skip an operation that is a tool.
 const SKIPPED_BY_EARLIER_VERSIONS: &str =
     "has a body of multipart/form-data, which processes of earlier versions cannot send";
+
+/// Fields of an entry that are replaced before it is stored.
+const OTHER_FIELDS: [&str; 1] = ["document"];
 
 /// An OpenAPI document in a role, without its credential.
 #[derive(Deserialize)]
@@ -102,7 +105,9 @@ fn operation_reports(
     find_reason: impl for<'s> Fn(&'s OpenApiSettings, &str) -> Option<&'s str>,
 ) -> Vec<SkippedOperationReport> {
     let mut reports = Vec::new();
-    for settings in tools.open_api.iter().filter_map(|entry| read::<OpenApiSettings>(&entry.settings).ok()) {
+    for settings in
+        tools.open_api.iter().filter_map(|entry| read_tool::<OpenApiSettings>(entry, &OTHER_FIELDS).ok())
+    {
         for operation in &settings.operations {
             reports.extend(find_reason(&settings, operation).map(|reason| SkippedOperationReport {
                 open_api_id: settings.id.clone(),
@@ -196,7 +201,7 @@ fn check(settings: Map<String, Value>) -> Result<Map<String, Value>, String> {
 /// # Errors
 /// Fault with the field's path in the entry.
 pub(super) fn parse_open_api(entry: &OwnTool) -> Result<Vec<HttpTool>, ToolSettingsError> {
-    let settings: OpenApiSettings = read(&entry.settings)?;
+    let settings: OpenApiSettings = read_tool(entry, &OTHER_FIELDS)?;
     check_group_id(&settings.id)?;
     parse_server_url(&settings.server).map_err(|message| ToolSettingsError::new("server", message))?;
     if settings.operations.is_empty() || settings.operations.len() > MAX_OWN_TOOLS {

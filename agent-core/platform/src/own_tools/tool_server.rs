@@ -17,7 +17,7 @@ use super::definition::{
 use super::fingerprint::fingerprint;
 use super::offered_schema::offered_schema;
 use super::schema::ArgumentSchema;
-use super::settings::read;
+use super::settings::read_tool;
 use super::{MAX_DEFINITION_BYTES, MAX_OWN_TOOLS, ToolSettingsError};
 
 /// Default time limit of a request to a tool server.
@@ -89,7 +89,7 @@ pub(super) struct ServerTool {
 impl ToolServer {
     /// Parses and checks a server. The path of the fault is within the server.
     pub(super) fn parse(server: &OwnTool) -> Result<Self, ToolSettingsError> {
-        let settings: ToolServerSettings = read(&server.settings)?;
+        let settings: ToolServerSettings = read_tool(server, &[])?;
         check_group_id(&settings.id)?;
         let url =
             parse_server_url(&settings.url).map_err(|message| ToolSettingsError::new("url", message))?;

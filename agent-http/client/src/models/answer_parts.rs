@@ -10,6 +10,8 @@ use serde_json::value::{RawValue, to_raw_value};
 const THINKING_TYPE: &str = "anthropic_thinking";
 /// Type of the items in which the reasoning of Chat Completions servers is kept.
 const REASONING_TYPE: &str = "chat_reasoning";
+/// Type of the items in which the signatures of Google's calls are kept.
+const SIGNATURE_TYPE: &str = "chat_call_signature";
 /// Type of the items in which items of the Responses API are kept.
 const RESPONSES_TYPE: &str = "responses_item";
 
@@ -77,6 +79,11 @@ impl<'a> ItemMaker<'a> {
     /// Returns a model of a Chat Completions server, whose reasoning is plain text.
     pub(super) fn reasoning(model: &'a str) -> Self {
         Self { item_type: REASONING_TYPE, name: model }
+    }
+
+    /// Returns a model of a Chat Completions server that signs its tool calls.
+    pub(super) fn call_signature(model: &'a str) -> Self {
+        Self { item_type: SIGNATURE_TYPE, name: model }
     }
 
     /// Returns the maker with this name among those of the Responses API.

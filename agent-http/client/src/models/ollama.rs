@@ -37,7 +37,7 @@ pub(super) use self::wire::PROVIDER;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::limits::ResolvedLimits;
 use super::prompt_tokens::base_tokens;
-use super::sampling::{push_extra, push_sampling};
+use super::sampling::{SEED, push_extra, push_sampling};
 use super::spec::ModelSpec;
 use super::{errors, response_format, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
@@ -123,7 +123,7 @@ impl Model for Ollama {
         response_format::push_ollama(request, &mut body);
         body.raw(r#","options":{"num_ctx":"#).json(&context_window);
         body.raw(r#","num_predict":"#).output_limit(max_output_tokens);
-        push_sampling(&self.model.parameters, &mut body);
+        push_sampling(&self.model.parameters, SEED, &mut body);
         body.raw("}");
         push_tools(tools, &mut body);
         push_messages(request, &mut body);
@@ -188,7 +188,7 @@ async fn error_response(response: OutboundResponse) -> AgentError {
         ),
     ];
     match known.into_iter().find(|(theirs, _)| words.contains(theirs)) {
-        Some((_, ours)) => AgentError::new(AgentErrorKind::Failed, ours),
+        Some((_, ours)) => AgentError::new(AgentErrorKind::Failed, ours).with_source(error),
         None => error,
     }
 }

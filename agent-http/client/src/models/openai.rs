@@ -1,6 +1,7 @@
 //! Adapter for servers that speak OpenAI's Chat Completions API, streaming.
 
 mod messages;
+mod optional_parts;
 mod reasoning;
 mod stream;
 mod wire;
@@ -23,11 +24,16 @@ use futures_util::StreamExt;
 use http::HeaderMap;
 use url::Url;
 
+use self::messages::MessageRules;
+use self::optional_parts::{
+    EFFORT_MEMBER, EffortBesideTools, LIMIT_MEMBER, OLD_LIMIT_MEMBER, OldLimitName, SENT_REASONING,
+    SENT_SIGNATURES,
+};
 use self::stream::ChatStream;
-use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, push_messages};
+use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::optional_member::{OptionalMember, OptionalPart, after_notices, send_with_optional};
 use super::prompt_tokens::request_tokens;
-use super::sampling::{push_extra, push_sampling};
+use super::sampling::{SEED, push_extra, push_sampling};
 use super::spec::ModelSpec;
 use super::{errors, response_format, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
@@ -37,6 +43,10 @@ pub(super) const PROVIDER: &str = "openai";
 /// Hosts of the vendor's own API, of which the newer models reject `max_tokens`. Other servers may not know its
 /// successor `max_completion_tokens`.
 const VENDOR_HOSTS: [&str; 2] = ["openai.com", "openai.azure.com"];
+
+/// Domain of Mistral's API, and the name that the seed has there; it refuses other members.
+const MISTRAL_DOMAIN: &str = "mistral.ai";
+const MISTRAL_SEED: &str = "random_seed";
 
 /// Request for the usage of a stream. Some servers send it in any case and do not have the member.
 static STREAM_OPTIONS: OptionalMember = OptionalMember {
@@ -72,11 +82,9 @@ impl OpenAi {
 
     /// Returns the name of the field that limits the answer.
     fn output_limit_field(&self) -> &'static str {
-        let host = self.endpoint.url.host_str().unwrap_or_default();
-        let of_vendor = |domain: &&str| {
-            host.strip_suffix(*domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-        };
-        if VENDOR_HOSTS.iter().any(of_vendor) { "max_completion_tokens" } else { "max_tokens" }
+        let is_of_vendor = VENDOR_HOSTS.iter().any(|domain| is_below(self.host(), domain));
+        let is_new = is_of_vendor || self.model.refuses(OLD_LIMIT_MEMBER);
+        if is_new { LIMIT_MEMBER } else { OLD_LIMIT_MEMBER }
     }
 
     async fn send(&self, payload: Payload) -> Result<ModelStream, AgentError> {
@@ -84,7 +92,8 @@ impl OpenAi {
         let post = |body| self.post(body);
         let refusal =
             |status, headers: HeaderMap, body: Bytes| vendor_error::refusal(status, &headers, &body);
-        let parts: [&dyn OptionalPart; 2] = [&STREAM_OPTIONS, &messages::SentReasoning];
+        let parts: [&dyn OptionalPart; 5] =
+            [&STREAM_OPTIONS, &SENT_REASONING, &SENT_SIGNATURES, &OldLimitName, &EffortBesideTools];
         let (response, notices) = send_with_optional(&payload, &parts, &self.model, post, refusal).await?;
         if !response.status.is_success() {
             return Err(vendor_error::refused(response).await.0);
@@ -104,9 +113,23 @@ impl OpenAi {
         Ok(after_notices(notices, events))
     }
 
-    /// Returns true if messages with tool calls are sent with the reasoning before the calls.
-    fn sends_reasoning(&self) -> bool {
-        self.model.echoes_reasoning() && !self.model.refuses(messages::REASONING_MEMBER)
+    fn host(&self) -> &str {
+        self.endpoint.url.host_str().unwrap_or_default()
+    }
+
+    /// Returns the level of reasoning that is sent, if there is one.
+    fn effort(&self, request: &ModelRequest) -> Option<&str> {
+        let has_tools = !request.tool_choice.offered(&request.tools).is_empty();
+        if has_tools && self.model.refuses(EFFORT_MEMBER) {
+            return Some(ReasoningLevel::None.as_str());
+        }
+        let switched = || {
+            let thinking = self.model.thinking(request)?;
+            let level = reasoning::effort(&self.model.name, thinking)?;
+            let lowest = self.model.known_levels().into_iter().min().filter(|_| !thinking);
+            Some(lowest.map_or(level, ReasoningLevel::as_str))
+        };
+        self.model.effort().or_else(switched)
     }
 
     async fn post(&self, body: Bytes) -> Result<OutboundResponse, AgentError> {
@@ -134,23 +157,15 @@ impl Model for OpenAi {
         }
         body.raw(",").json(&self.output_limit_field()).raw(":");
         body.output_limit(self.model.limits().max_output_tokens);
-        let switched = || {
-            let thinking = self.model.thinking(request)?;
-            let level = reasoning::effort(&self.model.name, thinking)?;
-            let lowest = self.model.known_levels().into_iter().min().filter(|_| !thinking);
-            Some(lowest.map_or(level, ReasoningLevel::as_str))
-        };
-        if let Some(effort) = self.model.effort().or_else(switched) {
+        if let Some(effort) = self.effort(request) {
             body.raw(r#","reasoning_effort":"#).json(&effort);
         }
-        push_sampling(&self.model.parameters, &mut body);
+        let seed = if is_below(self.host(), MISTRAL_DOMAIN) { MISTRAL_SEED } else { SEED };
+        push_sampling(&self.model.parameters, seed, &mut body);
         push_extra(&self.model.parameters, &mut body);
         response_format::push_chat_completions(request, &mut body);
         push_tools(request, &mut body);
-        match self.sends_reasoning() {
-            true => messages::push_with_reasoning(request, &self.model.name, &mut body),
-            false => push_messages(request, Dialect::ChatCompletions, &mut body),
-        }
+        MessageRules::new(&self.model, self.host()).push(request, &mut body);
         body.raw("}");
         let offered = request.tool_choice.offered(&request.tools);
         body.prompt_tokens(Some(request_tokens(request, offered)));
@@ -163,6 +178,11 @@ impl Model for OpenAi {
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         self.model.learning(payload.prompt_tokens(), self.send(payload)).await
     }
+}
+
+/// Returns true for a domain and the hosts below it.
+fn is_below(host: &str, domain: &str) -> bool {
+    host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 /// Appends `tools` before the messages, because they change less often and providers cache by prefix.

@@ -29,10 +29,15 @@ const UNKNOWN_MEMBER_PHRASES: [&str; 9] = [
     "additional properties",
 ];
 
-/// Part of a request without which the request means nearly the same.
+/// Part of a request without which, or with another one in its place, the request means nearly the same.
 pub(super) trait OptionalPart: Sync {
     /// Returns the name of the member of which the part consists.
     fn name(&self) -> &'static str;
+
+    /// Returns true if the body of an error refuses the part.
+    fn is_refused_by(&self, body: &[u8]) -> bool {
+        is_refused(self.name(), body)
+    }
 
     /// Returns a request without the part; `None` if it does not have it. Nothing in the request may be redacted.
     fn remove_from(&self, payload: &Payload) -> Option<Payload>;
@@ -96,17 +101,17 @@ where
         let sent = shortened.last().map_or(payload, |(_, shorter)| shorter);
         let remaining_parts =
             parts.iter().filter(|part| shortened.iter().all(|(name, _)| *name != part.name()));
-        let removable: Vec<(&'static str, Payload)> =
-            remaining_parts.filter_map(|part| Some((part.name(), part.remove_from(sent)?))).collect();
+        let removable: Vec<(&dyn OptionalPart, Payload)> =
+            remaining_parts.filter_map(|part| Some((*part, part.remove_from(sent)?))).collect();
         if removable.is_empty() {
             break;
         }
         let OutboundResponse { status, headers, body } = response;
         let body = vendor_error::read_body(body).await;
-        let refused = removable.into_iter().find(|(name, _)| is_refused(name, &body));
-        let Some((name, shorter)) = refused else { return Err(refusal(status, headers, body)) };
+        let refused = removable.into_iter().find(|(part, _)| part.is_refused_by(&body));
+        let Some((part, shorter)) = refused else { return Err(refusal(status, headers, body)) };
         response = send(shorter.bytes().clone()).await?;
-        shortened.push((name, shorter));
+        shortened.push((part.name(), shorter));
     }
     if response.status.is_success() {
         for &(name, _) in &shortened {

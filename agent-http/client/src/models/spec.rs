@@ -14,6 +14,11 @@ use super::limits::{ModelLimits, ResolvedLimits, window_key};
 /// addresses.
 const REASONING_ECHO_VENDORS: [&str; 3] = ["deepseek", "kimi", "moonshot"];
 
+/// Words in the names or addresses of models that are Mistral's, whose servers and templates require ids of calls in a form of their own
+/// and an answer after the results of calls.
+const MISTRAL_WORDS: [&str; 8] =
+    ["mistral", "mixtral", "ministral", "magistral", "devstral", "codestral", "pixtral", "voxtral"];
+
 /// Name, reasoning level and token limits of a model on a server.
 #[derive(Debug, Clone)]
 pub struct ModelSpec {
@@ -28,6 +33,7 @@ pub struct ModelSpec {
     limits: ModelLimits,
     window_key: String,
     echoes_reasoning: bool,
+    is_mistral: bool,
 }
 
 impl ModelSpec {
@@ -42,6 +48,7 @@ impl ModelSpec {
             limits,
             window_key,
             echoes_reasoning: false,
+            is_mistral: false,
         }
     }
 
@@ -93,13 +100,20 @@ impl ModelSpec {
     pub(super) fn at(self, provider: &'static str, address: &str) -> Self {
         let window_key = window_key(address, &self.name);
         let names = window_key.to_ascii_lowercase();
-        let echoes_reasoning = REASONING_ECHO_VENDORS.iter().any(|vendor| names.contains(vendor));
-        Self { provider, window_key, echoes_reasoning, ..self }
+        let has_one_of = |words: &[&str]| words.iter().any(|word| names.contains(word));
+        let echoes_reasoning = has_one_of(&REASONING_ECHO_VENDORS);
+        let is_mistral = has_one_of(&MISTRAL_WORDS);
+        Self { provider, window_key, echoes_reasoning, is_mistral, ..self }
     }
 
     /// Returns true if the model requires, in later requests, the reasoning with which it has called tools.
     pub(super) fn echoes_reasoning(&self) -> bool {
         self.echoes_reasoning
+    }
+
+    /// Returns true for a model of Mistral's.
+    pub(super) fn is_mistral(&self) -> bool {
+        self.is_mistral
     }
 
     /// Returns the limits, with the window that has been learned.

@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::context_size::ContextSize;
-use crate::outbound::{BodyStream, OutboundResponse, status_failure};
+use crate::outbound::{BodyStream, MAX_RETRY_AFTER, OutboundResponse, status_failure};
 
 /// Limits of an error response: size and read time.
 const MAX_ERROR_BODY_BYTES: usize = 16 << 10;
@@ -49,6 +49,29 @@ const UNPAID_PHRASES: [&str; 3] =
     ["credit balance is too low", "insufficient balance", "you have reached your specified api usage limits"];
 const UNPAID_WORD: &str = "billing_error";
 
+/// Parts of the text of an error about a wrong key, in lower case, and the code that stands for it. Google's and xAI's APIs report
+/// an invalid request.
+const WRONG_KEY_PHRASES: [&str; 4] =
+    ["api key not valid", "incorrect api key provided", "api key expired", "invalid api key"];
+const WRONG_KEY_WORD: &str = "invalid_api_key";
+
+/// Parts of the text of an error that says that the model, or its server as it was started, does not have a capability that the
+/// request needs, in lower case.
+const UNSUPPORTED_PHRASES: [&str; 12] = [
+    "does not support tools",
+    "does not support thinking",
+    "does not support function calling",
+    "doesn't support tool use",
+    "function calling is not enabled",
+    "tool calling is not supported",
+    "`tool calling` is not supported",
+    "no endpoints found that support tool use",
+    "requires --enable-auto-tool-choice",
+    "requires --jinja flag",
+    "image input is not supported",
+    "is not supported for this model",
+];
+
 /// Text of a server that has not loaded its model yet, in lower case, as llama.cpp sends it with status 503.
 const LOADING_PHRASE: &str = "loading model";
 /// Delay before a retry if such a server names none.
@@ -68,6 +91,12 @@ pub(crate) struct VendorError {
     is_loading: bool,
     /// True if the account is not paid for, and the type does not say so.
     is_unpaid: bool,
+    /// True if the key is wrong, and the type may not say so.
+    has_wrong_key: bool,
+    /// True if the model does not have a capability that the request needs.
+    is_unsupported: bool,
+    /// Delay before a retry, where a body says it and no header.
+    retry_delay: Option<Duration>,
 }
 
 impl VendorError {
@@ -98,9 +127,18 @@ impl VendorError {
             window: size("n_ctx", &WINDOW_MARKERS).filter(|size| *size > 0),
             prompt: size("n_prompt_tokens", &PROMPT_MARKERS).filter(|size| *size > 0),
         });
-        let is_loading = text.contains(LOADING_PHRASE);
-        let is_unpaid = UNPAID_PHRASES.iter().any(|phrase| text.contains(phrase));
-        Self { kind, code, param: parameter_path(error.get("param")), overflow, is_loading, is_unpaid }
+        let has_one_of = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
+        Self {
+            kind,
+            code,
+            param: parameter_path(error.get("param")),
+            overflow,
+            is_loading: text.contains(LOADING_PHRASE),
+            is_unpaid: has_one_of(&UNPAID_PHRASES),
+            has_wrong_key: has_one_of(&WRONG_KEY_PHRASES),
+            is_unsupported: has_one_of(&UNSUPPORTED_PHRASES),
+            retry_delay: retry_delay(error),
+        }
     }
 
     /// Describes the error for the log.
@@ -110,10 +148,15 @@ impl VendorError {
         format!("type {}, code {}{}", word(&self.kind), word(&self.code), param.unwrap_or_default())
     }
 
-    /// Returns type and code, as far as they are plain words, and a word for what the text alone says.
+    /// Returns type and code, as far as they are plain words, and words for what the text alone says.
     pub(super) fn words(&self) -> impl Iterator<Item = &str> {
-        let unpaid = self.is_unpaid.then_some(UNPAID_WORD);
-        [&self.kind, &self.code].into_iter().flatten().map(String::as_str).chain(unpaid)
+        let found = [
+            (self.is_unpaid, UNPAID_WORD),
+            (self.has_wrong_key, WRONG_KEY_WORD),
+            (self.is_unsupported, UpstreamError::UNSUPPORTED_CODE),
+        ];
+        let found = found.into_iter().filter_map(|(is_found, word)| is_found.then_some(word));
+        [&self.kind, &self.code].into_iter().flatten().map(String::as_str).chain(found)
     }
 
     /// Returns the error with the status of its response, as the source of a failure.
@@ -138,7 +181,12 @@ impl VendorError {
                 AgentError::new(AgentErrorKind::Failed, message).with_retry_after(delay).with_source(cause)
             }
             _ if cause.is_unpaid() => account_refused().with_source(cause),
-            _ => error.with_source(cause),
+            _ => match self.retry_delay.filter(|_| error.retry_after().is_none()) {
+                Some(delay) if error.kind() == AgentErrorKind::RateLimited => {
+                    error.with_retry_after(delay).with_source(cause)
+                }
+                _ => error.with_source(cause),
+            },
         }
     }
 }
@@ -177,6 +225,14 @@ fn parameter_path(value: Option<&Value>) -> Option<String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.[]".contains(&byte);
     let path = value?.as_str()?;
     (path.len() <= MAX_WORD_BYTES && !path.is_empty() && path.bytes().all(is_plain)).then(|| path.to_owned())
+}
+
+/// Returns the delay in `google.rpc.RetryInfo`, such as `17.5s`, among the details of an error of Google's APIs.
+fn retry_delay(error: &Value) -> Option<Duration> {
+    let details = error.get("details")?.as_array()?;
+    let delay = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
+    let seconds = delay.strip_suffix('s')?.parse().ok()?;
+    Some(Duration::try_from_secs_f64(seconds).ok()?.min(MAX_RETRY_AFTER))
 }
 
 /// Returns a type or code if it is a plain lower-case word or a small number.
@@ -308,6 +364,68 @@ mod tests {
         assert_eq!(failure.kind(), AgentErrorKind::AccountRefused);
         let cause = UpstreamError::find(&failure).expect("a cause");
         assert_eq!(cause.to_string(), "HTTP 400: type invalid_request_error, code -");
+    }
+
+    #[test]
+    fn a_delay_in_the_body_is_that_of_a_rate_limit_without_a_header() {
+        let body = |delay: &str| {
+            let details = serde_json::json!([{"@type": "type.googleapis.com/google.rpc.Help"},
+                {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}]);
+            serde_json::json!([{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": details}}])
+                .to_string()
+        };
+        let of = |status: u16, headers: &HeaderMap, delay: &str| {
+            let status = StatusCode::from_u16(status).expect("a status");
+            refusal(status, headers, body(delay).as_bytes()).retry_after()
+        };
+        let none = HeaderMap::new();
+        assert_eq!(of(429, &none, "17.5s"), Some(Duration::from_millis(17_500)));
+        assert_eq!(of(429, &none, "1e300s"), None);
+        assert_eq!(of(429, &none, "99999999s"), Some(MAX_RETRY_AFTER));
+        assert_eq!(
+            (of(429, &none, "-1s"), of(429, &none, "soon"), of(400, &none, "17s")),
+            (None, None, None)
+        );
+        let header = (http::header::RETRY_AFTER, http::HeaderValue::from_static("7"));
+        assert_eq!(of(429, &HeaderMap::from_iter([header]), "17s"), Some(Duration::from_secs(7)));
+    }
+
+    #[test]
+    fn a_wrong_key_is_recognized_whatever_the_status() {
+        for body in [
+            r#"[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}]"#,
+            r#"{"code":"Client specified an invalid argument","error":"Incorrect API key provided: sk-1. You can obtain an API key from https://console.x.ai."}"#,
+        ] {
+            let error = refusal(StatusCode::BAD_REQUEST, &HeaderMap::new(), body.as_bytes());
+            assert_eq!(FailureClass::of(&error), FailureClass::Account, "{body}");
+            assert!(!format!("{error:?}").contains("sk-1"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_model_without_a_capability_is_recognized() {
+        for (status, message) in [
+            (400, "registry.ollama.ai/library/gemma3:4b does not support tools"),
+            (400, "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set"),
+            (400, "`tool calling` is not supported with this model"),
+            (400, "deepseek-reasoner does not support Function Calling"),
+            (400, "Function calling is not enabled for models/gemma-3-27b-it"),
+            (400, "think value \"medium\" is not supported for this model"),
+            (
+                404,
+                "No endpoints found that support tool use. To learn more about provider routing, visit https://x",
+            ),
+            (500, "tools param requires --jinja flag"),
+            (
+                500,
+                "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+            ),
+        ] {
+            let body = serde_json::json!({"error": {"message": message, "type": "invalid_request_error"}});
+            let status = StatusCode::from_u16(status).expect("a status");
+            let error = refusal(status, &HeaderMap::new(), body.to_string().as_bytes());
+            assert_eq!(FailureClass::of(&error), FailureClass::Unsupported, "{message}");
+        }
     }
 
     #[test]

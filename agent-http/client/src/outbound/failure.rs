@@ -13,7 +13,7 @@ use super::address::AddressError;
 use super::connect_error::ConnectError;
 
 /// Upper bound of a `Retry-After` from a remote server.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
+pub(crate) const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 
 /// Maps a status to a failure: 429 is `RateLimited`, 408 and 504 are `Timeout`, every other status is `Failed`.
 /// `Retry-After` (RFC 9110, seconds or a date) is carried over, capped at one hour.

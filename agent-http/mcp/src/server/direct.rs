@@ -35,7 +35,7 @@ use super::permits::RequestPermits;
 use super::progress::ProgressSender;
 use crate::meta;
 
-const METHOD: &str = "tools/call";
+pub(super) const CALL_METHOD: &str = "tools/call";
 const VERSION: &str = "2026-07-28";
 /// Start of a header value in Base64.
 const ENCODED: &str = "=?";
@@ -76,14 +76,17 @@ struct Params<'a> {
 impl DirectCall {
     /// Recognizes a request whose head and body agree.
     pub(super) fn parse(headers: &HeaderMap, body: &[u8], features: &dyn Features) -> Option<Self> {
-        if header(headers, "mcp-protocol-version")? != VERSION || header(headers, "mcp-method")? != METHOD {
+        if header(headers, "mcp-protocol-version")? != VERSION
+            || header(headers, "mcp-method")? != CALL_METHOD
+        {
             return None;
         }
         let name =
             header(headers, "mcp-name").filter(|name| !name.is_empty() && !name.starts_with(ENCODED))?;
         let repeats_arguments = headers.keys().any(|name| name.as_str().starts_with("mcp-param-"));
         let CallRequest { method, params } = serde_json::from_slice(body).ok()?;
-        if repeats_arguments || method != METHOD || params.name != name || features.tool(name).is_some() {
+        if repeats_arguments || method != CALL_METHOD || params.name != name || features.tool(name).is_some()
+        {
             return None;
         }
         params.meta.protocol_version().filter(|version| *version == ProtocolVersion::V_2026_07_28)?;

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::join;
+use http::request;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotificationParam,
     CompleteRequestParams, CompleteResult, ContentBlock, CustomRequest, CustomResult, DiscoverResult,
@@ -23,6 +24,7 @@ use super::audit::{AuditLog, AuditOutcome};
 use super::changes::{ChangeNotifier, MAX_SUBSCRIBED_URIS, WatchGuard};
 use super::features::{CallContext, Features};
 use super::identity::Identity;
+use super::permits::ArgumentsText;
 use super::progress::progress_channel;
 use super::report;
 use crate::meta;
@@ -228,13 +230,16 @@ impl ServerHandler for McpHandler {
     ) -> Result<CallToolResponse, ErrorData> {
         let client_capabilities = context.client_capabilities();
         let (idempotency_key, trace) = (meta::idempotency_key(&context.meta), meta::trace(&context.meta));
+        let head = context.extensions.get::<request::Parts>();
+        let arguments = head.and_then(|head| head.extensions.get::<ArgumentsText>());
+        let arguments_text = arguments.map(|ArgumentsText(text)| text.clone());
         let (progress, send_reports) = progress_channel(&context);
         let call_future = async {
             let client = CallContext {
                 client_capabilities,
                 idempotency_key,
                 trace,
-                arguments_text: None,
+                arguments_text,
                 progress: &*progress,
             };
             let result = self.shared.call_tool(&self.identity, call, &client, context.ct.cancelled()).await;

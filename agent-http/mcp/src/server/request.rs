@@ -12,13 +12,13 @@ use rmcp::transport::streamable_http_server::StreamableHttpService;
 
 use super::admission::AdmissionError;
 use super::agent_limits;
-use super::direct::DirectCall;
+use super::direct::{CALL_METHOD, DirectCall};
 use super::framing::{self, Framing};
 use super::handler::McpHandler;
 use super::identity::{AuthenticatedIdentity, Identity, RevocableToken};
 use super::mcp_server::McpServer;
 use super::message::MessageKind;
-use super::permits::RequestPermits;
+use super::permits::{ArgumentsText, RequestPermits};
 use super::query::QueryParams;
 use super::rpc_error::RpcErrorResponse;
 use super::sessions::{RestoreError, SessionLimitError, SessionRestore, SessionUse, has_initialize_params};
@@ -131,6 +131,11 @@ impl AuthorizedRequest<'_> {
             session.write_local_id(&mut head.headers);
         }
         head.extensions.insert(Arc::new(permits));
+        if matches!(&message_kind, MessageKind::Request { method, .. } if method == CALL_METHOD)
+            && let Some(arguments) = ArgumentsText::read(&body)
+        {
+            head.extensions.insert(arguments);
+        }
         let sealer = self.server.session_sealer.as_ref().filter(|_| opens_session && self.session.is_none());
         let forwarding = Forwarding {
             id,

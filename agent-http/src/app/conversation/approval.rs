@@ -86,7 +86,7 @@ impl App {
         let specs = self.approved_calls.tools.list(&context).await.map_err(HttpError::from_tool_list)?;
         let Some(spec) = specs.iter().find(|spec| spec.name == approval.tool) else { return Ok(()) };
         let schema = serde_json::from_str(spec.input_schema.get()).map_err(HttpError::internal)?;
-        check_arguments(&schema, arguments)
+        check_arguments(&schema, arguments.to_object())
     }
 }
 
@@ -99,8 +99,8 @@ fn decided_call<'a>(owner: &'a ThreadOwner, approval: &'a Approval) -> DecidedCa
     }
 }
 
-fn check_arguments(schema: &Value, arguments: &Map<String, Value>) -> Result<(), HttpError> {
-    let arguments = Value::Object(arguments.clone());
+fn check_arguments(schema: &Value, arguments: Map<String, Value>) -> Result<(), HttpError> {
+    let arguments = Value::Object(arguments);
     let path = nonconforming_path(schema, &arguments).map_err(HttpError::internal)?;
     path.map_or(Ok(()), |path| {
         let path = format!("arguments{}", path.replace('/', "."));
@@ -118,7 +118,8 @@ mod tests {
     fn arguments_are_checked_by_the_schema_and_named_by_their_path() {
         let schema = json!({"type": "object", "required": ["to"], "additionalProperties": false,
             "properties": {"to": {"type": "object", "properties": {"name": {"type": "string"}}}}});
-        let check = |arguments: Value| check_arguments(&schema, arguments.as_object().expect("an object"));
+        let check =
+            |arguments: Value| check_arguments(&schema, arguments.as_object().expect("an object").clone());
         assert!(check(json!({"to": {"name": "eve"}})).is_ok());
         for (arguments, path) in [
             (json!({"to": {"name": 5}}), "arguments.to.name"),
@@ -142,7 +143,7 @@ mod tests {
         let schema =
             json!({"type": "object", "properties": {"q": {"$ref": "#/$defs/d0"}}, "$defs": definitions});
         let arguments = json!({"q": "x"});
-        let error = check_arguments(&schema, arguments.as_object().expect("an object"));
+        let error = check_arguments(&schema, arguments.as_object().expect("an object").clone());
         assert!(error.expect_err("too many steps").detail().starts_with("arguments"));
     }
 }

@@ -29,6 +29,7 @@ use agent_platform::run_tools::{AllowedTools, allowed_tools_in_run};
 use futures_util::future::{join_all, ready};
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
+use serde_json::Value;
 
 use super::super::App;
 
@@ -169,7 +170,7 @@ impl ContinuedTurn {
 
     async fn call(&self, approval: &Approval, role: &RoleBlock, profile: UserProfile) -> ToolOutput {
         let (company, agent) = (&self.principal.company_id, &approval.agent_id);
-        let calls = &self.app.approved_calls;
+        let (calls, arguments) = (&self.app.approved_calls, approval.final_arguments());
         let tools = AllowedTools::new(calls.tools.clone(), allowed_tools_in_run(role, self.principal.caller));
         let context = ExecutionContext {
             user_id: self.principal.user_id.clone(),
@@ -186,28 +187,21 @@ impl ContinuedTurn {
             // The run is stored. What the tool writes for it, such as a notification, names the thread.
             can_suspend: true,
             trace: self.turn.trace.clone(),
-            arguments_text: self.arguments_text(&approval.tool_call_id),
+            arguments_text: Some(arguments.text().into()),
             ..ExecutionContext::default()
         };
         let timeout = calls.clock.sleep(calls.limits.tool_timeout);
-        let arguments = Ok(approval.final_arguments());
+        let values = Ok(Value::Object(arguments.to_object()));
         let output =
-            call_tool(&tools, &context, &approval.tool, arguments, &NoProgress, timeout, calls.limits).await;
+            call_tool(&tools, &context, &approval.tool, values, &NoProgress, timeout, calls.limits).await;
         match &approval.edited_arguments {
-            Some(_) => {
-                let arguments = approval.final_arguments();
-                let text = format!("a person has changed the arguments to {arguments}. {}", output.text);
+            Some(edited) => {
+                let edited = edited.text();
+                let text = format!("a person has changed the arguments to {edited}. {}", output.text);
                 ToolOutput { text, ..output }
             }
             None => output,
         }
-    }
-
-    /// Returns the arguments of a call as the model has written them; `None` if the message with the call is not among those of
-    /// the turn.
-    fn arguments_text(&self, call_id: &str) -> Option<Arc<str>> {
-        let mut calls = self.turn.messages.iter().flat_map(|message| &message.tool_calls);
-        calls.find(|call| *call.id == *call_id).map(|call| call.function.arguments.as_str().into())
     }
 
     /// Returns the client's calls without a result, for which the answer has to wait; none if the user continues without them.

@@ -261,6 +261,63 @@ fn faults_of_definitions_have_their_path() {
     }
 }
 
+/// The examples have every field, and the message of a misspelt one lists the same fields.
+#[test]
+fn an_unknown_field_is_answered_with_all_fields_of_its_object() {
+    let http = json!({"name": "a", "description": "d", "inputSchema": {"type": "object"}, "annotations": {}, "identity": "none",
+        "timeoutMs": 1000, "request": {"method": "GET", "url": "https://h.example"}, "result": {}, "auth": {"type": "none"}});
+    let mut open_api = json!({"id": "s", "documentId": "d", "server": "https://h.example", "operations": ["a"], "identity": "none",
+        "skipped": [{"operation": "a", "reason": "r"}], "compiled": [], "auth": {"type": "none"}, "document": {}});
+    let server = json!({"id": "s", "url": "https://h.example", "identity": "none", "tools": ["a"], "timeoutMs": 1000,
+        "maxResultBytes": 1000, "auth": {"type": "none"}});
+    let found = |group: &str, tool: &Value| {
+        let content: RoleContent = serde_json::from_value(json!({group: [tool]})).expect("a role");
+        faults(&content.own_tools, |_| false)
+    };
+    let check = |group: &str, at: &str, full: &Value, with: &dyn Fn(&Value) -> Value| {
+        let mut wrong = full.clone();
+        // It is replaced before the role is checked.
+        wrong.as_object_mut().expect("an object").remove("document");
+        wrong["secrte"] = json!("sk-1");
+        let found = found(group, &with(&wrong));
+        let [ToolSettingsError { path, message }] = &found[..] else { panic!("{group} {at}: {found:?}") };
+        assert_eq!(*path, format!("{group}[0].{at}secrte"));
+        assert!(message.starts_with("is not a known field; expected "), "{message}");
+        let mut listed: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+        let mut fields: Vec<&String> = full.as_object().expect("an object").keys().collect();
+        listed.sort_unstable();
+        fields.sort_unstable();
+        assert_eq!(listed, fields, "{group} {at}");
+    };
+    let whole = |tool: &Value| tool.clone();
+    check("httpTools", "", &http, &whole);
+    check("openApi", "", &open_api, &whole);
+    check("toolServers", "", &server, &whole);
+    open_api.as_object_mut().expect("an object").remove("document");
+    for (group, tool) in [("httpTools", &http), ("openApi", &open_api), ("toolServers", &server)] {
+        assert!(found(group, tool).is_empty(), "{group}");
+        for auth in [
+            json!({"type": "none", "secret": "s"}),
+            json!({"type": "bearer", "secret": "s"}),
+            json!({"type": "basic", "user": "u", "secret": "s"}),
+            json!({"type": "header", "name": "X-Key", "secret": "s"}),
+            json!({"type": "query", "name": "key", "secret": "s"}),
+            json!({"type": "cookie", "name": "sid", "secret": "s"}),
+        ] {
+            let with_auth = |auth: &Value| {
+                let mut tool = tool.clone();
+                tool["auth"] = auth.clone();
+                tool
+            };
+            check(group, "auth.", &auth, &with_auth);
+        }
+    }
+    let mut nested = http;
+    nested["request"]["metod"] = json!("GET");
+    let found = found("httpTools", &nested);
+    assert!(found[0].path == "httpTools[0].request.metod" && !found[0].message.contains("auth"), "{found:?}");
+}
+
 #[test]
 fn the_number_and_the_size_of_the_tools_are_limited() {
     let tool = |index: usize, description: String| {

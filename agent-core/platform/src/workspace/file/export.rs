@@ -1,5 +1,7 @@
 //! Export of a store into a workspace file.
 
+use std::collections::HashSet;
+
 use serde::de::DeserializeOwned;
 
 use super::content::WorkspaceFile;
@@ -8,6 +10,7 @@ use crate::records::{Collection, Inventory, ListQuery, MAX_PAGE_RECORDS, MAX_WRI
 use crate::roles::ROLES;
 use crate::workspace::collection;
 use agent_core::ids::CompanyId;
+use agent_core::role::RoleBlock;
 
 /// Error of an export.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +27,8 @@ pub enum ExportError {
 impl WorkspaceFile {
     /// Exports `company`, or all companies: users, agents with masked secrets, documents, todo lists, every agent's
     /// memory in every folder, of every user, plans, epics, metrics and assignments, each list ordered by company and id. Other
-    /// records, such as tokens, are left out. Not a snapshot: concurrent writes may or may not be included.
+    /// records, such as tokens, are left out, and so are the ids of documents that agents name and that do not exist, which an
+    /// import would refuse. Not a snapshot: concurrent writes may or may not be included.
     ///
     /// # Errors
     /// [`ExportError::TooMuch`] as soon as more has been read than one file can hold; errors of the store. Other
@@ -35,6 +39,7 @@ impl WorkspaceFile {
             Some(company) => export.company(company).await?,
             None => export.companies().await?,
         }
+        export.drop_dangling_documents();
         Ok(export.file)
     }
 }
@@ -46,6 +51,19 @@ struct Exporter<'a> {
 }
 
 impl Exporter<'_> {
+    /// Removes the ids of documents that do not exist from the agents that name them.
+    fn drop_dangling_documents(&mut self) {
+        let WorkspaceFile { agents, documents, .. } = &mut self.file;
+        let known: HashSet<(&CompanyId, &str)> =
+            documents.iter().map(|document| (&document.company_id, document.id.as_str())).collect();
+        for role in agents {
+            let RoleBlock { company_id, content, .. } = role;
+            for ids in [&mut content.document_ids, &mut content.rag_document_ids] {
+                ids.retain(|id| known.contains(&(&*company_id, id.as_str())));
+            }
+        }
+    }
+
     async fn companies(&mut self) -> Result<(), ExportError> {
         let mut after: Option<String> = None;
         loop {

@@ -228,6 +228,7 @@ fn an_export_survives_import_and_export() {
     let mut file: Value = serde_json::from_str(DEMO).expect("JSON");
     let many = |count: usize| (0..count).map(|n| format!("{n:04}"));
     file["documents"] = many(450).map(|id| json!({"id": id, "companyId": "c", "text": "x"})).collect();
+    file["agents"][0]["content"]["documentIds"] = json!(["0001", "0000"]);
     file["users"] = many(450).map(|n| json!({"id": n, "companyId": format!("c{n}")})).collect();
     let memory = |folder: &str, id: &str, user: Option<&str>| {
         let mut entry =
@@ -265,6 +266,27 @@ fn an_export_survives_import_and_export() {
     assert_eq!(parsed(&of_one).users.len(), 1);
     assert_eq!(parsed(&of_one).agents.len(), 0);
     assert_eq!(exported(&records, Some("nobody")), "{}");
+}
+
+/// A document may be deleted although agents name it, and agents may name one before it exists.
+#[test]
+fn an_export_leaves_out_ids_of_documents_that_do_not_exist() {
+    let named = json!({"documentIds": ["gone", "d", "never"], "ragDocumentIds": ["d", "gone"]});
+    let document = |id: &str| json!({"id": id, "companyId": "c", "text": "x"});
+    let file = json!({
+        "agents": [{"id": "a", "companyId": "c", "content": named}],
+        "documents": [document("d"), document("gone")],
+    });
+    let (roles, records) = store();
+    ready(parsed(&file.to_string()).apply(&roles));
+    let gone = Key::new("c", collection::DOCUMENTS, "gone").expect("a key");
+    assert!(ready(records.delete(&gone, Precondition::Any)));
+    let text = exported(&records, None);
+    let file = parsed(&text);
+    assert_eq!(file.agents[0].content.document_ids, ["d"]);
+    assert_eq!(file.agents[0].content.rag_document_ids, ["d"]);
+    let (_, other) = store();
+    ready(file.check_references(&text, &*other));
 }
 
 #[test]

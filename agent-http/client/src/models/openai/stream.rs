@@ -9,6 +9,7 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::message::{FinishReason, ProviderItem};
 use agent_core::model::ModelEvent;
 use futures_util::{Stream, StreamExt};
+use serde_json::value::RawValue;
 
 use super::wire::{AnswerContent, Call, Choice, Chunk, WireUsage};
 use crate::lines::SseDecoder;
@@ -177,8 +178,8 @@ pub(super) fn decode_response(
 }
 
 /// Decoding state of one answer.
-#[derive(Default)]
 struct AnswerDecoder {
+    spec: Arc<ModelSpec>,
     ready: VecDeque<ModelEvent>,
     calls: Vec<AnsweredCall>,
     /// Number of calls that have started.
@@ -186,31 +187,8 @@ struct AnswerDecoder {
     model: Option<String>,
     finish: Option<FinishReason>,
     has_content: bool,
-    /// Present for a model that requires its reasoning in later requests.
-    reasoning: Option<KeptReasoning>,
-}
-
-/// Reasoning of an answer, with the model that made it.
-struct KeptReasoning {
-    model: Arc<ModelSpec>,
-    text: String,
-}
-
-impl KeptReasoning {
-    fn push(&mut self, delta: &str) -> Result<(), AgentError> {
-        if self.text.len() + delta.len() > MAX_REASONING_BYTES {
-            let message = "the model's reasoning exceeds the size limit";
-            return Err(AgentError::new(AgentErrorKind::OutputTooLarge, message));
-        }
-        self.text.push_str(delta);
-        Ok(())
-    }
-
-    /// Returns the item that the next request of the run sends back.
-    fn into_item(self) -> ProviderItem {
-        let json = ItemMaker::reasoning(&self.model.name).keep(&self.text).into();
-        ProviderItem { json, text_before: 0, calls_before: 0 }
-    }
+    /// Reasoning so far, of a model that requires it in later requests.
+    reasoning: String,
 }
 
 /// A tool call of the answer, with the index and identifier by which later fragments are matched to it.
@@ -221,12 +199,22 @@ struct AnsweredCall {
     position: Option<usize>,
     /// Arguments so far of a call that has not started.
     held_arguments: String,
+    /// Signature that later requests must repeat.
+    signature: Option<Box<RawValue>>,
 }
 
 impl AnswerDecoder {
     fn new(model: &Arc<ModelSpec>) -> Self {
-        let kept = || KeptReasoning { model: Arc::clone(model), text: String::new() };
-        Self { reasoning: model.echoes_reasoning().then(kept), ..Self::default() }
+        Self {
+            spec: Arc::clone(model),
+            ready: VecDeque::new(),
+            calls: Vec::new(),
+            started_calls: 0,
+            model: None,
+            finish: None,
+            has_content: false,
+            reasoning: String::new(),
+        }
     }
 
     /// Takes the next ready event. Frees the queue when it is empty, since most chunks make one event that is never
@@ -263,7 +251,7 @@ impl AnswerDecoder {
         let mut reasoning = reasoning.map(|ReasoningText(text)| text).chain([reasoning_parts]);
         let reasoning = reasoning.find(|text| !text.is_empty());
         if let Some(delta) = reasoning {
-            self.reasoning.as_mut().map_or(Ok(()), |kept| kept.push(&delta))?;
+            self.keep_reasoning(&delta)?;
             self.ready.push_back(ModelEvent::Reasoning(delta));
         }
         for text in [Some(content), delta.refusal].into_iter().filter_map(non_empty) {
@@ -279,28 +267,46 @@ impl AnswerDecoder {
         Ok(())
     }
 
+    /// Keeps the reasoning of a model that requires it in later requests.
+    fn keep_reasoning(&mut self, delta: &str) -> Result<(), AgentError> {
+        if !self.spec.echoes_reasoning() {
+            return Ok(());
+        }
+        if self.reasoning.len() + delta.len() > MAX_REASONING_BYTES {
+            let message = "the model's reasoning exceeds the size limit";
+            return Err(AgentError::new(AgentErrorKind::OutputTooLarge, message));
+        }
+        self.reasoning.push_str(delta);
+        Ok(())
+    }
+
     /// Takes a fragment of a tool call: the first one with a name starts the call, and any fragment may carry arguments. The limit on
     /// the calls also bounds the search for the call of a fragment.
     fn take_call(&mut self, call: Call<'_>) -> Result<(), AgentError> {
+        let signature = call.signature();
         let function = call.function.unwrap_or_default();
         let arguments = non_empty(Some(arguments_text(function.arguments)));
         let (id, name) = (non_empty(call.id), non_empty(function.name));
-        if id.is_none() && name.is_none() && arguments.is_none() {
+        let is_empty = id.is_none() && name.is_none() && arguments.is_none();
+        if is_empty && signature.is_none() {
             return Ok(());
         }
-        self.has_content = true;
         let found = self.calls.iter().rposition(|found| found.is_continued_by(call.index, &id, &name));
         let found = match found {
             Some(found) => found,
+            // A signature of no call.
+            None if is_empty => return Ok(()),
             None if self.calls.len() == MAX_CALLS => return Err(too_many_calls()),
             None => {
                 let id = id.clone().unwrap_or_else(|| format!("call_{}", agent_core::new_id()));
-                let (position, held_arguments) = (None, String::new());
-                self.calls.push(AnsweredCall { index: call.index, id, position, held_arguments });
+                let (index, position, held_arguments) = (call.index, None, String::new());
+                self.calls.push(AnsweredCall { index, id, position, held_arguments, signature: None });
                 self.calls.len() - 1
             }
         };
+        self.has_content = true;
         let call = &mut self.calls[found];
+        call.signature = signature.or(call.signature.take());
         if let Some(index) = call.position {
             self.ready.extend(arguments.map(|delta| ModelEvent::ToolCallArgs { index, delta }));
             return Ok(());
@@ -341,9 +347,24 @@ impl AnswerDecoder {
             None if self.calls.is_empty() => FinishReason::Stop,
             None => FinishReason::ToolCalls,
         };
-        let kept = self.reasoning.take().filter(|kept| !self.calls.is_empty() && !kept.text.is_empty());
-        self.ready.extend(kept.map(|kept| ModelEvent::ProviderItem(kept.into_item())));
+        self.push_items();
         self.ready.push_back(ModelEvent::Finish(reason));
+    }
+
+    /// Emits the items that the next request of the run sends back: the reasoning in front of the calls, and the calls' signatures.
+    fn push_items(&mut self) {
+        let name = &self.spec.name;
+        let item = |json: Box<RawValue>, calls_before| {
+            ModelEvent::ProviderItem(ProviderItem { json: json.into(), text_before: 0, calls_before })
+        };
+        if !self.calls.is_empty() && !self.reasoning.is_empty() {
+            self.ready.push_back(item(ItemMaker::reasoning(name).keep(&self.reasoning), 0));
+        }
+        let signed = |call: &AnsweredCall| {
+            let signature = call.signature.as_deref()?;
+            Some(item(ItemMaker::call_signature(name).keep(signature), call.position?))
+        };
+        self.ready.extend(self.calls.iter().filter_map(signed));
     }
 }
 

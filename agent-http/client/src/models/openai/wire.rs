@@ -11,6 +11,8 @@ use serde_json::value::RawValue;
 use crate::models::reasoning_text::ReasoningText;
 use crate::models::token_count::token_count;
 
+/// Name of the signature of a call.
+const SIGNATURE_NAME: &str = r#""thought_signature""#;
 /// Limit on a total of tokens that is believed.
 const MAX_TOTAL_TOKENS: u64 = u32::MAX as u64;
 
@@ -145,6 +147,16 @@ pub(super) struct Call<'a> {
     pub id: Option<String>,
     #[serde(borrow)]
     pub function: Option<Function<'a>>,
+    #[serde(borrow)]
+    extra_content: Option<&'a RawValue>,
+}
+
+impl Call<'_> {
+    /// Returns the object with the signature of Google's APIs, which later requests must repeat.
+    pub(super) fn signature(&self) -> Option<Box<RawValue>> {
+        let is_signature = |json: &str| json.starts_with('{') && json.contains(SIGNATURE_NAME);
+        self.extra_content.filter(|extra| is_signature(extra.get())).map(ToOwned::to_owned)
+    }
 }
 
 #[derive(Deserialize, Default)]

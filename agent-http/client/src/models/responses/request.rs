@@ -19,7 +19,7 @@ use crate::models::answer_parts::ItemMaker;
 use crate::models::names::wire_tool_name;
 use crate::models::optional_member::OptionalMember;
 use crate::models::response_format::push_responses;
-use crate::models::sampling::{push_extra, push_sampling};
+use crate::models::sampling::{SEED, push_extra, push_sampling};
 use crate::models::spec::ModelSpec;
 
 /// Beginnings of the names of models that do not reason. Their server rejects requests for reasoning.
@@ -59,7 +59,7 @@ pub(super) fn push_body(
     if protocol.sends_output_limit && !protocol.model.refuses(OUTPUT_LIMIT) {
         body.raw(LIMIT_MEMBER).output_limit(output_limit(protocol));
     }
-    push_sampling(&protocol.model.parameters, body);
+    push_sampling(&protocol.model.parameters, SEED, body);
     push_extra(&protocol.model.parameters, body);
     push_responses(request, body);
     if let Some(key) = &protocol.prompt_cache_key {

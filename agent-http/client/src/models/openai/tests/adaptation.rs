@@ -74,6 +74,74 @@ async fn reasoning_of_calls_goes_back_to_models_that_require_it() {
     }
 }
 
+/// Google's models refuse their own calls without these signatures. The vendor signs the first of several calls.
+#[tokio::test]
+async fn signatures_of_calls_go_back_to_the_model_that_made_them() {
+    let signed = r#"{"index":0,"id":"c1","type":"function","function":{"name":"x","arguments":"{\"a\":\"]}\"}"},"extra_content":{"google":{"thought_signature":"s/1=="}}}"#;
+    let unsigned = r#"{"index":1,"id":"c2","type":"function","function":{"name":"y","arguments":"{}"}}"#;
+    let stray = r#"{"extra_content":{"google":{"thought_signature":"of no call"}}}"#;
+    let parts = [calls(stray), calls(&format!("{signed},{unsigned}")), finish("stop"), DONE.into()];
+    let answer = chunked_response("200 OK", SSE, sse(&parts).as_bytes(), 4096, true);
+    let refused = json!({"error": {"message": "Unrecognized request argument supplied: extra_content"}});
+    let refused = chunked_response("400 Bad Request", JSON, refused.to_string().as_bytes(), 4096, true);
+    let respond = move |request: &str| match request.contains("extra_content") {
+        true => refused.clone(),
+        false => answer.clone(),
+    };
+    let server = LoopbackServer::respond_by(respond, AfterResponse::Close).await;
+    let at = |base: &Url, name: &str| {
+        OpenAi::new(outbound_client("127.0.0.1"), base, UrlTrust::Supplied, None, name).expect("a model")
+    };
+    let model = at(&server.url, "gemini-3-pro");
+    let payload = model.prepare(&request()).expect("prepared");
+    let events: Vec<_> = model.start(payload).await.expect("an answer").collect().await;
+    let items = events.into_iter().filter_map(|event| match event {
+        Ok(ModelEvent::ProviderItem(item)) => Some(item),
+        _ => None,
+    });
+    let items: Vec<ProviderItem> = items.collect();
+    let called = vec![ToolCall::new("c1", "x", r#"{"a":"]}"}"#), ToolCall::new("c2", "y", "{}")];
+    let continued = |items: &[ProviderItem]| {
+        let answer =
+            Message { provider_items: items.to_vec(), ..Message::with_tool_calls("Hm.", called.clone()) };
+        let results = [Message::tool_result("c1", "ok"), Message::tool_result("c2", "ok")];
+        ModelRequest { appended_messages: [answer].into_iter().chain(results).collect(), ..request() }
+    };
+    let sent_calls = |model: &OpenAi, items: &[ProviderItem]| {
+        let payload = model.prepare(&continued(items)).expect("prepared");
+        let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+        assert_eq!(body["messages"].as_array().map(Vec::len), Some(4), "{body}");
+        assert_eq!(body["messages"][1]["content"], "Hm.");
+        body["messages"][1]["tool_calls"].clone()
+    };
+    let plain = serde_json::to_value(&called).expect("calls");
+    let with_signature = |signature: &str| {
+        let mut calls = plain.clone();
+        calls[0]["extra_content"] = json!({"google": {"thought_signature": signature}});
+        calls
+    };
+    let google = Url::parse("https://generativelanguage.googleapis.com/v1beta/openai/").expect("an address");
+    for (base, name, of_own, of_others) in [
+        (&server.url, "gemini-3-pro", with_signature("s/1=="), plain.clone()),
+        (&server.url, "m-1", plain.clone(), plain.clone()),
+        (
+            &google,
+            "gemini-3-pro",
+            with_signature("s/1=="),
+            with_signature("skip_thought_signature_validator"),
+        ),
+        (&google, "gemini-2.5-flash", plain.clone(), plain.clone()),
+    ] {
+        let model = at(base, name);
+        assert_eq!(sent_calls(&model, &items), of_own, "{base} {name}");
+        assert_eq!(sent_calls(&model, &[]), of_others, "{base} {name}");
+    }
+    // A server of others that refuses the member is sent the request without it.
+    let lines = answer_to(&model, &continued(&items)).await;
+    assert!(lines[0].contains("parameterRefused") && lines.contains(&"call 1 c2 y".to_owned()), "{lines:?}");
+    assert_eq!(sent_calls(&model, &items), plain);
+}
+
 /// Servers of others run the same models, and refuse members that they do not know.
 #[tokio::test]
 async fn reasoning_that_the_server_does_not_have_is_left_out_from_then_on() {
@@ -170,6 +238,52 @@ async fn stream_options_that_the_server_does_not_have_are_left_out_from_then_on(
         assert_eq!(lines[1..], ["text a", "finish Stop"], "{error}");
         assert_eq!(answer_of(&model).await, ["text a", "finish Stop"]);
         assert_eq!(server.requests().len(), 3);
+    }
+}
+
+/// OpenAI's newer models, also at other addresses.
+#[tokio::test]
+async fn members_that_newer_models_refuse_are_replaced_from_then_on() {
+    let limit = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
+    let effort = "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions. To use function tools, use /v1/responses or set reasoning_effort to 'none'.";
+    let refusal = |message: &str| {
+        let body = json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string();
+        chunked_response("400 Bad Request", JSON, body.as_bytes(), 4096, true)
+    };
+    let (limit, effort) = (refusal(limit), refusal(effort));
+    let body = sse(&[text("a"), finish("stop"), DONE.into()]);
+    let answer = chunked_response("200 OK", SSE, body.as_bytes(), 4096, true);
+    let respond = move |request: &str| match request {
+        _ if request.contains(r#","max_tokens":16384"#) => limit.clone(),
+        _ if request.contains(r#","tools":["#) && !request.contains(r#","reasoning_effort":"none""#) => {
+            effort.clone()
+        }
+        _ => answer.clone(),
+    };
+    let schema = r#"{"type":"object","properties":{"a":{},"max_tokens":{}}}"#;
+    let with_tools = ModelRequest { tools: Arc::new([tool("x", "X.", schema)]), ..request() };
+    for level in [None, Some("high")] {
+        let server = LoopbackServer::respond_by(respond.clone(), AfterResponse::Close).await;
+        let spec = ModelSpec::new("gpt-5.6").with_reasoning_effort(level);
+        let model = OpenAi::new(outbound_client("127.0.0.1"), &server.url, UrlTrust::Supplied, None, spec)
+            .expect("a model");
+        let lines = answer_to(&model, &with_tools).await;
+        let later = model.prepare(&with_tools).expect("prepared");
+        assert!(lines[0].contains("max_tokens") && lines[1].contains("reasoning_effort"), "{lines:?}");
+        assert!(lines[..2].iter().all(|line| line.contains(&later.sha256())), "{lines:?}");
+        assert_eq!(lines[2..], ["text a", "finish Stop"]);
+        assert_eq!(answer_to(&model, &with_tools).await, ["text a", "finish Stop"]);
+        assert_eq!(server.requests().len(), 4);
+        let sent: Value = serde_json::from_slice(later.bytes()).expect("the body is JSON");
+        assert_eq!(
+            (&sent["max_completion_tokens"], &sent["reasoning_effort"], &sent["max_tokens"]),
+            (&json!(16_384), &json!("none"), &Value::Null)
+        );
+        assert_eq!(sent["tools"][0]["function"]["parameters"]["properties"]["max_tokens"], json!({}));
+        // Without tools, the model reasons at its level.
+        let sent = model.prepare(&request()).expect("prepared");
+        let sent: Value = serde_json::from_slice(sent.bytes()).expect("the body is JSON");
+        assert_eq!(sent.get("reasoning_effort").and_then(Value::as_str), level);
     }
 }
 

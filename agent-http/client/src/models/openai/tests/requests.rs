@@ -1,5 +1,7 @@
 //! Tests of requests: endpoint, headers and bodies.
 
+use agent_platform::parameters::ModelParameters;
+
 use super::*;
 
 #[tokio::test]
@@ -187,6 +189,72 @@ fn the_switch_for_reasoning_and_the_level_of_the_agent_are_sent() {
         let payload = model.prepare(&ModelRequest { thinking, ..request() }).expect("prepared");
         let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
         assert_eq!(body.get("reasoning_effort").and_then(Value::as_str), expected, "{thinking:?} {level:?}");
+    }
+}
+
+#[test]
+fn the_seed_has_the_name_that_the_server_knows() {
+    let members = json!({"seed": 7});
+    let parameters = ModelParameters::read(members.as_object().expect("an object")).expect("parameters");
+    for (base, name) in [
+        ("https://api.mistral.ai/v1", "random_seed"),
+        ("https://api.openai.com/v1", "seed"),
+        ("https://notmistral.ai/v1", "seed"),
+    ] {
+        let base = Url::parse(base).expect("an address");
+        let spec = ModelSpec::new("m-1").with_parameters(parameters.clone());
+        let model = OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, spec).expect("a model");
+        let payload = model.prepare(&request()).expect("prepared");
+        let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+        assert_eq!((&body[name], body.get("seed").is_some()), (&json!(7), name == "seed"), "{base}");
+    }
+}
+
+#[test]
+fn ids_and_the_order_of_messages_are_those_that_the_models_take() {
+    let long = "call_01a1fe22-a159-71ee-b7ea-c21f6a0d92e8";
+    let messages = vec![
+        Message::with_tool_calls(
+            "",
+            vec![ToolCall::new(long, "x", "{}"), ToolCall::new("D681PevKs", "y", "{}")],
+        ),
+        Message::tool_result(long, "a"),
+        Message::tool_result("D681PevKs", "b"),
+        Message::user("And now?"),
+        Message::assistant("Done."),
+        Message::user("Thanks."),
+    ];
+    let sent = |base: &str, name: &str, messages: &[Message]| {
+        let base = Url::parse(base).expect("an address");
+        let model = OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, name).expect("a model");
+        let request = ModelRequest { appended_messages: messages.to_vec(), ..request() };
+        let body: Value = serde_json::from_slice(model.prepare(&request).expect("prepared").bytes())
+            .expect("the body is JSON");
+        body["messages"].as_array().expect("messages")[1..].to_vec()
+    };
+    let openai = sent("https://api.openai.com/v1", "gpt-5", &messages);
+    assert_eq!(openai.len(), 6);
+    let ids = [&openai[0]["tool_calls"][0]["id"], &openai[0]["tool_calls"][1]["id"]];
+    assert_eq!(ids[1], "D681PevKs");
+    assert!(ids[0].as_str().is_some_and(|id| id.len() <= 40), "{ids:?}");
+    assert_eq!([&openai[1]["tool_call_id"], &openai[2]["tool_call_id"]], ids);
+    let short = sent("https://api.openai.com/v1", "gpt-5", &messages[3..]);
+    assert_eq!(short, [json!({"role": "user", "content": "And now?"}), openai[4].clone(), openai[5].clone()]);
+
+    for (base, name) in [
+        ("https://api.mistral.ai/v1", "open-small"),
+        ("http://127.0.0.1:8000/v1", "mistralai/Mistral-Small-4"),
+        ("https://openrouter.ai/api/v1", "mistralai/devstral-medium"),
+    ] {
+        let mistral = sent(base, name, &messages);
+        assert_eq!(mistral.len(), 7, "{name}");
+        let ids = [&mistral[0]["tool_calls"][0]["id"], &mistral[0]["tool_calls"][1]["id"]];
+        assert_eq!(ids[1], "D681PevKs");
+        let is_plain = |id: &str| id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        assert!(ids[0].as_str().is_some_and(is_plain), "{ids:?}");
+        assert_eq!([&mistral[1]["tool_call_id"], &mistral[2]["tool_call_id"]], ids);
+        assert_eq!(mistral[3], json!({"role": "assistant", "content": "OK"}));
+        assert_eq!(mistral[4]["content"], "And now?");
     }
 }
 
