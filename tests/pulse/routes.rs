@@ -234,6 +234,7 @@ async fn a_user_schedules_turns_and_tools_for_themselves() {
         (json!({"payload": create_todo("x"), "delayMs": 1, "misfire": 7}), "misfire "),
         (with(json!({"todoListId": "a\u{202e}b"})), "payload.todoListId "),
         (with(json!({"kind": 7})), "payload.kind "),
+        (with(json!({"kind": "tool", "toolId": "createTodo"})), "payload.arguments.title is missing"),
     ] {
         let problem = expect_problem(post(OWNER, &job).await, 400, "INVALID_REQUEST").await;
         assert!(problem["detail"].as_str().is_some_and(|detail| detail.starts_with(member)), "{problem}");
