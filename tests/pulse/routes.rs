@@ -29,7 +29,7 @@ async fn without_a_scheduler_all_routes_but_the_status_fail() {
     ] {
         let answer = ask(&app, OWNER, method, path, None).await;
         let problem = expect_problem(answer, 503, "PULSE_NOT_CONFIGURED").await;
-        assert_eq!(problem["detail"], "Pulse not configured");
+        assert_eq!(problem["detail"], "Pulse not configured: PULSE_URL or PULSE_SECRET is missing");
     }
     let stranger = app.request("GET", "/api/pulse/status").send().await.expect("an answer");
     expect_problem(stranger, 401, "UNAUTHENTICATED").await;
