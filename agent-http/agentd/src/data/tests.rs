@@ -155,6 +155,7 @@ async fn a_backup_holds_everything_and_overwrites_nothing() {
     said(async |out| backup(&to, &config, out).await).await.expect("a backup");
     let refused = said(async |out| backup(&to, &config, out).await).await.expect_err("it is there");
     assert!(refused.contains("already exists"), "{refused}");
+    let original = desk.export().await.expect("exported");
     #[cfg(feature = "postgres")]
     {
         desk.env.insert("DATABASE_URL", "postgres://u@127.0.0.1:1/none".to_owned());
@@ -162,7 +163,6 @@ async fn a_backup_holds_everything_and_overwrites_nothing() {
         let refused = said(async |out| backup(&to, &config, out).await).await.expect_err("it is there");
         assert!(refused.contains("copy.db already exists"), "{refused}");
     }
-    let original = desk.export().await.expect("exported");
     desk.env.insert("DATABASE_URL", format!("sqlite://{}", to.display()));
     assert_eq!(desk.export().await.expect("exported"), original);
     assert_eq!(desk.messenger_token().await.expect("opened").as_deref(), Some("token-canary"));
