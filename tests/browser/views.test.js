@@ -337,7 +337,7 @@ inPage('jobs that could not be changed are named, and the others are', async (pa
 });
 
 inPage('a job shows what it does, its error and what can be done', async (page) => {
-  const [bad] = await schedule(page, { payload: { arguments: { wrong: 'argument' } }, delayMs: 1, maxAttempts: 1 });
+  const [bad] = await schedule(page, { payload: { arguments: { title: ' ', wrong: 'argument' } }, delayMs: 1, maxAttempts: 1 });
   await visit(page, `jobs/${bad}`);
   const facts = page.locator('.facts');
   await facts.waitFor();

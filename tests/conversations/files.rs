@@ -134,6 +134,15 @@ async fn files_are_refused_to_others_and_by_their_content() {
         let response = upload(&test.app, &bearer, "/api/files", media_type, bytes).await;
         expect_problem(response, 415, "UNSUPPORTED_MEDIA_TYPE").await;
     }
+    let form =
+        b"--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\n\r\nhello\r\n--x--\r\n";
+    for path in ["/api/files", "/api/documents/form/content"] {
+        let method = if path == "/api/files" { "POST" } else { "PUT" };
+        let request = test.app.request(method, path).bearer_auth(&bearer);
+        let request = request.header("content-type", "multipart/form-data; boundary=x").body(form.to_vec());
+        let response = request.send().await.expect("an answer");
+        expect_problem(response, 415, "UNSUPPORTED_MEDIA_TYPE").await;
+    }
     expect_problem(upload(&test.app, &bearer, "/api/files", "image/png", b"").await, 400, "INVALID_REQUEST")
         .await;
     let named = upload(&test.app, &bearer, "/api/files?name=a%0Ab", "image/png", PNG).await;

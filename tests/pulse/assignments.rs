@@ -321,6 +321,19 @@ async fn invalid_assignments_are_refused() {
     ] {
         expect_problem(ask(&app, OWNER, "PUT", PATH, Some(&assignment)).await, status, code).await;
     }
+    for (assignment, detail) in [
+        (with("toolId", Value::Null), "toolId is missing"),
+        (with("kind", json!("agent")), "message is missing"),
+        (with("schedule", json!({"enabled": true})), "schedule needs one of executeAt, cron and everyMs"),
+        (
+            with("schedule", json!({"enabled": true, "cron": "0 9 * *"})),
+            "schedule is not valid: cron must have five or six fields, not 4",
+        ),
+        (with("arguments", json!({"titel": "x"})), "arguments.title is missing"),
+    ] {
+        let answer = ask(&app, OWNER, "PUT", PATH, Some(&assignment)).await;
+        assert_eq!(expect_problem(answer, 400, "INVALID_REQUEST").await["detail"], detail, "{assignment}");
+    }
     for (user, status, code) in [(COLLEAGUE, 403, "FORBIDDEN"), (STRANGER, 404, "NOT_FOUND")] {
         for (method, body) in [("GET", None), ("PUT", Some(every_day("x"))), ("DELETE", None)] {
             expect_problem(ask(&app, user, method, PATH, body.as_ref()).await, status, code).await;

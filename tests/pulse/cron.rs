@@ -298,7 +298,7 @@ async fn jobs_that_outlast_the_drain_are_left_to_the_next_process() {
 async fn local_jobs_are_handed_over_to_a_scheduler() {
     let stores = server::stores(&workspace(NOWHERE)).await;
     let alone = server::app_with_stores(stores.clone(), &[("CRON_SECRET", CRON_SECRET)]).await;
-    let daily = json!({"toolId": "createTodo", "schedule": {"enabled": true, "cron": "0 9 * * *"}});
+    let daily = json!({"toolId": "createTodo", "arguments": {"title": "Due"}, "schedule": {"enabled": true, "cron": "0 9 * * *"}});
     let path = "/api/agents/a1/assignments/s1";
     let created = expect_json(ask(&alone, OWNER, "PUT", path, Some(&daily)).await, 201).await;
     let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
@@ -370,7 +370,7 @@ async fn many_local_jobs_are_handed_over_at_once() {
 async fn local_follow_ups_of_assignments_are_handed_over() {
     let stores = server::stores(&workspace(NOWHERE)).await;
     let alone = server::app_with_stores(stores.clone(), &[("CRON_SECRET", CRON_SECRET)]).await;
-    let daily = json!({"toolId": "createTodo", "schedule": {"enabled": true, "cron": "0 9 * * *"}});
+    let daily = json!({"toolId": "createTodo", "arguments": {"title": "Due"}, "schedule": {"enabled": true, "cron": "0 9 * * *"}});
     let path = "/api/agents/a1/assignments/s1";
     expect_json(ask(&alone, OWNER, "PUT", path, Some(&daily)).await, 201).await;
     let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));

@@ -29,7 +29,7 @@ async fn without_a_scheduler_all_routes_but_the_status_fail() {
     ] {
         let answer = ask(&app, OWNER, method, path, None).await;
         let problem = expect_problem(answer, 503, "PULSE_NOT_CONFIGURED").await;
-        assert_eq!(problem["detail"], "Pulse not configured");
+        assert_eq!(problem["detail"], "Pulse not configured: PULSE_URL or PULSE_SECRET is missing");
     }
     let stranger = app.request("GET", "/api/pulse/status").send().await.expect("an answer");
     expect_problem(stranger, 401, "UNAUTHENTICATED").await;
@@ -234,6 +234,7 @@ async fn a_user_schedules_turns_and_tools_for_themselves() {
         (json!({"payload": create_todo("x"), "delayMs": 1, "misfire": 7}), "misfire "),
         (with(json!({"todoListId": "a\u{202e}b"})), "payload.todoListId "),
         (with(json!({"kind": 7})), "payload.kind "),
+        (with(json!({"kind": "tool", "toolId": "createTodo"})), "payload.arguments.title is missing"),
     ] {
         let problem = expect_problem(post(OWNER, &job).await, 400, "INVALID_REQUEST").await;
         assert!(problem["detail"].as_str().is_some_and(|detail| detail.starts_with(member)), "{problem}");

@@ -213,7 +213,7 @@ async fn the_address_policy_applies_to_tools() {
     tool["request"]["url"] = json!("http://169.254.169.254/latest/{orderId}");
     let app = server::app(&workspace_with(&vendor, tool), &[]).await;
     let (result, _) = run(&app, &vendor, r#"{"orderId":"meta-data"}"#).await;
-    assert_eq!(result, "the address policy blocks this address");
+    assert_eq!(result, "the address policy (OUTBOUND_ALLOW) blocks this address");
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::approval_floor::load_approval_floor;
 use crate::conversation::approval_interrupt;
+use crate::own_tools::missing_argument;
 use crate::records::Records;
 
 /// Text of the error result of a call that needs approval where no user can be asked.
@@ -99,6 +100,10 @@ impl ToolRegistry for ApprovalTools {
             match call_handling(&rule, context) {
                 CallHandling::Call => {}
                 CallHandling::Suspend => {
+                    // A person is not asked about a call that cannot be made.
+                    if let Some(name) = missing_argument(&spec, &arguments) {
+                        return Err(ToolError::InvalidArguments(format!("{name} is missing")));
+                    }
                     let now = Timestamp::try_from(self.clock.now()).unwrap_or(Timestamp::UNIX_EPOCH);
                     let interrupt = approval_interrupt(&rule, &spec, context, now);
                     return Ok(Suspension::Interrupt(interrupt.into()).into());
@@ -117,6 +122,8 @@ mod tests {
     use agent_core::testing::{FakeTools, ManualClock};
     use agent_core::tool::NoProgress;
     use futures_util::FutureExt;
+    use serde_json::json;
+    use serde_json::value::RawValue;
 
     use super::*;
     use crate::approval_floor::{ApprovalFloor, FloorHint, put_approval_floor};
@@ -170,6 +177,57 @@ mod tests {
         assert_eq!(interrupt.message.as_deref(), Some("Really?"));
         let named = crate::conversation::parse_approval_id(&interrupt.id).expect("an id");
         assert_eq!((&*named.0, &*named.1), ("u", "r"));
+    }
+
+    #[test]
+    fn no_person_is_asked_about_a_call_that_lacks_a_required_argument() {
+        let schema = json!({"type": "object", "required": ["to"], "properties": {"to": {"type": "string"}}});
+        let spec = ToolSpec {
+            name: "send".to_owned(),
+            description: String::new(),
+            input_schema: RawValue::from_string(schema.to_string()).expect("JSON").into(),
+            output_schema: None,
+            annotations: None,
+            is_client_side: false,
+        };
+        let content = RoleContent { approvals: vec![rule(&["send"])], ..RoleContent::default() };
+        let role = RoleBlock { id: "a".into(), company_id: "c".into(), content, ..RoleBlock::default() };
+        let tools = ApprovalTools::new(
+            Arc::new(OneTool(Arc::new(spec))),
+            Arc::new(StaticRoles::new().with_role(role)),
+            Arc::new(MemoryRecords::default()),
+            Arc::new(ManualClock::new()),
+        );
+        let call = |arguments: Value| {
+            tools.call(&context(), "send", arguments, &NoProgress).now_or_never().expect("no wait")
+        };
+        for arguments in [json!({}), json!({"too": "eve"}), Value::Null] {
+            let error = call(arguments).expect_err("an argument is missing");
+            assert_eq!(error.to_string(), "invalid arguments: to is missing");
+        }
+        for arguments in [json!({"to": "eve"}), json!({"to": null, "more": 1})] {
+            assert!(call(arguments).expect("a question").suspension.is_some());
+        }
+    }
+
+    /// Registry with a tool that must not be called.
+    struct OneTool(Arc<ToolSpec>);
+
+    #[async_trait]
+    impl ToolRegistry for OneTool {
+        async fn list(&self, _: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError> {
+            Ok(vec![self.0.clone()])
+        }
+
+        async fn call(
+            &self,
+            _: &ExecutionContext,
+            _: &str,
+            _: Value,
+            _: &dyn Progress,
+        ) -> Result<ToolOutput, ToolError> {
+            panic!("the call is made without an approval")
+        }
     }
 
     #[test]

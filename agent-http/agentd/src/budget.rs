@@ -96,8 +96,7 @@ fn read_budget(
 }
 
 fn no_budget(kind: BudgetKind, id: &str, company: &CompanyId) -> CommandError {
-    let problem = format!("{id:?} has no budget of the kind {} at {company}", kind.as_str());
-    CommandError::Argument { argument: "ID", problem }
+    CommandError::NoBudget { kind: kind.as_str(), id: id.to_owned(), company: company.to_string() }
 }
 
 async fn show(
@@ -150,6 +149,8 @@ mod tests {
         }
         let error = read_budget(BudgetKind::User, limits, Some(&zone)).expect_err("a zone of a user");
         assert!(matches!(error, CommandError::Argument { argument: "--timezone", .. }), "{error:?}");
+        let error = no_budget(BudgetKind::Company, "c1", &company).to_string();
+        assert!(error.starts_with("the company \"c1\" of \"c1\" has no budget"), "{error}");
     }
 
     #[tokio::test]

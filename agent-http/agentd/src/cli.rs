@@ -471,6 +471,9 @@ mod tests {
         ] {
             assert_eq!(parse(line).err(), Some(expected), "{line}");
         }
+        let zero = "agentd token widget --agent a --runs-per-minute 0".split(' ');
+        let message = Cli::try_parse_from(zero).expect_err("no limit").to_string();
+        assert!(message.contains("must be a whole number from 1 to 4294967295"), "{message}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::stores::{self, Imported, ParsedWorkspace, Stores};
 use agent_core::ids::CompanyId;
 use agent_platform::workspace::{ExportError, WorkspaceFile};
 use agent_platform::{coding, providers};
+use agent_store::sqlite::BackupError;
 
 use crate::failure::CommandError;
 
@@ -53,6 +54,7 @@ pub(crate) async fn export(
 pub(crate) async fn backup(file: &Path, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
     match &config.database {
         Database::Sqlite(path) => stores::open_existing_file(path)?.backup(file).await?,
+        _ if file.exists() => return Err(BackupError::Exists(file.to_owned()).into()),
         database => {
             stores::check_existing(database).await?;
             migration::copy_databases(database, &Database::Sqlite(file.to_owned())).await?;

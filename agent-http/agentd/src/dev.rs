@@ -69,7 +69,6 @@ pub(crate) async fn run(options: DevOptions) -> Result<(), StartError> {
     let runtime = RuntimeConfig::load(&flags, &overlay.with_port(options.port + 1))?;
     let scheduler = SchedulerConfig::load(&flags, &overlay.for_scheduler(&options))?;
     logging::init(&app.server.log)?;
-    app.model_dir = options.data.join("models");
 
     let server_description = cluster.as_ref().map(DevCluster::description);
     // Declared before the stores, the server is dropped after them: it stops when the services have ended.
@@ -78,11 +77,12 @@ pub(crate) async fn run(options: DevOptions) -> Result<(), StartError> {
         None => None,
     };
     let (stores, origin) = open_workspace(&app, &options).await?;
-    let local = select_models(&mut app).await?;
     let listener = run::listen(app.server.listen).await?;
     let runtime_listener = run::listen(runtime.server.listen).await?;
     let (jobs, jobs_in) = stores::open_jobs(&scheduler).await?;
     let scheduler_listener = run::listen(scheduler.listen).await?;
+    // A download of weights takes minutes, so a port that is taken is found before it.
+    let local = select_models(&mut app).await?;
     let has_demo = options.workspace.is_none()
         && stores.roles.masked_role(&DEMO_ID.into(), &DEMO_AGENT_ID.into()).await?.is_some();
     let link = match has_demo && app.console {
@@ -220,6 +220,7 @@ fn build_env(options: &DevOptions, cluster: Option<&DevCluster>) -> Result<DevEn
         None => format!("sqlite://{}", options.data.join("app.db").display()),
     };
     variables.insert("DATABASE_URL".into(), database);
+    variables.insert("MODEL_DIR".into(), options.data.join("models").display().to_string());
     variables.insert("RUNTIME_URL".into(), format!("http://127.0.0.1:{runtime}"));
     variables.insert("PULSE_URL".into(), format!("http://127.0.0.1:{}", options.port + 2));
     variables.insert("CALLBACK_URL".into(), format!("http://127.0.0.1:{app}/api/pulse/callback"));

@@ -61,6 +61,16 @@ pub(crate) enum CommandError {
         /// Company in which the threads were searched.
         company: String,
     },
+    /// The subject has no budget.
+    #[error("the {kind} {id:?} of {company:?} has no budget; check KIND, ID, --company and DATABASE_URL")]
+    NoBudget {
+        /// Kind of the subject.
+        kind: &'static str,
+        /// Identifier of the subject.
+        id: String,
+        /// Company in which the budget was searched.
+        company: String,
+    },
     /// No user was given, and the agent has no owner.
     #[error("the agent has no owner; give a user with --user")]
     NoUser,
@@ -103,7 +113,7 @@ pub(crate) enum CommandError {
     UnopenedSecrets(usize),
     /// Agents have models that the catalogue does not have; they have been printed.
     #[error(
-        "the context window of {0} models is not known and is assumed to be 128000 tokens; a file in MODEL_CATALOG adds them"
+        "models whose context window is not known, and is assumed to be 128000 tokens: {0}; a file in MODEL_CATALOG adds them"
     )]
     UnknownModels(usize),
     /// The health check failed.

@@ -29,6 +29,7 @@ pub mod extract;
 mod failure;
 mod healthcheck;
 pub mod logging;
+mod masked_secrets;
 mod migration;
 mod model;
 mod process;

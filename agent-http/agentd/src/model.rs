@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(table, format!("{UNKNOWN_HEADER}\n{}\n", rows.join("\n")));
         assert!(matches!(done, Err(CommandError::UnknownModels(5))), "{done:?}");
         let error = done.expect_err("unknown models").to_string();
-        assert!(error.contains("5 models") && error.contains("MODEL_CATALOG"), "{error}");
+        assert!(error.contains("tokens: 5;") && error.contains("MODEL_CATALOG"), "{error}");
 
         let catalog = tempfile::NamedTempFile::new().expect("a file");
         let models: Vec<Value> = ["claude-x", "mine", "gpt-5-mino", "m-1", "gpt-x"]

@@ -25,6 +25,7 @@ use agent_store::sqlite::{self, SqliteOptions, SqliteStore};
 
 use crate::StartError;
 use crate::failure::CommandError;
+use crate::masked_secrets::find_missing_secrets;
 
 /// Stores of the application.
 #[derive(Clone)]
@@ -136,7 +137,10 @@ impl Stores {
             ReferenceError::Store(error) => error.into(),
             error => StartError::Other(error.to_string()),
         })?;
-        Ok(Imported { summary: file.apply(&self.roles).await?, warnings: file.warnings() })
+        let summary = file.apply(&self.roles).await?;
+        let mut warnings = file.warnings();
+        warnings.extend(find_missing_secrets(text, file, &self.roles).await?);
+        Ok(Imported { summary, warnings })
     }
 
     /// Returns the company of an agent that an operator names: `company`, or else the only one that has it.
@@ -199,7 +203,8 @@ impl ParsedWorkspace {
 pub struct Imported {
     /// Numbers of written items.
     pub summary: ImportSummary,
-    /// Settings of agents that are legal and have no effect, by their paths in the file.
+    /// Settings of agents that are legal and have no effect, and masked secrets that the database does not have, by their
+    /// paths in the file.
     pub warnings: Vec<RoleFinding>,
 }
 

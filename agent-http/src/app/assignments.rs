@@ -8,7 +8,7 @@ use std::sync::Arc;
 use agent_core::ids::{AgentId, CompanyId, JobId};
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
-use agent_core::tool::{Caller, ExecutionContext};
+use agent_core::tool::Caller;
 use agent_jobs::job::JobKind;
 use agent_platform::assignment::{self, AssignmentSync, SyncedState, is_in_sync};
 use agent_platform::records::{
@@ -25,6 +25,7 @@ use serde_json::{Map, Value};
 use super::App;
 use super::ownership::load_owned;
 use super::pulse::sync::{sync_with_scheduler, target};
+use super::pulse::tool_call::{check_arguments, scheduled_tools};
 use super::resource::{self, IdOrigin, Listing, Resource, Versioned, set_or_check_id};
 use crate::endpoint::{Operation, Params, Schemas};
 use crate::error::{Code, HttpError};
@@ -120,7 +121,7 @@ impl Resource for Assignments {
         let assignment =
             assignment.ok_or_else(|| HttpError::internal("the validated import has no assignment"))?;
         if let Some(tool) = assignment.tool_id.as_deref().filter(|_| assignment.kind == JobKind::Tool) {
-            self.check_tool(tool).await?;
+            self.check_tool(tool, assignment.arguments.as_ref()).await?;
         }
         Ok(assignment)
     }
@@ -191,21 +192,14 @@ impl Assignments {
             .ok_or_else(HttpError::not_found)
     }
 
-    /// Checks that the agent may use a tool in a proactive run.
-    async fn check_tool(&self, tool: &str) -> Result<(), HttpError> {
-        let context = ExecutionContext {
-            user_id: self.principal.user_id.clone(),
-            company_id: self.principal.company_id.clone(),
-            agent_id: self.role.id.clone(),
-            caller: Caller::Proactive,
-            ..ExecutionContext::default()
-        };
-        let tools = self.app.pulse.tools.list(&context).await.map_err(HttpError::from_tool_list)?;
-        let exists = tools.iter().any(|spec| spec.name == tool);
-        if exists && allowed_tools_in_run(&self.role, Caller::Proactive).contains(tool) {
-            return Ok(());
+    /// Checks that the agent may use a tool in a proactive run, and that the call has the arguments that the tool requires.
+    async fn check_tool(&self, tool: &str, arguments: Option<&Map<String, Value>>) -> Result<(), HttpError> {
+        let tools = scheduled_tools(&self.app, &self.principal, &self.role).await?;
+        let spec = tools.iter().find(|spec| spec.name == tool);
+        match spec.filter(|_| allowed_tools_in_run(&self.role, Caller::Proactive).contains(tool)) {
+            Some(spec) => check_arguments(spec, arguments, "arguments"),
+            None => Err(HttpError::invalid("toolId", "names no tool that this agent may use")),
         }
-        Err(HttpError::invalid("toolId", "names no tool that this agent may use"))
     }
 }
 

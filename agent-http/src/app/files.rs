@@ -144,8 +144,13 @@ fn detect(ingestion: &Ingestion, declared: &str, bytes: &[u8]) -> Option<String>
 /// Returns the media type that the request declares, without parameters.
 fn declared_type(headers: &HeaderMap) -> Result<String, HttpError> {
     let missing = || HttpError::new(Code::UnsupportedMediaType, "the request needs one Content-Type header");
-    let value = content_type(headers).ok_or_else(missing)?;
-    Ok(essence(value))
+    let declared = essence(content_type(headers).ok_or_else(missing)?);
+    if declared == "multipart/form-data" {
+        // The parts of a form whose files are texts would be stored as one text, with their heads.
+        let detail = "a file is the body itself, without a form around it";
+        return Err(HttpError::new(Code::UnsupportedMediaType, detail));
+    }
+    Ok(declared)
 }
 
 /// Returns the caller's file in the path.

@@ -9,6 +9,7 @@ mod local_run;
 pub(super) mod next;
 mod run;
 pub(super) mod sync;
+pub(super) mod tool_call;
 mod upkeep;
 
 use agent_core::request::Principal;

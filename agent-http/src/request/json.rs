@@ -25,6 +25,9 @@ pub(crate) fn parse_json<'de, T: Deserialize<'de>>(
     json: &'de [u8],
     max_depth: usize,
 ) -> Result<T, HttpError> {
+    if json.trim_ascii().is_empty() {
+        return Err(HttpError::invalid("the body", "is empty; it must be JSON"));
+    }
     if is_deeper_than(max_depth, json) {
         return Err(HttpError::invalid("the body", format_args!("is nested deeper than {max_depth} levels")));
     }
@@ -122,7 +125,8 @@ mod tests {
     #[test]
     fn errors_name_the_field_and_not_the_value() {
         let message = r#"{"role":"user","content":"x"}"#;
-        check("", expect!["the body ends in the middle of its JSON"]);
+        check("", expect!["the body is empty; it must be JSON"]);
+        check(" \n", expect!["the body is empty; it must be JSON"]);
         check(r#"{"messages":["#, expect!["the body ends in the middle of its JSON"]);
         check("{\"messages\":\n[sk-1]}", expect!["the body is not valid JSON at line 2 column 2"]);
         check(r#"{"messages":[]} sk-1"#, expect!["the body is not valid JSON at line 1 column 17"]);

@@ -141,16 +141,30 @@ fn jobs_are_cancelled_in_the_scope_of_their_former_user() {
 fn faults_name_the_field() {
     let schedule = |schedule: Value| json!({ "schedule": schedule });
     for (change, expected) in [
-        (json!({}), None),
-        (schedule(json!({"enabled": false})), None),
-        (schedule(json!({"enabled": true})), Some("schedule")),
-        (schedule(json!({"enabled": true, "cron": "0 9 * * *", "everyMs": 1000})), Some("schedule")),
-        (schedule(json!({"enabled": true, "cron": "0 0 31 2 *"})), Some("schedule")),
-        (json!({"toolId": ""}), Some("toolId")),
-        (json!({"userId": ""}), Some("")),
+        (json!({}), ""),
+        (schedule(json!({"enabled": false})), ""),
+        (schedule(json!({"enabled": true})), "schedule needs one of executeAt, cron and everyMs"),
+        (
+            schedule(json!({"enabled": true, "cron": "0 9 * * *", "everyMs": 1000})),
+            "schedule is not valid: cron and everyMs are both given",
+        ),
+        (
+            schedule(json!({"enabled": true, "cron": "0 0 31 2 *"})),
+            "schedule is not valid: cron \"0 0 31 2 *\" has no occurrence",
+        ),
+        (
+            schedule(json!({"enabled": true, "cron": "0 9 * * *", "timezone": "Mars"})),
+            "schedule is not valid: timezone \"Mars\" is not a name",
+        ),
+        (json!({"toolId": ""}), "toolId must have 1 to"),
+        (json!({"toolId": null}), "toolId is missing"),
+        (json!({"kind": "agent"}), "message is missing"),
+        (json!({"userId": ""}), "userId must have 1 to"),
     ] {
         let fault = assignment(change.clone()).validate(Timestamp::UNIX_EPOCH);
-        assert_eq!(fault.as_ref().map(|(field, _)| *field), expected, "{change}: {fault:?}");
+        let shown = fault.map(|(field, fault)| format!("{field} {fault}")).unwrap_or_default();
+        assert_eq!(shown.is_empty(), expected.is_empty(), "{change}: {shown}");
+        assert!(shown.starts_with(expected), "{change}: {shown}");
     }
 }
 

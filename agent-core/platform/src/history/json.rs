@@ -27,11 +27,14 @@ impl<'a> JsonBody<'a> {
     ///
     /// # Errors
     ///
-    /// The line and column of a syntax error; nesting deeper than `max_depth`.
+    /// An empty body; the line and column of a syntax error; nesting deeper than `max_depth`.
     pub fn parse(json: &'a [u8], max_depth: usize) -> Result<Self, FieldError> {
-        let value = serde_json::from_slice(json).map_err(|error| {
-            let position = format!("line {}, column {}", error.line(), error.column());
-            FieldError::new("", format!("is not valid JSON at {position}"))
+        let value = serde_json::from_slice(json).map_err(|error| match json.trim_ascii() {
+            [] => FieldError::new("", "is empty; it must be JSON"),
+            _ => {
+                let position = format!("line {}, column {}", error.line(), error.column());
+                FieldError::new("", format!("is not valid JSON at {position}"))
+            }
         })?;
         if !is_within_depth(max_depth, &value) {
             return Err(FieldError::new("", format!("is nested deeper than {max_depth} levels")));

@@ -1,6 +1,8 @@
 //! Input schemas of tools: their limits, and the check of arguments, whose work is limited before it begins.
 
+use agent_core::tool::ToolSpec;
 use jsonschema::Validator;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::schema_guards::compile_guarded;
@@ -77,6 +79,18 @@ pub fn nonconforming_path(schema: &Value, arguments: &Value) -> Result<Option<St
     }
     let fault = schema.validator.validate(arguments).err();
     Ok(fault.map(|fault| fault.instance_path().to_string()))
+}
+
+/// Returns the name of the first argument that a tool's input schema requires, and that a call does not have. Nothing else is
+/// checked: tools may accept more than their schemas, such as null for an optional argument.
+pub fn missing_argument(spec: &ToolSpec, arguments: &Value) -> Option<String> {
+    #[derive(Deserialize)]
+    struct InputSchema {
+        #[serde(default)]
+        required: Vec<String>,
+    }
+    let schema: InputSchema = serde_json::from_str(spec.input_schema.get()).ok()?;
+    schema.required.into_iter().find(|name| arguments.get(name).is_none())
 }
 
 /// Returns the number of patterns in a schema.

@@ -1,7 +1,7 @@
 //! Tool assignments as stored in the workspace.
 
-use agent_jobs::job::{Job, JobKind, JobPayload, JobScope};
-use agent_jobs::schedule::{DstPolicy, ScheduleSpec};
+use agent_jobs::job::{Job, JobKind, JobPayload, JobScope, PayloadError};
+use agent_jobs::schedule::{DstPolicy, ScheduleError, ScheduleSpec};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -86,9 +86,29 @@ impl AssignmentSchedule {
     }
 }
 
+/// Returns the field of an assignment that makes its payload invalid, and the fault.
+fn payload_fault(error: &PayloadError) -> (&'static str, String) {
+    match error {
+        PayloadError::Id(field) | PayloadError::Missing(field) => {
+            let text = error.to_string();
+            (field, text.strip_prefix(field).unwrap_or(&text).trim_start().to_owned())
+        }
+        PayloadError::Zone(error) => ("schedule", schedule_fault(error)),
+        error => ("", error.to_string()),
+    }
+}
+
+/// Describes the fault of a schedule. An assignment has no `delayMs`.
+fn schedule_fault(error: &ScheduleError) -> String {
+    match error {
+        ScheduleError::NoKind => "needs one of executeAt, cron and everyMs".to_owned(),
+        error => format!("is not valid: {error}"),
+    }
+}
+
 impl Assignment {
-    /// Validates the assignment at the time `now`. Returns the path of the first invalid field and the fault; the
-    /// path is empty for a fault of the payload.
+    /// Validates the assignment at the time `now`. Returns the path of the first invalid field and the fault, worded to
+    /// follow the path; the path is empty for a payload that is too large.
     pub fn validate(&self, now: Timestamp) -> Option<(&'static str, String)> {
         // Record ids are limited more tightly than the ids of a payload.
         let tool_id = self.tool_id.as_deref().unwrap_or("none");
@@ -98,11 +118,11 @@ impl Assignment {
             }
         }
         if let Err(error) = self.payload().validate() {
-            return Some(("", error.to_string()));
+            return Some(payload_fault(&error));
         }
         // A disabled schedule may be incomplete.
         let fault = self.schedule.enabled.then(|| self.schedule.spec().resolve(now).err()).flatten();
-        fault.map(|fault| ("schedule", fault.to_string()))
+        fault.map(|fault| ("schedule", schedule_fault(&fault)))
     }
 
     /// Returns the payload of the assignment's job.

@@ -5,9 +5,11 @@
 //! mask keeps the stored secret: importing into the original store changes none, while in a new store the secrets are
 //! absent and must be entered again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::json::objects_only;
@@ -22,6 +24,7 @@ mod locate;
 mod references;
 
 use check::MAX_FAULTS;
+use content::LISTS;
 pub use content::{FreeFormItem, WorkspaceFile};
 pub use export::ExportError;
 pub use fault::FileFault;
@@ -34,7 +37,7 @@ pub const MAX_FILE_BYTES: usize = 64 * 1024 * 1024;
 
 impl WorkspaceFile {
     /// Parses and validates a file. All faults that [`apply`](Self::apply) could report without reading the store are
-    /// reported here, and names in agents that nothing has: fields, tools and providers.
+    /// reported here, and names that nothing has: lists of the file, and fields, tools and providers of its agents.
     ///
     /// # Errors
     /// The first syntax or type error, or all faults of the content.
@@ -49,7 +52,8 @@ impl WorkspaceFile {
     /// As [`parse`](Self::parse).
     pub fn parse_with_tools(text: &str, own_tools: &[String]) -> Result<Self, WorkspaceFileError> {
         let file = Self::parse_stored(text)?;
-        let faults = file.agent_faults(text, own_tools);
+        let faults: Vec<_> =
+            list_faults(text).chain(file.agent_faults(text, own_tools)).take(MAX_FAULTS).collect();
         if faults.is_empty() { Ok(file) } else { Err(WorkspaceFileError::locate(text, faults)) }
     }
 
@@ -114,6 +118,17 @@ impl WorkspaceFile {
         })?;
         Self::parse_stored(&text).map(|_| text)
     }
+}
+
+/// Returns faults for the lists of the file that an import would leave out, such as those with a misspelt name.
+fn list_faults(text: &str) -> impl Iterator<Item = (JsonPath, String)> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let names = serde_json::from_str::<BTreeMap<String, IgnoredAny>>(text).unwrap_or_default().into_keys();
+    let unknown = names.filter(|name| !LISTS.contains(&name.as_str()) && name != "$schema");
+    unknown.map(|name| {
+        let message = format!("is not a list of a workspace file: expected one of {}", LISTS.join(", "));
+        (JsonPath::default().field(&name), message)
+    })
 }
 
 /// Returns the paths in the file of what was found in the agent at this index.

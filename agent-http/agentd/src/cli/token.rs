@@ -57,10 +57,10 @@ pub(crate) struct WidgetArgs {
     #[arg(long = "origin", value_name = "ORIGIN", value_parser = origin)]
     pub(crate) origins: Vec<String>,
     /// Maximum number of runs started per minute.
-    #[arg(long, value_name = "N", default_value_t = Caps::default().runs_per_minute)]
+    #[arg(long, value_name = "N", value_parser = run_limit, default_value_t = Caps::default().runs_per_minute)]
     pub(crate) runs_per_minute: NonZeroU32,
     /// Maximum number of runs started per day; unlimited, if it is left out.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = run_limit)]
     pub(crate) runs_per_day: Option<NonZeroU32>,
 }
 
@@ -94,10 +94,10 @@ pub(crate) struct ApiArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) company: Option<CompanyId>,
     /// Maximum number of runs started per minute with the token, beside the user's own limit.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = run_limit)]
     pub(crate) runs_per_minute: Option<NonZeroU32>,
     /// Maximum number of runs started per day with the token; unlimited, if it is left out.
-    #[arg(long, value_name = "N", requires = "runs_per_minute")]
+    #[arg(long, value_name = "N", requires = "runs_per_minute", value_parser = run_limit)]
     pub(crate) runs_per_day: Option<NonZeroU32>,
     /// Lifetime of the token, such as 30m, 1h or 7d; without it, the token is valid until it is revoked.
     #[arg(long, value_name = "DURATION", value_parser = whole_seconds)]
@@ -131,4 +131,9 @@ pub(crate) struct SessionArgs {
 fn origin(text: &str) -> Result<String, String> {
     let problem = "must be an origin, such as https://shop.example or http://localhost:5173";
     normalize_origin(text).ok_or_else(|| problem.to_owned())
+}
+
+/// Parses a limit on the number of runs.
+fn run_limit(text: &str) -> Result<NonZeroU32, String> {
+    text.parse().map_err(|_| format!("must be a whole number from 1 to {}", u32::MAX))
 }

@@ -85,8 +85,9 @@ fn parse_duration(text: &str, min: u64, max: u64) -> Result<Duration, String> {
     let (min, max) = (Duration::from_secs(min), Duration::from_secs(max));
     let duration = humantime::parse_duration(text).ok().filter(|duration| (min..=max).contains(duration));
     duration.ok_or_else(|| {
+        let example = if (min..=max).contains(&Duration::from_secs(30 * 60)) { "30m" } else { "30d" };
         let [min, max] = [min, max].map(format_bound);
-        format!("must be a duration from {min} to {max}, such as 30m")
+        format!("must be a duration from {min} to {max}, such as {example}")
     })
 }
 
@@ -156,7 +157,10 @@ fn parse_hosts(text: &str) -> Result<Vec<String>, String> {
         .map(|name| {
             let url = Url::parse(&format!("http://{name}/")).ok();
             let is_bare = |url: &Url| url.port().is_none() && url.path() == "/" && url.username().is_empty();
-            let host = url.filter(|url| is_bare(url) && !name.contains(['@', '?', '#', '*', '/']));
+            // The port 80 is not part of the parsed address.
+            let has_port = name.rsplit(']').next().is_some_and(|end| end.contains(':'));
+            let is_name = !has_port && !name.contains(['@', '?', '#', '*', '/']);
+            let host = url.filter(|url| is_bare(url) && is_name);
             let host = host.and_then(|url| url.host_str().map(str::to_owned));
             host.ok_or_else(|| "must list host names without ports, such as agents.example".to_owned())
         })

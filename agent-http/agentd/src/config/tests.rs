@@ -272,6 +272,8 @@ fn all_faults_are_reported_at_once() {
         ("LOG_FORMAT", "xml"),
         ("THREAD_RETENTION", "soon"),
         ("MCP_WORKFLOW_TTL", "0s"),
+        ("USAGE_RETENTION", "30m"),
+        ("ALLOWED_HOSTS", "agents.example:80"),
     ])
     .unwrap_err();
     assert!(!error.to_string().contains("sk-1"), "{error}");
@@ -292,7 +294,9 @@ fn all_faults_are_reported_at_once() {
         DRAIN_MS (environment) must be a whole number from 0 to 86400000
         LOG_FORMAT (environment) must be one of text, json
         EMBEDDING_BASE_URL (environment) must be an http or https URL, such as https://agents.example
-        THREAD_RETENTION (environment) must be a duration from 1s to 36500d, such as 30m"#]]
+        THREAD_RETENTION (environment) must be a duration from 1s to 36500d, such as 30m
+        ALLOWED_HOSTS (environment) must list host names without ports, such as agents.example
+        USAGE_RETENTION (environment) must be a duration from 1d to 36500d, such as 30d"#]]
     .assert_eq(&error.to_string());
 }
 

@@ -82,7 +82,12 @@ async fn a_file_is_imported_and_exported() {
     assert!(!exported.contains("canary") && exported.contains("Text."), "{exported}");
 
     let other = ImportFixture::new(&exported);
-    other.import().await.expect("what is exported can be imported");
+    let imported = other.import().await.expect("what is exported can be imported");
+    let warning = "warning: agents[0].content.messengerToken is masked, and the database does not have this secret: save it again\n";
+    assert!(imported.starts_with(warning), "{imported}");
+    std::fs::write(desk.path("workspace.json"), &exported).expect("written");
+    let kept = desk.import().await.expect("imported where the secret is");
+    assert!(!kept.contains("warning"), "{kept}");
     let without_mask = |text: &str| text.replace(r#""messengerToken": "***""#, "");
     assert_eq!(
         serde_json::from_str::<serde_json::Value>(&other.export().await.expect("exported")).expect("JSON")["documents"],
@@ -151,6 +156,13 @@ async fn a_backup_holds_everything_and_overwrites_nothing() {
     let refused = said(async |out| backup(&to, &config, out).await).await.expect_err("it is there");
     assert!(refused.contains("already exists"), "{refused}");
     let original = desk.export().await.expect("exported");
+    #[cfg(feature = "postgres")]
+    {
+        desk.env.insert("DATABASE_URL", "postgres://u@127.0.0.1:1/none".to_owned());
+        let config = desk.config();
+        let refused = said(async |out| backup(&to, &config, out).await).await.expect_err("it is there");
+        assert!(refused.contains("copy.db already exists"), "{refused}");
+    }
     desk.env.insert("DATABASE_URL", format!("sqlite://{}", to.display()));
     assert_eq!(desk.export().await.expect("exported"), original);
     assert_eq!(desk.messenger_token().await.expect("opened").as_deref(), Some("token-canary"));

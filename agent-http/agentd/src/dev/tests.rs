@@ -95,6 +95,18 @@ async fn the_demo_answers_questions_over_its_documents() {
     assert!(right >= MIN_RIGHT, "{right} of {} are right:\n{report}", questions.len());
 }
 
+/// A value of the environment precedes the data folder, as for all variables but those that `dev` fixes.
+#[test]
+fn models_are_in_the_data_folder_by_default() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let data = folder.path().to_owned();
+    let options = DevOptions { data: data.clone(), port: 4000, workspace: None, postgres: false };
+    let env = build_env(&options, None).expect("an environment").with_port(4000);
+    let config = AppConfig::load(&Flags::default(), &env).expect("settings");
+    let expected = std::env::var_os("MODEL_DIR").map_or_else(|| data.join("models"), PathBuf::from);
+    assert_eq!(config.model_dir, expected);
+}
+
 #[test]
 fn phrases_match_whole_words() {
     let question = Question {

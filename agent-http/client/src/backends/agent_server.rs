@@ -214,7 +214,9 @@ async fn response_error(response: OutboundResponse) -> AgentError {
         Some(AgentErrorKind::UnsupportedContent) => {
             "this agent's model supports text input only, no images or files"
         }
-        Some(AgentErrorKind::Blocked) => "the agent runtime's address policy blocks the model's address",
+        Some(AgentErrorKind::Blocked) => {
+            "the agent runtime's address policy (OUTBOUND_ALLOW) blocks the model's address"
+        }
         Some(AgentErrorKind::Timeout) => "the agent runtime's model did not respond in time",
         Some(AgentErrorKind::Unreachable) => "the agent runtime could not reach its model",
         Some(AgentErrorKind::ContextExceeded) => {

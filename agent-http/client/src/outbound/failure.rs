@@ -63,7 +63,8 @@ pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 }
 
 pub(super) fn blocked(error: AddressError) -> AgentError {
-    AgentError::new(AgentErrorKind::Blocked, "the address policy blocks this address").with_source(error)
+    AgentError::new(AgentErrorKind::Blocked, "the address policy (OUTBOUND_ALLOW) blocks this address")
+        .with_source(error)
 }
 
 pub(super) fn head_timeout() -> AgentError {

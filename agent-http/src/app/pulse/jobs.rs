@@ -19,6 +19,7 @@ use tracing::Instrument;
 
 use super::super::resource::{self, IdOrigin, set_or_check_id};
 use super::super::{App, answer, ownership};
+use super::tool_call::{check_arguments, scheduled_tools};
 use super::{TAG, scope};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
@@ -99,6 +100,10 @@ async fn own_payload(
         let is_allowed = payload.tool_id.as_deref().is_some_and(|tool| allowed.contains(tool));
         if !is_allowed {
             return Err(HttpError::invalid("payload.toolId", "names no tool that this agent may use"));
+        }
+        let tools = scheduled_tools(app, principal, &role).await?;
+        if let Some(spec) = tools.iter().find(|spec| payload.tool_id.as_ref() == Some(&spec.name)) {
+            check_arguments(spec, payload.arguments.as_ref(), "payload.arguments")?;
         }
     }
     Ok(payload)

@@ -158,7 +158,10 @@ impl SchedulerLink {
 impl From<PulseError> for HttpError {
     fn from(error: PulseError) -> Self {
         match error {
-            PulseError::NotConfigured => Self::new(Code::PulseNotConfigured, "Pulse not configured"),
+            PulseError::NotConfigured => {
+                let detail = "Pulse not configured: PULSE_URL or PULSE_SECRET is missing";
+                Self::new(Code::PulseNotConfigured, detail)
+            }
             PulseError::NotFound => Self::not_found(),
             PulseError::Invalid(_) => Self::new(Code::InvalidRequest, error.to_string()),
             PulseError::Conflict(_) => Self::conflict(error.to_string()),

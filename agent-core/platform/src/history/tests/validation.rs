@@ -227,7 +227,11 @@ fn bounds() {
         JsonBody::parse(deep(65).as_bytes(), 64).unwrap_err().to_string(),
         "the body is nested deeper than 64 levels"
     );
-    for broken in ["", "{", "{\"a\":}", "{} x", "\u{feff}{}"] {
+    for empty in ["", " \r\n"] {
+        let error = JsonBody::parse(empty.as_bytes(), 64).unwrap_err();
+        assert_eq!(error.to_string(), "the body is empty; it must be JSON");
+    }
+    for broken in ["{", "{\"a\":}", "{} x", "\u{feff}{}"] {
         let error = JsonBody::parse(broken.as_bytes(), 64).unwrap_err();
         assert!(error.to_string().starts_with("the body is not valid JSON at line 1, column "), "{error}");
     }

@@ -7,7 +7,12 @@ use crate::workspace::{Assignment, Document, Memory, TodoList, User, collection}
 use agent_core::ids::CompanyId;
 use agent_core::role::RoleBlock;
 
-/// Content of a workspace file. All lists are optional; unknown fields are ignored, except those of agents.
+/// Names of the lists of a workspace file.
+pub(super) const LISTS: [&str; 9] =
+    ["users", "agents", "documents", "todoLists", "memories", "plans", "epics", "metrics", "assignments"];
+
+/// Content of a workspace file. All lists are optional; other lists and unknown fields of agents are refused, and unknown
+/// fields of other items ignored.
 ///
 /// A todo list's owner and a memory's agent need not be in the file; they may already be in the store.
 #[derive(Debug, Default, Serialize, Deserialize)]

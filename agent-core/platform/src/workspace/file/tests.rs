@@ -533,6 +533,24 @@ fn names_that_nothing_has_are_refused_with_their_place() {
 }
 
 #[test]
+fn lists_that_a_file_does_not_have_are_refused() {
+    let expected =
+        "expected one of users, agents, documents, todoLists, memories, plans, epics, metrics, assignments";
+    assert_eq!(
+        refused("{\"todolists\": [],\n \"users\": [], \"agent\": {}, \"$schema\": \"https://a.example\"}"),
+        [
+            format!("line 2, column 24: agent: is not a list of a workspace file: {expected}"),
+            format!("line 1, column 15: todolists: is not a list of a workspace file: {expected}"),
+        ]
+    );
+    let lists: serde_json::Map<String, Value> =
+        super::content::LISTS.iter().map(|list| ((*list).to_owned(), json!([]))).collect();
+    WorkspaceFile::parse(&json!(lists).to_string()).expect("each list may be there");
+    let users = json!({"users": [{"id": "ada", "companyId": "c", "later": 1}]});
+    WorkspaceFile::parse(&users.to_string()).expect("other fields are ignored");
+}
+
+#[test]
 fn documents_that_agents_name_are_in_the_file_or_the_store() {
     let (roles, records) = store();
     let file = parsed(DEMO);

@@ -1,0 +1,45 @@
+//! Checks of scheduled tool calls before they are saved.
+
+use std::sync::Arc;
+
+use agent_core::request::Principal;
+use agent_core::role::RoleBlock;
+use agent_core::tool::{Caller, ExecutionContext, ToolSpec};
+use agent_platform::own_tools::missing_argument;
+use serde_json::{Map, Value};
+
+use super::super::App;
+use crate::error::HttpError;
+
+/// Returns the definitions of the tools that exist for an agent in a proactive run of the caller.
+pub(in crate::app) async fn scheduled_tools(
+    app: &App,
+    principal: &Principal,
+    role: &RoleBlock,
+) -> Result<Vec<Arc<ToolSpec>>, HttpError> {
+    let context = ExecutionContext {
+        user_id: principal.user_id.clone(),
+        company_id: principal.company_id.clone(),
+        agent_id: role.id.clone(),
+        caller: Caller::Proactive,
+        ..ExecutionContext::default()
+    };
+    app.pulse.tools.list(&context).await.map_err(HttpError::from_tool_list)
+}
+
+/// Checks that a scheduled call has the arguments that its tool requires: without them, each run would fail. `at` is the path of
+/// the arguments.
+///
+/// # Errors
+/// 400 that names the missing argument.
+pub(in crate::app) fn check_arguments(
+    spec: &ToolSpec,
+    arguments: Option<&Map<String, Value>>,
+    at: &str,
+) -> Result<(), HttpError> {
+    let arguments = arguments.cloned().map_or(Value::Null, Value::Object);
+    match missing_argument(spec, &arguments) {
+        Some(name) => Err(HttpError::invalid(&format!("{at}.{name}"), "is missing")),
+        None => Ok(()),
+    }
+}
