@@ -11,7 +11,7 @@ use agent_core::tool::Caller;
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, StoreError};
 use agent_platform::run_tools::allowed_tools_in_run;
 use agent_platform::token::{
-    ApiGrant, Caps, Grant, MAX_AGENTS_PER_TOKEN, McpGrant, MintedToken, NewToken, Token, TokenMintError,
+    ApiGrant, Grant, MAX_AGENTS_PER_TOKEN, McpGrant, MintedToken, NewToken, RunCaps, Token, TokenMintError,
     WidgetGrant,
 };
 use async_trait::async_trait;
@@ -40,7 +40,7 @@ struct TokenRequest {
     /// Widget: origins of the pages that may use the token; any origin if empty or absent.
     origins: Option<Vec<String>>,
     /// Widget and API: rate limits.
-    caps: Option<Caps>,
+    caps: Option<RunCaps>,
     /// MCP: the todo list that tasks and plans are written to.
     todo_list_id: Option<String>,
     /// MCP: restricts the agent's tools to these.

@@ -66,7 +66,7 @@ fn recorder_at(
 ) -> UsageRecorder {
     let options = BudgetOptions { lease, ..BudgetOptions::default() };
     let budgets = Budgets::new(records.clone(), usage.clone(), clock.clone(), spawner.clone(), options);
-    UsageRecorder::new(usage.clone(), PriceTable::shipped(), clock, spawner.clone(), None, Some(budgets))
+    UsageRecorder::new(usage.clone(), PriceTable::built_in(), clock, spawner.clone(), None, Some(budgets))
 }
 
 fn budgets_of(process: &UsageRecorder) -> &Budgets {

@@ -55,7 +55,7 @@ impl Default for ModelLimits {
             max_output_tokens: DEFAULT_MAX_OUTPUT_TOKENS,
             role: TokenLimits::default(),
             company: TokenLimits::default(),
-            catalog: Catalog::shipped(),
+            catalog: Catalog::built_in(),
             learned: Arc::new(LearnedLimits::default()),
             counter: None,
         }
@@ -303,7 +303,7 @@ mod tests {
             {"provider":"openai","model":"gpt-4o","contextWindow":32768},
             {"provider":"openai","model":"million","contextWindow":1048576,"maxOutputTokens":8192},
             {"provider":"ollama","model":"small","contextWindow":4096,"maxOutputTokens":64}]}"#;
-        let catalog = Catalog::clone(&Catalog::shipped()).merged(file).expect("a catalogue");
+        let catalog = Catalog::clone(&Catalog::built_in()).merged(file).expect("a catalogue");
         let limits = ModelLimits { catalog: Arc::new(catalog), ..ModelLimits::default() };
         assert_eq!(resolved(&limits, "gpt-4o"), (32_768, 8_192));
         assert_eq!(resolved(&limits, "million"), (1_048_576, 8_192));
