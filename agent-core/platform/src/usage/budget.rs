@@ -15,13 +15,13 @@
 //! Days and months are those of the company's time zone, which is set in the company's own budget ([`BudgetTimeZone`]). A new
 //! meter starts with the ledger's sums of the UTC days that overlap its window.
 
+mod active_reservations;
 mod batch;
 mod deadline;
 mod decision;
 mod defaults;
 mod demand;
 mod error;
-mod held_runs;
 mod limit;
 mod meter;
 mod queue;
@@ -40,12 +40,12 @@ pub use limit::{Budget, BudgetKind, BudgetLimit, BudgetUnit, InvalidBudgetError,
 pub use meter::LimitStatus;
 pub use refusal::BudgetExceededError;
 pub use service::{BudgetStatus, Budgets};
-pub use state::{BudgetOptions, Hold};
+pub use state::{BudgetOptions, ReservationGuard};
 pub use window::{BudgetTimeZone, BudgetWindow, UnknownTimeZoneError};
 
 pub(super) use deadline::start_with_deadline;
 pub(super) use demand::CallDemand;
 pub(super) use meter::{METERS, MeterState};
 pub(super) use reservation::{BudgetReservation, RESERVATIONS, ReservedCall, Settlement, UsedAmounts};
-pub(super) use service::{RunAdmission, RunHold};
+pub(super) use service::{RunAdmission, RunReservation};
 pub(super) use state::{PendingCounts, SettlementOutcome};

@@ -27,7 +27,7 @@ async fn runs_and_tool_calls_are_counted() {
     ]);
     put(&process, BudgetKind::Agent, "guide", limits).await;
     let budgets = budgets(&process);
-    let first = budgets.admit_run(&scope("a")).await.expect("admitted").hold.0.expect("a hold");
+    let first = budgets.admit_run(&scope("a")).await.expect("admitted").reservation.0.expect("a reservation");
     let _second = budgets.admit_run(&scope("b")).await.expect("admitted");
     let error = budgets.admit_run(&scope("c")).await.err().expect("two at once");
     assert_eq!(
@@ -466,8 +466,9 @@ async fn a_run_that_has_ended_does_not_count_while_its_end_is_not_read() {
     let installation = Installation::new();
     let process = installation.process();
     put_company(&process, json!({"unit": "concurrentRuns", "amount": 1})).await;
-    let hold = budgets(&process).admit_run(&scope("a")).await.expect("admitted").hold;
-    let meter = RunMeter::new(process.clone(), (scope("a"), None), BackendKind::Workflow, (None, hold));
+    let reservation = budgets(&process).admit_run(&scope("a")).await.expect("admitted").reservation;
+    let meter =
+        RunMeter::new(process.clone(), (scope("a"), None), BackendKind::Workflow, (None, reservation));
     let ids = RunIds { thread_id: "t".into(), run_id: "a".into() };
     let mut events = EventStream::new(ids, stream::pending()).with_observer(Box::new(meter));
     assert_eq!(amounts(&process).await, (0, 1));
