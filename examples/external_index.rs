@@ -6,7 +6,7 @@ use agent_core::clock::SystemClock;
 use agent_core::prelude::*;
 use agent_platform::retrieval::{DocumentSearch, IndexRetriever, Retriever as _};
 use agent_platform::{memory::MemoryRecords, records::Precondition, workspace};
-use agent_retrieval::document::{DocumentId, Extracted};
+use agent_retrieval::document::{DocumentId, ExtractedText};
 use agent_retrieval::index::{Index, IndexAnswer, IndexError, IndexHit, IndexSearch};
 use futures_util::lock::Mutex;
 
@@ -16,7 +16,13 @@ pub(crate) struct WordIndex(Mutex<Vec<(String, DocumentId, u64, String)>>);
 
 #[async_trait]
 impl Index for WordIndex {
-    async fn put(&self, company: &str, id: &DocumentId, at: u64, new: &Extracted) -> Result<(), IndexError> {
+    async fn put(
+        &self,
+        company: &str,
+        id: &DocumentId,
+        at: u64,
+        new: &ExtractedText,
+    ) -> Result<(), IndexError> {
         self.remove(company, id).await?;
         self.0.lock().await.push((company.to_owned(), id.clone(), at, new.text.to_lowercase()));
         Ok(())

@@ -1,7 +1,7 @@
 //! Files of separated values.
 
 use agent_retrieval::document::TextFormat;
-use agent_retrieval::extract::{ExtractError, Extraction};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument};
 use csv::{Reader, ReaderBuilder, StringRecord};
 
 use crate::encoding::decode;
@@ -14,7 +14,7 @@ const SEPARATORS: [u8; 4] = [b',', b';', b'\t', b'|'];
 /// Number of records from which the separator is determined.
 const SAMPLE_RECORDS: usize = 10;
 
-pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {
+pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<ExtractedDocument, ExtractError> {
     let text = decode(bytes);
     let mut builder = TextBuilder::new(limits);
     let (separator, text) = separator(&text);

@@ -26,7 +26,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use agent_retrieval::document::TextFormat;
-use agent_retrieval::extract::{ExtractError, Extraction};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument};
 use quick_xml::escape::unescape;
 use undoc::docx::DocxParser;
 use undoc::pptx::PptxParser;
@@ -54,7 +54,7 @@ pub(crate) fn extract(
     media_type: MediaType,
     bytes: &[u8],
     limits: &ExtractionLimits,
-) -> Result<Extraction, ExtractError> {
+) -> Result<ExtractedDocument, ExtractError> {
     if is_encrypted_office(bytes) {
         return Err(ExtractError::Encrypted);
     }
@@ -219,12 +219,12 @@ impl SectionReader {
         self.builder.push(&markdown)
     }
 
-    fn finish(self) -> Result<Extraction, ExtractError> {
+    fn finish(self) -> Result<ExtractedDocument, ExtractError> {
         if self.sections == self.failed_sections {
             return Err(ExtractError::Malformed("no part of the Office document can be read".to_owned()));
         }
         let extraction = self.builder.finish(self.title.as_deref(), TextFormat::Markdown);
-        Ok(Extraction { needs_ocr: self.needs_ocr, ..extraction })
+        Ok(ExtractedDocument { needs_ocr: self.needs_ocr, ..extraction })
     }
 }
 

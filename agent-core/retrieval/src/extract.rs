@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use thiserror::Error;
 
-use crate::document::Extracted;
+use crate::document::ExtractedText;
 
 /// Extracts the text of documents.
 #[async_trait]
@@ -25,14 +25,14 @@ pub trait Extractor: Send + Sync + 'static {
     }
 
     /// Extracts the text of a document of a media type that the extractor supports. Dropping the future stops the work.
-    async fn extract(&self, media_type: &str, bytes: Bytes) -> Result<Extraction, ExtractError>;
+    async fn extract(&self, media_type: &str, bytes: Bytes) -> Result<ExtractedDocument, ExtractError>;
 }
 
-/// The text of a document and what the extractor found beside it.
+/// A document as an extractor has read it: its text, the number of its pages and those without text.
 #[derive(Debug, Clone, Default)]
-pub struct Extraction {
+pub struct ExtractedDocument {
     /// The text, with the title if the document states one.
-    pub document: Extracted,
+    pub document: ExtractedText,
     /// Number of pages, sheets or slides; `None` for a format without them.
     pub pages: Option<u32>,
     /// The pages, from 1, that are pictures without text: an optical character recognition would have to read them.

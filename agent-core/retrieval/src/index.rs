@@ -5,7 +5,7 @@ use std::ops::Range;
 use async_trait::async_trait;
 use thiserror::Error;
 
-use crate::document::{DocumentId, Extracted};
+use crate::document::{DocumentId, ExtractedText};
 use crate::search::Query;
 
 /// An index over documents of companies. The platform's own is derived from the stored documents; this trait is for others.
@@ -21,7 +21,7 @@ pub trait Index: Send + Sync + 'static {
         company: &str,
         document: &DocumentId,
         version: u64,
-        content: &Extracted,
+        content: &ExtractedText,
     ) -> Result<(), IndexError>;
 
     /// Removes a document; without effect if there is none.

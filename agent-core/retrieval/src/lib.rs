@@ -15,11 +15,11 @@
 //! use agent_retrieval::chunk::StructuralChunker;
 //! use agent_retrieval::company::{Change, CompanyIndex, Scope};
 //! use agent_retrieval::doc_index::DocIndex;
-//! use agent_retrieval::document::Extracted;
+//! use agent_retrieval::document::ExtractedText;
 //! use agent_retrieval::search::{Query, SearchOptions};
 //!
 //! let text = "Receipts are kept for ten years.".to_owned();
-//! let document = Extracted { title: "Handbook".into(), text, ..Extracted::default() };
+//! let document = ExtractedText { title: "Handbook".into(), text, ..ExtractedText::default() };
 //! let index = DocIndex::build(&document, &StructuralChunker::default())?;
 //! let mut company = CompanyIndex::new();
 //! company.apply([Change::Put("handbook".into(), index.into())]);

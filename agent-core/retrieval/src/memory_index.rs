@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use crate::chunk::StructuralChunker;
 use crate::company::{Change, CompanyIndex, Scope};
 use crate::doc_index::DocIndex;
-use crate::document::{DocumentId, Extracted};
+use crate::document::{DocumentId, ExtractedText};
 use crate::index::{Index, IndexAnswer, IndexError, IndexHit, IndexSearch};
 use crate::search::SearchOptions;
 
@@ -38,7 +38,7 @@ impl Index for MemoryIndex {
         company: &str,
         document: &DocumentId,
         version: u64,
-        content: &Extracted,
+        content: &ExtractedText,
     ) -> Result<(), IndexError> {
         let index = DocIndex::build(content, &StructuralChunker::default());
         let index = index.map_err(|error| IndexError::Rejected(error.to_string()))?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use agent_retrieval::chunk::StructuralChunker;
 use agent_retrieval::company::{Change, CompanyIndex, Scope};
 use agent_retrieval::doc_index::DocIndex;
-use agent_retrieval::document::{DocumentId, Extracted, TextFormat};
+use agent_retrieval::document::{DocumentId, ExtractedText, TextFormat};
 use agent_retrieval::pack::{PackOutcome, pack};
 use agent_retrieval::search::{Query, Ranking, SearchOptions, search_documents};
 
@@ -50,7 +50,7 @@ impl Collection {
             let is_markdown = path.extension().is_some_and(|extension| extension == "md");
             let format = if is_markdown { TextFormat::Markdown } else { TextFormat::Plain };
             let document =
-                Extracted { title: name.clone(), text: text.clone(), format, ..Extracted::default() };
+                ExtractedText { title: name.clone(), text: text.clone(), format, ..ExtractedText::default() };
             let index = DocIndex::build(&document, &StructuralChunker::default()).expect("it is indexed");
             indexes.insert(DocumentId::from(name.as_str()), Arc::new(index));
             texts.insert(DocumentId::from(name), text);

@@ -9,7 +9,7 @@ use agent_embedded::{EmbeddingPriority, LocalEmbedder, catalog};
 use agent_retrieval::chunk::StructuralChunker;
 use agent_retrieval::company::{Change, CompanyIndex, Scope};
 use agent_retrieval::doc_index::{DocIndex, Vectors};
-use agent_retrieval::document::Extracted;
+use agent_retrieval::document::ExtractedText;
 use agent_retrieval::embed::{EmbedRole, EmbedderId, Embeddings, Prefixes};
 use agent_retrieval::search::{Dense, Query, SearchOptions, VectorCheck, VectorQuality, VectorQuery};
 use anyhow::{Context, Result, ensure};
@@ -220,8 +220,11 @@ fn index(embedder: &dyn Embed, collection: &Collection) -> Result<CompanyIndex> 
     let vectors = embedder.embed(&texts, EmbedRole::Document)?;
     let mut changes = Vec::new();
     for (document, vector) in collection.documents.iter().zip(vectors) {
-        let extracted =
-            Extracted { title: document.title.clone(), text: document.text.clone(), ..Extracted::default() };
+        let extracted = ExtractedText {
+            title: document.title.clone(),
+            text: document.text.clone(),
+            ..ExtractedText::default()
+        };
         let index = DocIndex::build(&extracted, &StructuralChunker::new(WHOLE, 0))?;
         let all = vec![Some(&vector); index.chunk_count()];
         let quantized = Vectors::quantize(embedder.id().as_str(), vector.len(), &all)?;

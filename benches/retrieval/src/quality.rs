@@ -6,7 +6,7 @@ use std::path::Path;
 use agent_retrieval::chunk::StructuralChunker;
 use agent_retrieval::company::{Change, CompanyIndex, Scope};
 use agent_retrieval::doc_index::DocIndex;
-use agent_retrieval::document::Extracted;
+use agent_retrieval::document::ExtractedText;
 use agent_retrieval::search::{Query, SearchOptions};
 use anyhow::Result;
 
@@ -36,8 +36,11 @@ fn index<'d>(
     let mut company = CompanyIndex::new();
     let mut changes = Vec::new();
     for document in documents {
-        let extracted =
-            Extracted { title: document.title.clone(), text: document.text.clone(), ..Extracted::default() };
+        let extracted = ExtractedText {
+            title: document.title.clone(),
+            text: document.text.clone(),
+            ..ExtractedText::default()
+        };
         let index = DocIndex::build(&extracted, &chunker)?;
         changes.push(Change::Put(document.id.as_str().into(), index.into()));
     }

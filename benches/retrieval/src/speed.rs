@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use agent_retrieval::chunk::StructuralChunker;
 use agent_retrieval::company::{Change, CompanyIndex, Scope};
 use agent_retrieval::doc_index::{DocIndex, Vectors};
-use agent_retrieval::document::Extracted;
+use agent_retrieval::document::ExtractedText;
 use agent_retrieval::search::{Query, SearchOptions, search_documents};
 use anyhow::Result;
 use rusqlite::{Connection, params};
@@ -82,10 +82,10 @@ fn measure(
     let started = Instant::now();
     let mut indexes = Vec::new();
     for (number, paragraphs) in documents.iter().enumerate() {
-        let extracted = Extracted {
+        let extracted = ExtractedText {
             title: format!("Document {number}"),
             text: paragraphs.join("\n\n"),
-            ..Extracted::default()
+            ..ExtractedText::default()
         };
         indexes.push(DocIndex::build(&extracted, &StructuralChunker::default())?);
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use agent_retrieval::chunk::StructuralChunker;
 use agent_retrieval::company::{Change, CompanyIndex, Scope};
 use agent_retrieval::doc_index::{DocIndex, DotProducts, Vectors};
-use agent_retrieval::document::Extracted;
+use agent_retrieval::document::ExtractedText;
 use agent_retrieval::embed::EmbedderId;
 use agent_retrieval::search::VectorQuery;
 use anyhow::Result;
@@ -91,7 +91,7 @@ fn company(
     for (number, vectors) in vectors.chunks(DOCUMENT_CHUNKS).enumerate() {
         let paragraphs: Vec<String> =
             (0..vectors.len()).map(|chunk| format!("Part {chunk} of it.")).collect();
-        let extracted = Extracted { text: paragraphs.join("\n\n"), ..Extracted::default() };
+        let extracted = ExtractedText { text: paragraphs.join("\n\n"), ..ExtractedText::default() };
         let index = DocIndex::build(&extracted, &StructuralChunker::new(16, 0))?;
         anyhow::ensure!(index.chunk_count() == vectors.len(), "a paragraph is not a chunk");
         let vectors: Vec<Option<&Vec<f32>>> = vectors.iter().map(Some).collect();

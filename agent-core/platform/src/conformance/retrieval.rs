@@ -8,7 +8,7 @@ use agent_core::clock::{Clock, SystemClock};
 use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::StructuralChunker;
 use agent_retrieval::doc_index::DocIndex;
-use agent_retrieval::document::{DocumentId, Extracted, TextFormat};
+use agent_retrieval::document::{DocumentId, ExtractedText, TextFormat};
 use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embeddings};
 use agent_retrieval::search::{Query, Ranking, SearchOptions, search_documents};
 use async_trait::async_trait;
@@ -108,11 +108,11 @@ fn text_of(seed: u32) -> String {
 
 /// Returns the index of a document.
 fn index_of(id: &str, text: &str) -> DocIndex {
-    let document = Extracted {
+    let document = ExtractedText {
         title: format!("Title of {id}"),
         text: text.to_owned(),
         format: TextFormat::Markdown,
-        ..Extracted::default()
+        ..ExtractedText::default()
     };
     DocIndex::build(&document, &StructuralChunker::default()).expect("a short text")
 }

@@ -73,14 +73,14 @@ impl KeptIndexes {
 mod tests {
     use agent_retrieval::chunk::StructuralChunker;
     use agent_retrieval::doc_index::DocIndex;
-    use agent_retrieval::document::Extracted;
+    use agent_retrieval::document::ExtractedText;
 
     use super::*;
     use crate::workspace::StoredSlices;
 
     fn document() -> IndexedText {
         let text = "Each automobile is washed on Mondays.".to_owned();
-        let extracted = Extracted { text: text.clone(), ..Extracted::default() };
+        let extracted = ExtractedText { text: text.clone(), ..ExtractedText::default() };
         let index = DocIndex::build(&extracted, &StructuralChunker::default()).expect("a short text");
         let slices = StoredSlices::default();
         let (version, record_version, source_digest) = (1, 2, None);

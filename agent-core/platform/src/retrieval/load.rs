@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::Chunker;
 use agent_retrieval::company::Change;
-use agent_retrieval::document::{DocumentId, Extracted};
+use agent_retrieval::document::{DocumentId, ExtractedText};
 use agent_retrieval::embed::EmbedderId;
 
 use super::blocking::run_blocking;
@@ -74,7 +74,7 @@ impl WantedDocuments {
 enum IndexSource {
     Stored(Box<StoredDocIndex>),
     Text {
-        document: Box<Extracted>,
+        document: Box<ExtractedText>,
         /// The stored index of an earlier version of the document or of the format.
         earlier: Option<DecodedDocIndex>,
     },

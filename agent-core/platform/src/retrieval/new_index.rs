@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::Chunker;
 use agent_retrieval::doc_index::{BuildError, DocIndex, Vectors};
-use agent_retrieval::document::{DocumentId, Extracted};
+use agent_retrieval::document::{DocumentId, ExtractedText};
 
 use super::blocking::run_blocking;
 use super::document_retriever::DocumentRetriever;
@@ -35,7 +35,7 @@ enum NewIndexSource {
 /// Returns the index of a text with its digest: the stored one if that was made from the same text, or one by a new analysis.
 pub(super) fn index_text(
     (id, version): (&DocumentId, u64),
-    document: &Extracted,
+    document: &ExtractedText,
     earlier: Option<DecodedDocIndex>,
     chunker: &dyn Chunker,
 ) -> Result<(DocIndex, NewIndex), BuildError> {

@@ -1,12 +1,12 @@
 //! Digest of what a document's index is made from.
 
-use agent_retrieval::document::{Extracted, TextFormat};
+use agent_retrieval::document::{ExtractedText, TextFormat};
 use sha2::{Digest as _, Sha256};
 
 /// Returns the SHA-256, in hexadecimal, of a text with its title, markup and pages. Documents with equal digests have equal
 /// indexes.
-pub(super) fn source_digest(document: &Extracted) -> String {
-    let Extracted { title, text, format, page_starts } = document;
+pub(super) fn source_digest(document: &ExtractedText) -> String {
+    let ExtractedText { title, text, format, page_starts } = document;
     let mut hasher = Sha256::new();
     for part in [title, text] {
         // The length keeps the end of the title apart from the beginning of the text.
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn each_part_of_a_document_changes_its_digest() {
-        let document = |title: &str, text: &str, format, page_starts: &[u32]| Extracted {
+        let document = |title: &str, text: &str, format, page_starts: &[u32]| ExtractedText {
             title: title.to_owned(),
             text: text.to_owned(),
             format,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use agent_core::clock::SystemClock;
 use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::{Chunk, Chunker, StructuralChunker};
-use agent_retrieval::document::Extracted;
+use agent_retrieval::document::ExtractedText;
 use agent_retrieval::search::{Query, SearchOptions};
 
 use super::*;
@@ -136,7 +136,7 @@ async fn searches_of_the_same_documents_share_the_analysis() {
 struct CountingChunker(AtomicUsize);
 
 impl Chunker for CountingChunker {
-    fn chunk(&self, document: &Extracted) -> Vec<Chunk> {
+    fn chunk(&self, document: &ExtractedText) -> Vec<Chunk> {
         self.0.fetch_add(1, Ordering::SeqCst);
         StructuralChunker::default().chunk(document)
     }

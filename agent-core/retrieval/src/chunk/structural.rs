@@ -3,7 +3,7 @@
 use super::merge::Merger;
 use super::pieces::split;
 use super::{Chunk, Chunker};
-use crate::document::Extracted;
+use crate::document::ExtractedText;
 
 /// The default chunker: splits by structure, see the [module](super).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl StructuralChunker {
 }
 
 impl Chunker for StructuralChunker {
-    fn chunk(&self, document: &Extracted) -> Vec<Chunk> {
+    fn chunk(&self, document: &ExtractedText) -> Vec<Chunk> {
         let mut merger = Merger::new(document, self.max_characters, self.overlap_characters);
         split(&document.text, document.format, self.max_characters, &mut |piece| merger.add(piece));
         merger.finish()

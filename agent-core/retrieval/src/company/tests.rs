@@ -3,12 +3,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::chunk::StructuralChunker;
 use crate::doc_index::{DotProducts, Vectors};
-use crate::document::Extracted;
+use crate::document::ExtractedText;
 use crate::embed::EmbedderId;
 use crate::search::{Dense, nearest_in_documents, search_documents};
 
 fn index(title: &str, text: &str) -> Arc<DocIndex> {
-    let document = Extracted { title: title.into(), text: text.into(), ..Extracted::default() };
+    let document = ExtractedText { title: title.into(), text: text.into(), ..ExtractedText::default() };
     DocIndex::build(&document, &StructuralChunker::new(60, 20)).expect("the document is indexed").into()
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agent_core::conformance::with_timeout;
 
-use crate::document::{DocumentId, Extracted, TextFormat};
+use crate::document::{DocumentId, ExtractedText, TextFormat};
 use crate::index::{Index, IndexAnswer, IndexError, IndexHit, IndexSearch};
 use crate::search::Query;
 
@@ -21,8 +21,8 @@ pub async fn index(make: impl AsyncFn() -> Arc<dyn Index>) {
     any_query_is_answered(&*make().await).await;
 }
 
-fn content(text: &str) -> Extracted {
-    Extracted {
+fn content(text: &str) -> ExtractedText {
+    ExtractedText {
         title: "Title".to_owned(),
         text: text.to_owned(),
         format: TextFormat::Markdown,

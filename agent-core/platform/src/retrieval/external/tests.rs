@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use agent_core::clock::SystemClock;
-use agent_retrieval::document::Extracted;
+use agent_retrieval::document::ExtractedText;
 use agent_retrieval::memory_index::MemoryIndex;
 use agent_retrieval::search::{Query, SearchOptions};
 
@@ -37,7 +37,7 @@ impl Scripted {
 
 #[async_trait]
 impl Index for Scripted {
-    async fn put(&self, _: &str, _: &DocumentId, _: u64, _: &Extracted) -> Result<(), IndexError> {
+    async fn put(&self, _: &str, _: &DocumentId, _: u64, _: &ExtractedText) -> Result<(), IndexError> {
         Ok(())
     }
 

@@ -12,7 +12,7 @@ fn the_default_chunker_conforms() {
 struct Changed(fn(Vec<Chunk>) -> Vec<Chunk>);
 
 impl Chunker for Changed {
-    fn chunk(&self, document: &Extracted) -> Vec<Chunk> {
+    fn chunk(&self, document: &ExtractedText) -> Vec<Chunk> {
         (self.0)(StructuralChunker::default().chunk(document))
     }
 }

@@ -41,7 +41,7 @@ impl Index for Faulty {
         company: &str,
         document: &DocumentId,
         version: u64,
-        content: &Extracted,
+        content: &ExtractedText,
     ) -> Result<(), IndexError> {
         let version = if self.1 == Fault::OldVersions { 1 } else { version };
         self.0.put(self.company(company), document, version, content).await

@@ -7,7 +7,7 @@ use crate::analysis::term_hash;
 use crate::chunk::StructuralChunker;
 use crate::company::{Change, CompanyIndex, Scope};
 use crate::doc_index::{DocIndex, Vectors};
-use crate::document::{DocumentId, Extracted};
+use crate::document::{DocumentId, ExtractedText};
 
 const DIMENSIONS: usize = 128;
 const EMBEDDER: &str = "e";
@@ -93,7 +93,7 @@ fn unrelated(texts: &[String], seed: u64) -> Vec<Vec<f32>> {
 }
 
 fn put(number: usize, text: &str, vector: Option<&Vec<f32>>, embedder: &str) -> Change {
-    let document = Extracted { text: text.to_owned(), ..Extracted::default() };
+    let document = ExtractedText { text: text.to_owned(), ..ExtractedText::default() };
     let index = DocIndex::build(&document, &StructuralChunker::default()).expect("the document is indexed");
     assert_eq!(index.chunk_count(), 1);
     let dimensions = vector.map_or(DIMENSIONS, Vec::len);
@@ -277,7 +277,7 @@ fn adjacent_chunks_of_a_document_are_related() {
         format!("This is the text that was here: {}.", words.join(" "))
     };
     let content = (0..400).map(paragraph).collect::<Vec<_>>().join("\n\n");
-    let document = Extracted { text: content.clone(), ..Extracted::default() };
+    let document = ExtractedText { text: content.clone(), ..ExtractedText::default() };
     let index = DocIndex::build(&document, &StructuralChunker::default()).expect("the document is indexed");
     let chunks: Vec<String> = index.chunk_ranges().map(|range| content[range].to_owned()).collect();
     assert!(chunks.len() > 2 * MAX_PAIRS, "{} chunks", chunks.len());
