@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::message::Message;
-use agent_platform::conversation::{CreateThread, NewThread, RunClock, ThreadKey, import_nodes};
+use agent_platform::conversation::{CreateThreadRequest, NewThread, RunClock, ThreadKey, import_nodes};
 use agent_platform::token::{Grant, NewToken, RunCapError, RunCaps, Tokens, WidgetGrant};
 use futures_util::future::BoxFuture;
 use jiff::{Timestamp, ToSpan};
@@ -131,7 +131,7 @@ async fn locked_rows_of_one_company_delay_no_other_company() {
     let stores = fixture.open().await;
     let old_thread = |company: &str| ThreadKey::new(company, "u9", "old");
     for company in COMPANIES {
-        let create = CreateThread {
+        let create = CreateThreadRequest {
             key: old_thread(company),
             agent_id: "a1".into(),
             new: NewThread::default(),

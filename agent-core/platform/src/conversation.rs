@@ -61,7 +61,7 @@ pub use approval::{Approval, ApprovalState, CallExecution, DecisionRoute};
 pub use approval_request::{approval_interrupt, parse_approval_id};
 pub use context::{MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, PathContexts, SentContext, TurnContext};
 pub use decision::{
-    ChangeRun, ChangedRun, Decision, MAX_REASON_CHARS, ReissueInterrupts, RunChange, Verdict,
+    ChangeRunRequest, ChangedRun, Decision, MAX_REASON_CHARS, ReissueInterruptsRequest, RunChange, Verdict,
 };
 pub use error::ConversationError;
 pub use event_log::{ChunkReader, ChunkWriter, LogChunk, LogError};
@@ -96,10 +96,14 @@ pub use run_record::{
     CallTiming, MAX_RUN_ATTEMPTS, MAX_TIMED_CALLS, MAX_TIMED_ROUNDS, PromptCacheLine, RoundTiming, RunPrompt,
     RunPromptPart, RunPromptTool, RunRecord, RunSelection, RunTiming,
 };
-pub use run_write::{BeginOrder, BeginRun, BegunRun, EndRun, EndedRun, MAX_QUEUED_RUNS, QueueRun, RunLease};
+pub use run_write::{
+    BeginOrder, BeginRunRequest, BegunRun, EndRunRequest, EndedRun, MAX_QUEUED_RUNS, QueueRunRequest,
+    RunLease,
+};
 pub use store::{
-    AppendedNodes, Conversations, CreateThread, DEFAULT_PAGE_NODES, DeleteFilter, DeletedThreads, ForkThread,
-    MAX_DELETED_THREADS, MAX_PAGE_NODES, NodePage, NodeQuery, NodeSelection, ThreadLinks, ThreadPath,
+    AppendedNodes, Conversations, CreateThreadRequest, DEFAULT_PAGE_NODES, DeleteFilter, DeletedThreads,
+    ForkThreadRequest, MAX_DELETED_THREADS, MAX_PAGE_NODES, NodePage, NodeQuery, NodeSelection, ThreadLinks,
+    ThreadPath,
 };
 pub use thread::{
     MAX_METADATA_BYTES, MAX_PAGE_THREADS, MAX_TITLE_CHARS, NewThread, Thread, ThreadCursor, ThreadFilter,

@@ -4,7 +4,7 @@ use agent_core::ids::AgentId;
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_platform::conversation::{
-    Approval, ApprovalState, ChangeRun, ChangedRun, Decision, DecisionRoute, MAX_REASON_CHARS, Run,
+    Approval, ApprovalState, ChangeRunRequest, ChangedRun, Decision, DecisionRoute, MAX_REASON_CHARS, Run,
     RunChange, RunFilter, RunKey, RunState, ThreadOwner, Verdict, WaitingRuns, parse_approval_id,
 };
 use http::StatusCode;
@@ -114,7 +114,7 @@ pub(super) async fn decide(context: RequestContext<App>, principal: Principal) -
     let run = RunKey { owner: found.owner.clone(), id: found.run.id.clone() };
     let change = RunChange::Decide(decision.clone());
     let ChangedRun { run, is_changed } =
-        conversations.store.change_run(ChangeRun { run, change, now }).await?;
+        conversations.store.change_run(ChangeRunRequest { run, change, now }).await?;
     // The same decision again changes nothing.
     if is_changed {
         conversations.app.record_decision(&found.owner, &found.approval, &decision);

@@ -8,10 +8,10 @@ use agent_core::ids::{AgentId, RunId, ThreadId};
 use agent_core::message::Message;
 use agent_core::request::Principal;
 use agent_platform::conversation::{
-    Approval, CancelReason, ConversationError, Conversations, CreateThread, DeleteFilter, ForkThread,
-    MAX_PAGE_NODES, NewThread, NodeContent, NodeId, NodeQuery, NodeRole, NodeSelection, RunKey, Thread,
-    ThreadFilter, ThreadKey, ThreadOrigin, ThreadOwner, ThreadPatch, ThreadStatus, check_conversation_id,
-    import_nodes,
+    Approval, CancelReason, ConversationError, Conversations, CreateThreadRequest, DeleteFilter,
+    ForkThreadRequest, MAX_PAGE_NODES, NewThread, NodeContent, NodeId, NodeQuery, NodeRole, NodeSelection,
+    RunKey, Thread, ThreadFilter, ThreadKey, ThreadOrigin, ThreadOwner, ThreadPatch, ThreadStatus,
+    check_conversation_id, import_nodes,
 };
 use agent_platform::history;
 use agent_platform::ids::encode_segment;
@@ -199,7 +199,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
         .app
         .conversations
         .retention(&conversations.owner, &role.value.content.conversations.unwrap_or_default());
-    let create = CreateThread {
+    let create = CreateThreadRequest {
         key: conversations.owner.thread(new_thread_id(input.id)?),
         agent_id: input.agent_id,
         new: NewThread {
@@ -426,7 +426,7 @@ pub(super) async fn fork(context: RequestContext<App>, principal: Principal) -> 
         let role = load_in_company(&conversations.app, &principal, agent).await;
         role.map_err(|error| error.with_missing_field("agentId"))?;
     }
-    let fork = ForkThread {
+    let fork = ForkThreadRequest {
         key,
         at: input.at.map(|at| node_id_of_field(at.as_str(), "at")).transpose()?,
         id: new_thread_id(input.id)?,

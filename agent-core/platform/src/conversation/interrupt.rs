@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::commit::StoredRun;
 use super::{
-    ChunkWriter, EndRun, FoldedRun, LogChunk, LogEnd, Run, RunClock, RunEndKind, RunFailure, RunFold,
+    ChunkWriter, EndRunRequest, FoldedRun, LogChunk, LogEnd, Run, RunClock, RunEndKind, RunFailure, RunFold,
     RunRecord, ThreadOwner,
 };
 
@@ -19,12 +19,12 @@ pub fn interrupt_run(
     lease: Option<Timestamp>,
     chunks: &[LogChunk],
     clock: RunClock,
-) -> Option<EndRun> {
+) -> Option<EndRunRequest> {
     let StoredRun { run, process } = stored;
     let is_lost = run.state.is_live() && lease.is_none_or(|until| until <= clock.now);
     is_lost.then(|| {
         let InterruptedRun { folded, log } = close_log(run, chunks, clock);
-        EndRun {
+        EndRunRequest {
             owner: owner.clone(),
             run_id: run.id.clone(),
             process: process.clone(),

@@ -12,7 +12,7 @@ use agent_core::event::{EventStream, RunIds};
 use agent_core::request::{Principal, TurnRequest};
 use agent_platform::conversation::{
     BeginOrder, CancelReason, ConversationError, LoadedThread, MAX_QUEUED_RUNS, Merged, NodeLink,
-    ParentChoice, QueueRun, RunKey, RunTriggerKind, ThreadKey,
+    ParentChoice, QueueRunRequest, RunKey, RunTriggerKind, ThreadKey,
 };
 use agent_platform::usage::AdmittedRun;
 use futures_util::FutureExt;
@@ -89,7 +89,7 @@ impl StoredTurn {
         let kind = next.as_ref().map_or(RunTriggerKind::Chat, |merged| merged.trigger);
         let DisconnectPolicy { on_disconnect, grace_ms } = DisconnectPolicy::of(&self.fields);
         let now = app.conversations.now();
-        let queue = QueueRun {
+        let queue = QueueRunRequest {
             key,
             agent_id: turn.agent_id.clone(),
             run_id: turn.run_id.clone(),

@@ -6,8 +6,8 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, RunOutcome};
 use agent_platform::backoff::Backoff;
 use agent_platform::conversation::{
-    CancelReason, ChangeRun, ChangedRun, ConversationError, Conversations, EndRun, EndedRun, RUN_INTERRUPTED,
-    Run, RunChange, RunEndKind, RunFailure, RunState, Thread, ThreadOwner,
+    CancelReason, ChangeRunRequest, ChangedRun, ConversationError, Conversations, EndRunRequest, EndedRun,
+    RUN_INTERRUPTED, Run, RunChange, RunEndKind, RunFailure, RunState, Thread, ThreadOwner,
 };
 use tokio::time::Instant;
 
@@ -66,8 +66,8 @@ impl StoredEnd {
 /// # Errors
 /// Those of [`Conversations::end_run`].
 pub(super) async fn store_end<S>(
-    end_run: impl Fn(EndRun) -> S,
-    mut end: EndRun,
+    end_run: impl Fn(EndRunRequest) -> S,
+    mut end: EndRunRequest,
 ) -> Result<StoredEnd, ConversationError>
 where
     S: Future<Output = Result<EndedRun, ConversationError>>,
@@ -105,7 +105,7 @@ where
 }
 
 /// Cancels a run that waits for decisions by `change_run`; repeats it while the store is unavailable.
-async fn cancel_waiting<S>(change_run: impl Fn(ChangeRun) -> S, change: ChangeRun)
+async fn cancel_waiting<S>(change_run: impl Fn(ChangeRunRequest) -> S, change: ChangeRunRequest)
 where
     S: Future<Output = Result<ChangedRun, ConversationError>>,
 {
@@ -151,7 +151,7 @@ pub(super) async fn apply_end(
     };
     if let Some(reason) = reason {
         let change = RunChange::CancelWaiting(reason);
-        let change = ChangeRun { run: live_run.key().clone(), change, now: service.now() };
+        let change = ChangeRunRequest { run: live_run.key().clone(), change, now: service.now() };
         cancel_waiting(|change| store.change_run(change), change).await;
     }
 }
@@ -210,12 +210,12 @@ mod tests {
     use crate::shutdown::Shutdown;
 
     /// A run of a process, and its end.
-    async fn running(store: &Arc<MemoryConversations>, clock: &Arc<ManualClock>) -> EndRun {
+    async fn running(store: &Arc<MemoryConversations>, clock: &Arc<ManualClock>) -> EndRunRequest {
         let service = service(store, clock);
         let begin = begin_in_new_thread(&service, "r");
         let owner = begin.key.thread_owner();
         store.begin_run(begin).await.expect("it begins");
-        EndRun {
+        EndRunRequest {
             owner,
             run_id: "r".into(),
             process: service.process.clone(),
@@ -289,14 +289,14 @@ mod tests {
         let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() };
         let ending = RunEnding { kind: RunEndKind::Suspended(outcome), ..RunEnding::default() };
         let key = RunKey { owner: end.owner.clone(), id: end.run_id.clone() };
-        store.end_run(EndRun { ending, ..end.clone() }).await.expect("it waits");
+        store.end_run(EndRunRequest { ending, ..end.clone() }).await.expect("it waits");
         let (attempts, store) = (&Cell::new(0), &store);
         let change_run = |change| async move {
             attempts.set(attempts.get() + 1);
             if attempts.get() < 3 { Err(lost_answer()) } else { store.change_run(change).await }
         };
         let change = RunChange::CancelWaiting(CancelReason::Requested);
-        cancel_waiting(change_run, ChangeRun { run: key, change, now: end.now }).await;
+        cancel_waiting(change_run, ChangeRunRequest { run: key, change, now: end.now }).await;
         let run = store.run(&end.owner, &end.run_id).await.expect("it reads").expect("a run");
         assert_eq!(
             (run.state, run.reason, attempts.get()),

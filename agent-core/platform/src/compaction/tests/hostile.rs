@@ -6,7 +6,7 @@ use agent_core::turn::TurnError;
 use jiff::Timestamp;
 
 use super::*;
-use crate::conversation::{CreateThread, MemoryConversations, NewThread, ThreadKey, import_nodes};
+use crate::conversation::{CreateThreadRequest, MemoryConversations, NewThread, ThreadKey, import_nodes};
 use crate::workspace::collection::SUMMARIES;
 
 async fn stored(records: &MemoryRecords) -> u64 {
@@ -90,7 +90,7 @@ fn key() -> ThreadKey {
 async fn with_thread(summarizer: FactModel) -> (Arc<MemoryRecords>, Arc<MemoryConversations>, Process) {
     let (records, conversations) =
         (Arc::new(MemoryRecords::default()), Arc::new(MemoryConversations::default()));
-    let create = CreateThread {
+    let create = CreateThreadRequest {
         key: key(),
         agent_id: "a".into(),
         new: NewThread::default(),

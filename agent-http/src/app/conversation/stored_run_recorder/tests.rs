@@ -51,7 +51,7 @@ fn begin_with_grace(
     run: &str,
     grace_ms: Option<u32>,
 ) -> StoredRunRecorder {
-    let begin = BeginRun { grace_ms, ..begin_in_new_thread(service, run) };
+    let begin = BeginRunRequest { grace_ms, ..begin_in_new_thread(service, run) };
     let position = AnswerPosition { parent: begin.parent_id.clone(), sent_context: ContextSlot::default() };
     let accepted = service.observers.now();
     StoredRunRecorder::begin(service, store.clone(), begin, (position, None), accepted)
@@ -62,7 +62,7 @@ fn queue(
     store: &Arc<MemoryConversations>,
     run: &str,
 ) -> StoredRunRecorder {
-    let queue = QueueRun {
+    let queue = QueueRunRequest {
         key: ThreadKey::new("c", "u", "t"),
         agent_id: "a".into(),
         run_id: run.into(),
