@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use agent_retrieval::chunk::StructuralChunker;
-use agent_retrieval::company::{Change, CompanyIndex, Scope};
+use agent_retrieval::company::{CompanyIndex, DocumentChange, SearchScope};
 use agent_retrieval::doc_index::{DocIndex, DotProducts, Vectors};
 use agent_retrieval::document::ExtractedText;
 use agent_retrieval::embed::EmbedderId;
@@ -54,7 +54,7 @@ fn measure(chunks: usize, table: &mut Table) -> Result<()> {
         times[0].push(time);
         for (slot, method) in [(1, DotProducts::Plain), (2, DotProducts::Wide)] {
             let query = VectorQuery { method, ..VectorQuery::new(&id, vector) };
-            let (hits, time) = timed(|| company.nearest(Scope::All, &query));
+            let (hits, time) = timed(|| company.nearest(SearchScope::All, &query));
             times[slot].push(time);
             if method == DotProducts::Wide {
                 let hits = hits?;
@@ -97,7 +97,7 @@ fn company(
         let vectors: Vec<Option<&Vec<f32>>> = vectors.iter().map(Some).collect();
         let vectors = embed.then(|| Vectors::quantize(id.as_str(), DIMENSIONS, &vectors)).transpose()?;
         names.insert(number.to_string(), number * DOCUMENT_CHUNKS);
-        changes.push(Change::Put(number.to_string().into(), index.with_vectors(vectors)?.into()));
+        changes.push(DocumentChange::Put(number.to_string().into(), index.with_vectors(vectors)?.into()));
     }
     let mut company = CompanyIndex::new();
     company.apply(changes);

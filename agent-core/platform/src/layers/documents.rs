@@ -9,7 +9,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::stored::{cut_to_tokens, delimit, share_tokens};
 use crate::records::{Record, Records, StoreError};
 use crate::retrieval::{
-    BoundaryKey, DocumentSearch, NamedByRole, RetrievalReport, Retriever, SearchResult, SkipReason,
+    BoundaryKey, DocumentSearch, RetrievalReport, Retriever, RoleDocumentIds, SearchResult, SkipReason,
     SkippedDocument, find_outdated,
 };
 use crate::workspace::{self, Document};
@@ -178,7 +178,7 @@ impl DocumentsLayer {
         };
         let included = gathered.plan.included().map(|record| (record.id.as_str(), Some(record.version)));
         let read: Vec<_> = included.chain(result.found_documents()).collect();
-        let named = NamedByRole::new(role.as_deref());
+        let named = RoleDocumentIds::new(role.as_deref());
         Ok(find_outdated(&*self.records, company_id, &read, &named).await?)
     }
 

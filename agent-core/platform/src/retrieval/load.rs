@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::Chunker;
-use agent_retrieval::company::Change;
+use agent_retrieval::company::DocumentChange;
 use agent_retrieval::document::{DocumentId, ExtractedText};
 use agent_retrieval::embed::EmbedderId;
 
 use super::blocking::run_blocking;
-use super::cache::{CompanyEntry, DocumentState, IndexState, Unembedded};
+use super::cache::{CompanyEntry, DocumentState, IndexState, UnembeddedDocument};
 use super::document_retriever::DocumentRetriever;
 use super::embedding_queue::FailureCause;
 use super::new_index::{NewIndex, index_text};
@@ -229,7 +229,7 @@ impl DocumentRetriever {
         let work = move || {
             let _guard = guard;
             let mut state = entry.write();
-            state.apply(removed.into_iter().map(|id| (Change::Remove(id), 0)).collect());
+            state.apply(removed.into_iter().map(|id| (DocumentChange::Remove(id), 0)).collect());
             if may_retry {
                 state.prepare_retry(&scope);
             }
@@ -305,7 +305,7 @@ pub(super) fn put_vectors(
     (share, embedder): (usize, &EmbedderId),
 ) {
     if state.versions.get(id) == Some(&stored.version) {
-        let unembedded = Unembedded::of(&stored.index, stored.record_version, embedder);
+        let unembedded = UnembeddedDocument::of(&stored.index, stored.record_version, embedder);
         state.set_vectors(id, stored.index.shared_vectors(), unembedded, share);
     }
 }
@@ -351,21 +351,21 @@ fn put_into_index(
             }
         };
         if let Some(embedder) = embedder {
-            let unembedded = Unembedded::of(&index, record_version, embedder);
+            let unembedded = UnembeddedDocument::of(&index, record_version, embedder);
             vectors.push((id.clone(), version, index.shared_vectors(), unembedded));
         }
         added.push((id.clone(), version));
-        changes.push((Change::Put(id, Arc::new(index.without_vectors())), version));
+        changes.push((DocumentChange::Put(id, Arc::new(index.without_vectors())), version));
     }
     let mut state = entry.write();
     // Another search may have put a newer version meanwhile.
     changes.retain(|(change, version)| match change {
-        Change::Put(id, _) => state.state_of(id, *version) == DocumentState::Outdated,
-        Change::Remove(_) => true,
+        DocumentChange::Put(id, _) => state.state_of(id, *version) == DocumentState::Outdated,
+        DocumentChange::Remove(_) => true,
     });
     state.apply(changes);
     for (id, version) in failed {
-        state.apply(vec![(Change::Remove(id.clone()), 0)]);
+        state.apply(vec![(DocumentChange::Remove(id.clone()), 0)]);
         state.mark_unusable(id, version, SkipReason::Failed);
     }
     state.shrink(share, scope, &added);

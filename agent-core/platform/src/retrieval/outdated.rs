@@ -11,9 +11,9 @@ use crate::records::{Key, Records, StoreError};
 use crate::workspace::collection;
 
 /// Identifiers of the documents that a role names.
-pub(crate) struct NamedByRole<'r>(HashSet<&'r str>);
+pub(crate) struct RoleDocumentIds<'r>(HashSet<&'r str>);
 
-impl<'r> NamedByRole<'r> {
+impl<'r> RoleDocumentIds<'r> {
     /// Returns the documents of a role; none if there is no role.
     pub(crate) fn new(role: Option<&'r RoleBlock>) -> Self {
         let contents = role.map(|role| &role.content).into_iter();
@@ -28,7 +28,7 @@ pub(crate) async fn find_outdated(
     records: &dyn Records,
     company_id: &CompanyId,
     read: &[(&str, Option<u64>)],
-    named: &NamedByRole<'_>,
+    named: &RoleDocumentIds<'_>,
 ) -> Result<Vec<SkippedDocument>, StoreError> {
     let (mut keys, mut checked, mut outdated) = (Vec::new(), Vec::new(), Vec::new());
     let mut leave_out = |id: &str, reason| outdated.push(SkippedDocument { id: id.to_owned(), reason });

@@ -7,7 +7,7 @@ use std::ops::Range;
 use agent_core::event::{Audience, EventObserver};
 use agent_core::prompt::LayerReport;
 use agent_retrieval::document::DocumentId;
-use agent_retrieval::pack::{Fragment, PackOutcome, Packed};
+use agent_retrieval::pack::{Fragment, PackOutcome, PackedFragments};
 use agent_retrieval::search::{Hit, QueryTerm, TermOrigin};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -27,7 +27,7 @@ pub struct RetrievalReport {
     /// The result of the search.
     pub result: SearchResult,
     /// The chosen fragments, and the outcome for each hit.
-    pub packed: Packed,
+    pub packed: PackedFragments,
     /// True if visitors are shown the titles and pages of the fragments.
     pub shows_sources: bool,
 }
@@ -246,7 +246,7 @@ mod tests {
             embedder: None,
             duration: Duration::ZERO,
         };
-        let report = RetrievalReport { result, packed: Packed::default(), shows_sources: false };
+        let report = RetrievalReport { result, packed: PackedFragments::default(), shows_sources: false };
         // The last ranges are behind the end of the text, and within a character.
         let ranges = [
             (&first, 5..10, 2..4),

@@ -11,7 +11,7 @@ use super::builtin::{ADDITIVE, READ_ONLY, Stores, tool};
 use super::page;
 use crate::records::MAX_PAGE_RECORDS;
 use crate::retrieval::{
-    DocumentSearch, NamedByRole, SearchResult, SkipReason, SkippedDocument, find_outdated,
+    DocumentSearch, RoleDocumentIds, SearchResult, SkipReason, SkippedDocument, find_outdated,
 };
 use crate::workspace::{
     self, ContentStatus, Document, DocumentEditor, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES,
@@ -341,7 +341,7 @@ async fn outdated(
     search_result: &SearchResult,
 ) -> Result<Vec<SkippedDocument>, ToolError> {
     let role = stores.role(context).await?;
-    let (read, named) = (search_result.found_documents(), NamedByRole::new(Some(&role)));
+    let (read, named) = (search_result.found_documents(), RoleDocumentIds::new(Some(&role)));
     Ok(find_outdated(&*stores.records, &context.company_id, &read, &named).await?)
 }
 

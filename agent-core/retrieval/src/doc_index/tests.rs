@@ -202,8 +202,8 @@ fn decode_and_search(bytes: &[u8]) {
         let query = Query { text: "trains office receipts 領収書", previous: None };
         search_documents([(DocumentId::from("d"), &decoded)], &query, &SearchOptions::default());
         let mut company = crate::company::CompanyIndex::new();
-        company.apply([crate::company::Change::Put("d".into(), decoded.clone().into())]);
-        company.search(crate::company::Scope::All, &query, &SearchOptions::default());
+        company.apply([crate::company::DocumentChange::Put("d".into(), decoded.clone().into())]);
+        company.search(crate::company::SearchScope::All, &query, &SearchOptions::default());
         assert_eq!(DocIndex::decode(&decoded.encode()), Ok(decoded));
     }
 }

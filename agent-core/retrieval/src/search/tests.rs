@@ -223,7 +223,7 @@ fn similar_chunks_are_combined_with_those_that_share_words() {
         list.iter().map(hit).collect()
     };
     let fused = |hits: &[DenseHit], weight: f32| {
-        let dense = Dense { hits, weight, min_similarity: 0.7 };
+        let dense = DenseRanking { hits, weight, min_similarity: 0.7 };
         search(&BIRDS, query("puffin nests"), &SearchOptions { dense: Some(dense), ..plain() })
     };
     // By words: 0, then 1.

@@ -1,4 +1,4 @@
-//! Indexes of documents that are embedded slice by slice, which stay in memory until the next slice.
+//! Cache of the indexes of documents that are being embedded, for their next slice.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,16 +25,16 @@ impl IndexedText {
     }
 }
 
-/// Documents that lack some of their vectors, within a limit on their bytes.
+/// Cache of the indexes that lack some of their vectors, limited in bytes.
 ///
 /// Documents alternate, so the one that was used last is needed last. Kept documents therefore stay until their next slice, and a
 /// document for which there is no room is read again.
-pub(super) struct KeptIndexes {
+pub(super) struct PartialIndexCache {
     max_bytes: usize,
     documents: Mutex<HashMap<(CompanyId, String), (IndexedText, Instant)>>,
 }
 
-impl KeptIndexes {
+impl PartialIndexCache {
     pub(super) fn new(max_bytes: usize) -> Self {
         Self { max_bytes, documents: Mutex::default() }
     }
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn documents_are_kept_within_the_limits_of_their_companies_and_of_all() {
         // Room for three documents, of which a company has one.
-        let kept = KeptIndexes::new(3 * document().memory_bytes());
+        let kept = PartialIndexCache::new(3 * document().memory_bytes());
         let began = Instant::now();
         for (company, id) in [("a", "1"), ("a", "2"), ("b", "1"), ("c", "1"), ("d", "1")] {
             kept.keep(&company.into(), id, document(), began);

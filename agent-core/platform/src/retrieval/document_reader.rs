@@ -16,9 +16,9 @@ use crate::workspace::{self, ContentFormat, Document, collection};
 const READ_ATTEMPTS: usize = 20;
 const READ_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Reads documents from the store.
+/// Reader of documents and their texts in a store.
 #[derive(Clone)]
-pub(super) struct DocumentTexts {
+pub(super) struct DocumentReader {
     pub(super) records: Arc<dyn Records>,
     pub(super) clock: Arc<dyn Clock>,
 }
@@ -66,7 +66,7 @@ pub(super) fn upload_media_type(document: &Document) -> Option<Arc<str>> {
 /// Identifiers of documents with the versions of their records.
 pub(super) type Versions = Vec<(DocumentId, u64)>;
 
-impl DocumentTexts {
+impl DocumentReader {
     /// Returns the documents that exist, with their versions, and those that do not.
     pub(super) async fn versions(
         &self,
