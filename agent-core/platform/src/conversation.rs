@@ -41,7 +41,7 @@ pub mod page;
 mod pairing;
 mod retention;
 mod run;
-mod run_failure;
+mod run_error;
 mod run_list;
 mod run_log;
 mod run_record;
@@ -73,7 +73,8 @@ pub use interrupt::interrupt_run;
 pub use key::{NodeId, ThreadKey, ThreadOwner, VISITOR_OWNER_PREFIX};
 pub use memory::MemoryConversations;
 pub use merge::{
-    Envelope, MergeInput, Merged, ParentChoice, UiTrigger, append_queued, continue_head, import_nodes, merge,
+    MergeInput, MergeResult, ParentChoice, RequestFormat, UiTrigger, append_queued, continue_head,
+    import_nodes, merge,
 };
 pub use node::{
     ContentHash, NewNode, Node, NodeContent, NodeLink, NodeMessage, NodeOrigin, NodeRole, NodeStatus,
@@ -83,10 +84,10 @@ pub use node_ids::NodeIds;
 pub(crate) use pairing::is_paired;
 pub use retention::{ActiveThread, MAX_SCANNED_THREADS, ThreadRetention, ThreadScan};
 pub use run::{
-    CancelReason, RUN_LEASE_MS, Run, RunContext, RunEndKind, RunEnding, RunEvents, RunState, RunStep,
+    CancelReason, RUN_LEASE_MS, Run, RunContext, RunEndKind, RunEnding, RunLogState, RunState, RunStep,
     RunStepError, RunTrigger, RunTriggerKind,
 };
-pub use run_failure::{RUN_INTERRUPTED, RunFailure};
+pub use run_error::{PublicRunError, RUN_INTERRUPTED};
 pub use run_list::{DueRuns, MAX_REAPED_RUNS, RunFilter, RunPage, WaitingRuns, parse_number_cursor};
 pub use run_log::{
     AppendedEvents, LogEnd, LogPage, MAX_LOG_PAGE_BYTES, MAX_TRIMMED_LOGS, RunChunk, RunClock, RunKey,

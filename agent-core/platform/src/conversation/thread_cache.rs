@@ -15,8 +15,8 @@ use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
 use super::context::ThreadContexts;
 use super::node_ids::{NODE_ID_HASHES_BYTES, NodeIds};
 use super::{
-    BegunRun, ConversationError, Conversations, EndedRun, MAX_PAGE_NODES, Merged, Node, NodeContent, NodeId,
-    NodeLink, NodeMessage, NodeOrigin, PathContexts, Thread, ThreadKey, ThreadOwner, ThreadPath,
+    BegunRun, ConversationError, Conversations, EndedRun, MAX_PAGE_NODES, MergeResult, Node, NodeContent,
+    NodeId, NodeLink, NodeMessage, NodeOrigin, PathContexts, Thread, ThreadKey, ThreadOwner, ThreadPath,
 };
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 
@@ -246,7 +246,7 @@ impl LoadedThread {
     /// they were first sent to the backend: with their contexts, and one of the client's with its id at the client, if any. A
     /// message is the same in every prompt, and all prompts share it. The list is shared, too: the thread's next prompt appends
     /// to it, or to a copy while this one is in use.
-    pub fn prompt(&mut self, merged: &Merged) -> Arc<Vec<Arc<Message>>> {
+    pub fn prompt(&mut self, merged: &MergeResult) -> Arc<Vec<Arc<Message>>> {
         self.path.prompt(&merged.instructions, merged.new_messages())
     }
 

@@ -5,7 +5,7 @@ use agent_core::message::{Message, ToolCall};
 use agent_platform::conversation::{
     AppendedEvents, BeginRunRequest, ChunkWriter, ConversationError, Conversations, EndRunRequest, Feedback,
     LogChunk, LogEnd, NewNode, NewThread, Node, NodeOrigin, NodeQuery, NodeSelection, NodeStatus,
-    OnDisconnect, Rating, Run, RunChunk, RunEndKind, RunEnding, RunFailure, RunFilter, RunKey, RunLease,
+    OnDisconnect, PublicRunError, Rating, Run, RunChunk, RunEndKind, RunEnding, RunFilter, RunKey, RunLease,
     RunRecord, RunTrigger, SentContext, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPatch,
     TurnContext,
 };
@@ -106,7 +106,7 @@ pub(crate) async fn fill(store: &dyn Conversations) -> Result<(), ConversationEr
     store.begin_run(begin(key, "run 2", vec![node("n5", Some("n1"), Message::user("Why?"))])).await?;
     append(store, "run 2", chunk(0, "Be \"cause\"\nü \u{0}")).await?;
     let log = LogEnd { chunks: vec![chunk(3, "the end")], until: Some(at(60_000)), ..LogEnd::default() };
-    let failure = RunFailure { code: "UPSTREAM".to_owned(), message: "no".to_owned() };
+    let failure = PublicRunError { code: "UPSTREAM".to_owned(), message: "no".to_owned() };
     let ending = RunEnding { kind: RunEndKind::Failed(failure), ..RunEnding::default() };
     let partial = NewNode { status: NodeStatus::Incomplete, ..answer("n6", "n5", Message::assistant("Be")) };
     store.end_run(EndRunRequest { ending, log, ..end("run 2", vec![partial]) }).await?;

@@ -8,7 +8,7 @@ use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::{Caller, ExecutionContext};
 use agent_platform::conversation::{
-    BeginOrder, BeginRunRequest, ConversationError, Conversations, Decision, DecisionRoute, Merged,
+    BeginOrder, BeginRunRequest, ConversationError, Conversations, Decision, DecisionRoute, MergeResult,
     NewThread, NodeRole, OnDisconnect, Run, RunContext, RunState, RunTrigger, ThreadKey, ThreadOwner,
 };
 use agent_platform::history::ThreadFields;
@@ -68,7 +68,7 @@ fn is_refused_before_start(admitted: Option<&AdmittedRun>, error: &HttpError) ->
 /// A run that is ready to begin.
 pub(super) struct RunPlan {
     pub(super) key: ThreadKey,
-    pub(super) merged: Merged,
+    pub(super) merged: MergeResult,
     /// Messages of the prompt.
     pub(super) messages: Arc<Vec<Arc<Message>>>,
     pub(super) new_thread: NewThread,

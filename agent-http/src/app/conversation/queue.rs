@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use agent_core::event::{EventStream, RunIds};
 use agent_core::request::{Principal, TurnRequest};
 use agent_platform::conversation::{
-    BeginOrder, CancelReason, ConversationError, LoadedThread, MAX_QUEUED_RUNS, Merged, NodeLink,
+    BeginOrder, CancelReason, ConversationError, LoadedThread, MAX_QUEUED_RUNS, MergeResult, NodeLink,
     ParentChoice, QueueRunRequest, RunKey, RunTriggerKind, ThreadKey,
 };
 use agent_platform::usage::AdmittedRun;
@@ -123,7 +123,7 @@ impl StoredTurn {
         app: &App,
         turn: &TurnRequest,
         key: &ThreadKey,
-    ) -> Result<Option<Merged>, BeginError> {
+    ) -> Result<Option<MergeResult>, BeginError> {
         if self.fields.parent != ParentChoice::Unspecified {
             return Ok(None);
         }
@@ -137,7 +137,7 @@ impl StoredTurn {
 }
 
 /// Returns true if a request has new messages and was placed below the head of its thread.
-fn is_next_message(loaded: &LoadedThread, merged: &Merged) -> bool {
+fn is_next_message(loaded: &LoadedThread, merged: &MergeResult) -> bool {
     let Some(thread) = loaded.thread() else { return false };
     let end = merged.path.last().and_then(|seq| NodeLink::find(loaded.links(), *seq));
     end.map(|link| &link.id) == thread.head.as_ref() && !merged.nodes.is_empty()
@@ -151,7 +151,7 @@ struct WaitingTurn {
     turn: TurnRequest,
     queued: QueuedBegin,
     /// The request's messages as they were merged when the run was queued, if they were the next ones.
-    next: Option<Merged>,
+    next: Option<MergeResult>,
     /// Time at which the run was queued.
     since: Timestamp,
 }

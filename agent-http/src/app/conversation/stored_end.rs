@@ -7,7 +7,7 @@ use agent_core::event::{Event, RunOutcome};
 use agent_platform::backoff::Backoff;
 use agent_platform::conversation::{
     CancelReason, ChangeRunRequest, ChangedRun, ConversationError, Conversations, EndRunRequest, EndedRun,
-    RUN_INTERRUPTED, Run, RunChange, RunEndKind, RunFailure, RunState, Thread, ThreadOwner,
+    PublicRunError, RUN_INTERRUPTED, Run, RunChange, RunEndKind, RunState, Thread, ThreadOwner,
 };
 use tokio::time::Instant;
 
@@ -95,7 +95,7 @@ where
         } else {
             // The thread must become free, even if the answer cannot be stored.
             let code = AgentErrorKind::Internal.code().to_owned();
-            let failure = RunFailure { code, message: "the answer could not be stored".to_owned() };
+            let failure = PublicRunError { code, message: "the answer could not be stored".to_owned() };
             (end.nodes, end.ending.kind) = (Vec::new(), RunEndKind::Failed(failure));
         }
         if !pauses.pause().await {

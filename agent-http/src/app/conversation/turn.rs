@@ -11,7 +11,7 @@ use agent_core::role::{ConversationSettings, OnBusy};
 use agent_core::tool::Caller;
 use agent_core::turn::TurnError;
 use agent_platform::conversation::{
-    BeginOrder, CancelReason, ConversationError, Envelope, ParentChoice, RunKey, ThreadKey,
+    BeginOrder, CancelReason, ConversationError, ParentChoice, RequestFormat, RunKey, ThreadKey,
 };
 use agent_platform::history::{ChatInput, FieldError, MAX_GRACE_MS, ThreadFields};
 use agent_platform::run_registry::RunIdClaim;
@@ -79,7 +79,7 @@ impl ThreadRequest {
     /// Creates a request whose message is a new root of its thread.
     pub(super) fn for_new_root() -> Self {
         let fields = ThreadFields {
-            envelope: Envelope::Message,
+            format: RequestFormat::Message,
             parent: ParentChoice::Root,
             ..ThreadFields::default()
         };

@@ -9,9 +9,9 @@ use super::approvals::{continuing, waiting_run};
 use super::support::*;
 use crate::conversation::{
     BeginOrder, BeginRunRequest, BegunRun, CancelReason, ConversationError, Conversations, Decision,
-    DecisionRoute, EndRunRequest, MAX_QUEUED_RUNS, OnDisconnect, QueueRunRequest, Run, RunEndKind, RunEnding,
-    RunFailure, RunFilter, RunKey, RunLease, RunSignal, RunState, RunTrigger, RunTriggerKind, ThreadOwner,
-    ThreadStatus, Verdict,
+    DecisionRoute, EndRunRequest, MAX_QUEUED_RUNS, OnDisconnect, PublicRunError, QueueRunRequest, Run,
+    RunEndKind, RunEnding, RunFilter, RunKey, RunLease, RunSignal, RunState, RunTrigger, RunTriggerKind,
+    ThreadOwner, ThreadStatus, Verdict,
 };
 
 /// Runs the tests of queued runs.
@@ -152,7 +152,7 @@ async fn the_queue_of_a_thread_is_limited(store: &dyn Conversations) {
 
 async fn a_queued_run_ends_without_an_answer(store: &dyn Conversations) {
     done("begin", store.begin_run(begin(key("t"), "r1", None, "one", 0)).await);
-    let failure = RunFailure { code: "X".to_owned(), message: "no".to_owned() };
+    let failure = PublicRunError { code: "X".to_owned(), message: "no".to_owned() };
     for (id, kind, state) in [
         ("q1", RunEndKind::Cancelled(CancelReason::Disconnected), RunState::Cancelled),
         ("q2", RunEndKind::Failed(failure), RunState::Failed),

@@ -9,9 +9,9 @@ use futures_util::future::join_all;
 use super::support::*;
 use crate::conversation::{
     BeginRunRequest, BegunRun, CancelReason, ConversationError, Conversations, EndRunRequest, NewNode,
-    NodeId, NodeStatus, OnDisconnect, PromptCacheLine, RUN_INTERRUPTED, RoundTiming, RunEndKind, RunEnding,
-    RunFailure, RunLease, RunPrompt, RunPromptPart, RunPromptTool, RunRecord, RunSelection, RunState,
-    RunTiming, RunTriggerKind, Siblings, ThreadOwner, ThreadStatus,
+    NodeId, NodeStatus, OnDisconnect, PromptCacheLine, PublicRunError, RUN_INTERRUPTED, RoundTiming,
+    RunEndKind, RunEnding, RunLease, RunPrompt, RunPromptPart, RunPromptTool, RunRecord, RunSelection,
+    RunState, RunTiming, RunTriggerKind, Siblings, ThreadOwner, ThreadStatus,
 };
 use crate::fallback::AttemptReport;
 use crate::preview::PartPlacement;
@@ -78,7 +78,7 @@ pub(super) async fn a_run_begins_and_ends_in_one_commit_each(store: &dyn Convers
 async fn runs_end_in_each_state(store: &dyn Conversations) {
     for (at_ms, kind, state) in [
         (20, RunEndKind::Cancelled(CancelReason::Disconnected), RunState::Cancelled),
-        (30, RunEndKind::Failed(RunFailure { code: "X".into(), message: "no".into() }), RunState::Failed),
+        (30, RunEndKind::Failed(PublicRunError { code: "X".into(), message: "no".into() }), RunState::Failed),
         (40, RunEndKind::Interrupted, RunState::Interrupted),
     ] {
         let run = format!("r{at_ms}");

@@ -184,7 +184,7 @@ fn reissue_interrupts(
         trigger: reissue.trigger.clone(),
         parent_id: run.node_ids.last().cloned(),
         continues: Some(run.id.clone()),
-        events: reissue.log.run_events(),
+        events: reissue.log.log_state(),
         outcome: Some(reissue.outcome.clone()),
         started_at: Some(now),
         ended_at: Some(now),

@@ -61,7 +61,7 @@ pub fn end_run(end: &EndRunRequest, rows: EndRows) -> Result<EndCommit, Conversa
     run.backend = end.backend.clone().or(run.backend);
     RunRecord { timing: run.timing, selection: run.selection, prompt: run.prompt, attempts: run.attempts } =
         end.record.clone();
-    run.events = end.log.run_events();
+    run.events = end.log.log_state();
     thread.version += 1;
     apply_nodes(&mut thread, &nodes, now);
     free(&mut thread, &run);

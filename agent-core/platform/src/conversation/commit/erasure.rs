@@ -4,7 +4,7 @@ use agent_core::event::RunOutcome;
 use agent_core::message::ToolCall;
 
 use super::super::{
-    Approval, ContentHash, NodeMessage, NodeStatus, Run, RunEvents, StoredNode, Thread, ThreadStatus,
+    Approval, ContentHash, NodeMessage, NodeStatus, Run, RunLogState, StoredNode, Thread, ThreadStatus,
     TitleSource, title,
 };
 use super::queue::set_idle;
@@ -21,7 +21,7 @@ pub struct EraseCommit {
 
 /// Returns a run without its log, and without data of its messages.
 fn erase_run(mut run: Run) -> Run {
-    run.events = RunEvents::default();
+    run.events = RunLogState::default();
     // It has hashes of short texts.
     run.prompt = None;
     run.approvals.iter_mut().for_each(Approval::erase);

@@ -11,7 +11,7 @@ use super::super::commit::{self, ChangeRows, EndRows, KnownNodes, NodePosition, 
 use super::super::{
     ActiveThread, CancelReason, ChangeRunRequest, ChangedRun, ConversationError, DeletedThreads, DueRuns,
     EndRunRequest, EndedRun, LogChunk, MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, MAX_SCANNED_THREADS,
-    NewNode, NodeId, NodeLink, NodeRole, NodeStatus, Run, RunClock, RunEvents, RunKey, RunLease, RunSignal,
+    NewNode, NodeId, NodeLink, NodeRole, NodeStatus, Run, RunClock, RunKey, RunLease, RunLogState, RunSignal,
     RunState, SentContext, StoredNode, Thread, ThreadKey, ThreadOwner, ThreadScan, TurnContext, WaitingRuns,
     interrupt_run,
 };
@@ -296,7 +296,7 @@ impl ConversationState {
         let Some(run) = self.find_run_mut(owner, id) else { return };
         let bytes = run.log_bytes();
         (run.log, run.inputs) = (Vec::new(), None);
-        run.stored.run.events = RunEvents::default();
+        run.stored.run.events = RunLogState::default();
         self.log_bytes -= bytes;
     }
 

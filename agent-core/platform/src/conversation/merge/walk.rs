@@ -9,7 +9,7 @@ use agent_core::message::{Message, Role};
 use super::super::tree::Tree;
 use super::super::{ContentHash, ConversationError, NodeId, NodeLink, NodeRole, NodeStatus, RunTriggerKind};
 use super::choice::Choice;
-use super::envelope::{Envelope, UiTrigger};
+use super::request_format::{RequestFormat, UiTrigger};
 
 #[cfg(test)]
 thread_local! {
@@ -162,9 +162,14 @@ impl<'l> Walk<'l> {
     }
 
     /// Places a list of messages without a field `parentId`.
-    pub(super) fn place(&self, messages: Vec<Arc<Message>>, envelope: &Envelope, is_visitor: bool) -> Choice {
+    pub(super) fn place(
+        &self,
+        messages: Vec<Arc<Message>>,
+        format: &RequestFormat,
+        is_visitor: bool,
+    ) -> Choice {
         let mut is_regeneration = false;
-        if let Envelope::UiMessages { trigger, message_id } = envelope {
+        if let RequestFormat::UiMessages { trigger, message_id } = format {
             is_regeneration = *trigger == UiTrigger::Regenerate;
             if let Some(choice) =
                 message_id.as_deref().and_then(|id| self.place_by_trigger(*trigger, id, &messages))
@@ -173,7 +178,7 @@ impl<'l> Walk<'l> {
             }
         }
         // One message alone is the next one, whatever has been said before.
-        let is_next = messages.len() == 1 && *envelope != Envelope::AgUi && !is_regeneration;
+        let is_next = messages.len() == 1 && *format != RequestFormat::AgUi && !is_regeneration;
         let mut cursor = Cursor::default();
         let mut pending = self.pending_calls.clone();
         let last = messages.len().saturating_sub(1);

@@ -10,8 +10,8 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use super::*;
 use crate::conformance::conversations::support;
 use crate::conversation::{
-    BeginRunRequest, DeleteFilter, EndRunRequest, Envelope, ForkThreadRequest, MemoryConversations,
-    MergeInput, Merged, NewNode, NodeId, NodeStatus, SentContext, ThreadLinks, ThreadPatch, merge,
+    BeginRunRequest, DeleteFilter, EndRunRequest, ForkThreadRequest, MemoryConversations, MergeInput,
+    MergeResult, NewNode, NodeId, NodeStatus, RequestFormat, SentContext, ThreadLinks, ThreadPatch, merge,
 };
 use crate::conversation::{is_paired, tree};
 
@@ -67,7 +67,7 @@ impl<'s> Process<'s> {
 
     /// Loads a thread and places the next message at its head, as a turn does. Returns the prompt, and true if the thread
     /// was cached.
-    async fn load(&self, key: &ThreadKey) -> (Arc<Vec<Arc<Message>>>, Merged, bool) {
+    async fn load(&self, key: &ThreadKey) -> (Arc<Vec<Arc<Message>>>, MergeResult, bool) {
         let mut loaded = self.cache.load(self.store, key).await.expect("it loads");
         let is_cached = !loaded.messages.is_empty();
         let input = MergeInput {
@@ -76,7 +76,7 @@ impl<'s> Process<'s> {
             ids: Some(loaded.ids()),
             head: loaded.thread().and_then(|thread| thread.head.clone()),
             messages: vec![Arc::new(Message::user(NEXT))],
-            envelope: Envelope::Message,
+            format: RequestFormat::Message,
             ..MergeInput::default()
         };
         let merged = merge(input).expect("it merges");
@@ -102,7 +102,7 @@ impl<'s> Process<'s> {
         }
     }
 
-    async fn plan(&self, key: &ThreadKey) -> (Prompt, Merged) {
+    async fn plan(&self, key: &ThreadKey) -> (Prompt, MergeResult) {
         let (messages, merged, is_cached) = self.load(key).await;
         let texts = messages.iter().map(|message| message.content.to_text().into_owned()).collect();
         (Prompt { texts, is_cached }, merged)
@@ -180,8 +180,8 @@ fn copied(messages: &[Arc<Message>]) -> Vec<Message> {
     messages.iter().map(|message| Message::clone(message)).collect()
 }
 
-fn begin(key: &ThreadKey, run: &str, merged: Merged) -> BeginRunRequest {
-    let Merged { nodes, parent_id, .. } = merged;
+fn begin(key: &ThreadKey, run: &str, merged: MergeResult) -> BeginRunRequest {
+    let MergeResult { nodes, parent_id, .. } = merged;
     BeginRunRequest { nodes, parent_id, ..support::begin(key.clone(), run, None, NEXT, 0) }
 }
 

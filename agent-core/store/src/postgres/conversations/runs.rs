@@ -7,7 +7,7 @@ use agent_platform::conversation::commit::{
 };
 use agent_platform::conversation::{
     BeginRunRequest, BegunRun, ChangeRunRequest, ChangedRun, ConversationError, DeleteFilter, DeletedThreads,
-    EndRunRequest, EndedRun, LogEnd, NodeId, QueueRunRequest, Run, RunClock, RunEvents, RunKey, RunSignal,
+    EndRunRequest, EndedRun, LogEnd, NodeId, QueueRunRequest, Run, RunClock, RunKey, RunLogState, RunSignal,
     Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 use futures_util::future::{try_join, try_join3, try_join4, try_join5};
@@ -246,7 +246,7 @@ pub(super) async fn trim(
 
 /// Deletes a run's log.
 async fn delete_log(tables: &ConversationTables, n: i64, run: Run) -> Result<(), TableError> {
-    tables.update_run(n, &Run { events: RunEvents::default(), ..run }).await?;
+    tables.update_run(n, &Run { events: RunLogState::default(), ..run }).await?;
     tables.delete_log(n).await
 }
 

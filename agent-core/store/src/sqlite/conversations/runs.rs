@@ -6,8 +6,8 @@ use agent_platform::conversation::commit::{
 };
 use agent_platform::conversation::{
     AppendedEvents, BeginRunRequest, BegunRun, ChangeRunRequest, ChangedRun, ConversationError, DeleteFilter,
-    DeletedThreads, EndRunRequest, EndedRun, NodeId, QueueRunRequest, Run, RunChunk, RunClock, RunEvents,
-    RunKey, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
+    DeletedThreads, EndRunRequest, EndedRun, NodeId, QueueRunRequest, Run, RunChunk, RunClock, RunKey,
+    RunLogState, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 use jiff::Timestamp;
 
@@ -268,7 +268,7 @@ pub(super) fn trim_batch(
 
 /// Deletes a run's log and returns its size.
 fn delete_log(tables: &ConversationTables<'_>, n: i64, run: Run) -> Result<usize, TableError> {
-    tables.update_run(n, &Run { events: RunEvents::default(), ..run })?;
+    tables.update_run(n, &Run { events: RunLogState::default(), ..run })?;
     tables.delete_log(n)
 }
 

@@ -2,7 +2,7 @@
 
 /// Format of a request, which indicates whether its list is the whole conversation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Envelope {
+pub enum RequestFormat {
     /// The field `message`: one new user message.
     Message,
     /// The field `messages` in a format of its own or OpenAI's. One element alone is the next message.
