@@ -65,9 +65,9 @@ use crate::service::HttpService;
 pub(crate) use endpoints::endpoints;
 pub use run_bundle::PROGRAM;
 pub use services::{
-    ApprovedCalls, CodingLink, CodingLinkConfig, ConsoleService, ConversationService, DocumentUploads,
-    LeasedTools, McpEndpoint, ProviderService, RateLimits, RequestBounds, ResourceQuotas, RunSettings,
-    SchedulerLink, SchedulerLinkConfig, UsageService, console_link,
+    ApprovedCalls, ConsoleService, ConversationService, DocumentUploads, LeasedTools, McpEndpoint,
+    ProviderService, RateLimits, RequestBounds, ResourceQuotas, RunSettings, SchedulerConnection,
+    SchedulerConnectionConfig, SubscriptionService, SubscriptionServiceConfig, UsageService, console_link,
 };
 pub use state::App;
 

@@ -30,23 +30,23 @@ pub use agent_core::store_error::StoreError;
 
 mod key;
 mod list;
+mod nested_cursor;
 mod quota;
 mod record;
-mod walk;
 mod wrapper;
 mod writer_queues;
 
 pub use key::{Collection, Key, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES};
 pub use list::{DEFAULT_PAGE_RECORDS, ListQuery, MAX_PAGE_RECORDS, Order, Page};
+pub use nested_cursor::NestedCollectionCursor;
 pub use record::Record;
-pub use walk::PlatformWalk;
 pub use wrapper::{InventoryWrapper, RecordsWrapper};
 pub use writer_queues::{WriterPermit, WriterQueues};
 
+pub(crate) use nested_cursor::delete_unchanged;
 #[cfg(feature = "conformance")]
 pub(crate) use quota::QUOTAS;
 pub(crate) use quota::{CountQuota, CountQuotaError, Quota, put_within, quota_key};
-pub(crate) use walk::delete_unchanged;
 
 /// Default limit of a value's JSON text, in bytes. A store may be configured with another.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;

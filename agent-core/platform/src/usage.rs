@@ -31,7 +31,7 @@ pub use budget::{
     ReservationGuard, UnknownTimeZoneError,
 };
 pub use entry::{MAX_NAME_BYTES, RunScope, TokenCounts, UsageEntry, UsageOperation, ledger_user};
-pub use expired::ExpiredReservations;
+pub use expired::ReservationSweep;
 pub use memory::MemoryUsage;
 pub use models::{CallNumbers, MeteredModels};
 pub use observer::{RunSummary, UsageObserver};

@@ -22,7 +22,7 @@
 //! and its outcome was lost. A process that ends loses the requests that it admitted since its last commit.
 //!
 //! The records belong to the platform, and stores do not cache them, since an outdated read would cause a conflict. Each
-//! company has a collection, `userRates/<company>`. [`ExpiredRates`] deletes the records without effect.
+//! company has a collection, `userRates/<company>`. [`RateRecordSweep`] deletes the records without effect.
 
 mod company_runs;
 mod expired;
@@ -58,7 +58,7 @@ use table::{CountedRequest, LocalDecision, Meter, MeterId, MeterTable};
 
 pub use crate::minute_rate::RateLimitError;
 pub(crate) use company_runs::CountedCompanyRun;
-pub use expired::ExpiredRates;
+pub use expired::RateRecordSweep;
 pub(crate) use joined::{AdmittedCompanyRun, RunCount, UncountedRun};
 pub use limits::{SessionLimits, UserRate};
 

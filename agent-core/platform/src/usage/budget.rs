@@ -7,7 +7,7 @@
 //! company ([`Budgets`]). When the ledger has the entry of the call, the reservation is settled with the used amount. The sum
 //! of used and reserved amounts therefore never exceeds a limit, for any number of processes. A reservation has a lease. The
 //! reservation of a killed process is booked and settled when the lease has expired
-//! ([`ExpiredReservations`](super::ExpiredReservations)). That of a run has a short lease, which its process extends. A run that is
+//! ([`ReservationSweep`](super::ReservationSweep)). That of a run has a short lease, which its process extends. A run that is
 //! to be stored reserves its part of the limits on numbers of runs, and counts once it is stored.
 //!
 //! [`DefaultLimits`] apply to a company's runs and a run's tool calls if no budget limits them.

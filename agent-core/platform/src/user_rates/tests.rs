@@ -403,17 +403,17 @@ async fn expired_records_are_deleted() {
     test.settle().await;
     assert_eq!((test.records("c/1").await, test.records("d").await), (pages, 1));
 
-    let mut walk = ExpiredRates::default();
+    let mut sweep = RateRecordSweep::default();
     let mut visited = 0;
-    while walk.delete_page(&test.store.inner, test.clock.now()).await.expect("the store works") {
+    while sweep.delete_page(&test.store.inner, test.clock.now()).await.expect("the store works") {
         visited += 1;
     }
     assert_eq!((visited, test.records("c/1").await, test.records("d").await), (3, pages, 1), "too early");
     test.clock.advance(10 * SECOND);
-    while walk.delete_page(&test.store.inner, test.clock.now()).await.expect("the store works") {}
+    while sweep.delete_page(&test.store.inner, test.clock.now()).await.expect("the store works") {}
     assert_eq!((test.records("c/1").await, test.records("d").await), (1, 0), "one user is active");
     assert!(test.store.inner.get(&other).await.expect("the store works").is_some());
-    assert!(walk.delete_page(&test.store.inner, test.clock.now()).await.expect("it begins again"));
+    assert!(sweep.delete_page(&test.store.inner, test.clock.now()).await.expect("it begins again"));
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use agent_platform::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, StoreError, Write,
 };
 use agent_platform::run_registry::{RUN_ID_COLLECTION, delete_old_run_ids};
-use agent_platform::user_rates::ExpiredRates;
+use agent_platform::user_rates::RateRecordSweep;
 use agent_platform::workspace::collection::ASSIGNMENTS;
 use agent_platform::workspace::{
     Assignment, DELETED_USER_COLLECTION, PENDING_COLLECTION, STORED_COLLECTION, USER_FILE_COLLECTION,
@@ -73,7 +73,7 @@ const MAINTAINED_COLLECTIONS: [&str; 10] = [
 /// Position of the maintenance walk. It restarts after the last company.
 #[derive(Default)]
 struct MaintenanceCursor {
-    rates: ExpiredRates,
+    rates: RateRecordSweep,
     /// Companies of the current page that have not been visited, in reverse order.
     companies: Vec<String>,
     /// The last company of the current page; the cursor of the next one.

@@ -138,7 +138,7 @@ impl PendingCounts {
         }
     }
 
-    /// Leaves the reservation to [`ExpiredReservations`](super::super::ExpiredReservations). The run counts per minute.
+    /// Leaves the reservation to [`ReservationSweep`](super::super::ReservationSweep). The run counts per minute.
     pub(in crate::usage) fn abandon(self) {
         if let Some(reservation) = self.reservation {
             reservation.abandon();
@@ -301,7 +301,7 @@ impl ReservationGuard {
         }
     }
 
-    /// Leaves the reservation to [`ExpiredReservations`](super::super::ExpiredReservations), when its lease is over.
+    /// Leaves the reservation to [`ReservationSweep`](super::super::ReservationSweep), when its lease is over.
     fn abandon(mut self) {
         if let Some(settlement) = self.settlement.take() {
             self.state.active_reservations.remove(&settlement.company_id, &settlement.id);

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::super::{
-    Booking, ExpiredReservations, MemoryUsage, MeteredBackend, NanoUsd, PriceTable, RunScope, TokenCounts,
+    Booking, MemoryUsage, MeteredBackend, NanoUsd, PriceTable, ReservationSweep, RunScope, TokenCounts,
     UsageEntry, UsageOperation, UsageRecorder, UsageStore,
 };
 use super::deadline::with_deadline;

@@ -209,13 +209,13 @@ async fn a_lost_process_is_booked_with_what_it_had_reserved() {
         std::mem::forget(reservation);
     }
     let inventory: &dyn Inventory = &*installation.records;
-    let mut expired = ExpiredReservations::default();
-    assert!(expired.settle_page(inventory, budgets(&process), &process).await.expect("a page"));
+    let mut sweep = ReservationSweep::default();
+    assert!(sweep.settle_page(inventory, budgets(&process), &process).await.expect("a page"));
     assert_eq!(amounts(&process).await, (0, 642), "the leases are not over");
     installation.clock.advance(Duration::from_secs(61));
     for _ in 0..2 {
-        let mut expired = ExpiredReservations::default();
-        while expired.settle_page(inventory, budgets(&process), &process).await.expect("a page") {}
+        let mut sweep = ReservationSweep::default();
+        while sweep.settle_page(inventory, budgets(&process), &process).await.expect("a page") {}
         assert_eq!(amounts(&process).await, (321 + 25, 0));
     }
     let entries = installation.usage.run_usage(&COMPANY.into(), &"run".into()).await.expect("entries");

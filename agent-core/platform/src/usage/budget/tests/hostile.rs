@@ -58,8 +58,8 @@ impl Installation {
 
     /// Settles what has expired, as a process does.
     async fn settle_expired(&self, process: &UsageRecorder) {
-        let mut expired = ExpiredReservations::default();
-        while expired.settle_page(&*self.records, budgets(process), process).await.expect("a page") {}
+        let mut sweep = ReservationSweep::default();
+        while sweep.settle_page(&*self.records, budgets(process), process).await.expect("a page") {}
     }
 }
 

@@ -53,7 +53,7 @@ struct StoppableRun {
     process: UsageRecorder,
     other: UsageRecorder,
     run: RunAdmission,
-    expired: ExpiredReservations,
+    sweep: ReservationSweep,
 }
 
 impl StoppableRun {
@@ -65,15 +65,15 @@ impl StoppableRun {
         put_company(&process, json!({"unit": "concurrentRuns", "amount": 1})).await;
         let run = budgets(&process).admit_run(&scope("a")).await.expect("admitted");
         installation.clock.wait_for_sleepers(1).await;
-        let expired = ExpiredReservations::default();
-        Self { installation, spawner, process, other, run, expired }
+        let sweep = ReservationSweep::default();
+        Self { installation, spawner, process, other, run, sweep }
     }
 
     /// Makes a pass of the other process, and returns the number of runs that are counted then.
     async fn pass(&mut self) -> i64 {
         let inventory: &dyn Inventory = &*self.installation.records;
         let (budgets, other) = (budgets(&self.other), &self.other);
-        while self.expired.settle_page(inventory, budgets, other).await.expect("a page") {}
+        while self.sweep.settle_page(inventory, budgets, other).await.expect("a page") {}
         amounts(&self.other).await.1
     }
 
