@@ -82,12 +82,12 @@ pub(crate) async fn measure(url: &str, bench: &Bench) -> Result<Vec<RunCost>> {
         // Fills the cache.
         run(&mut connection).await.context(kind)?;
         sleep(SETTLE_TIME).await;
-        let (before, first) = (records.activity(), next_transaction().await?);
+        let (before, first) = (records.counters(), next_transaction().await?);
         for _ in 0..RUNS {
             run(&mut connection).await.context(kind)?;
         }
         sleep(SETTLE_TIME).await;
-        let (after, last) = (records.activity(), next_transaction().await?);
+        let (after, last) = (records.counters(), next_transaction().await?);
         let per_run = |before: u64, after: u64| (after - before) as f64 / RUNS as f64;
         costs.push(RunCost {
             kind,

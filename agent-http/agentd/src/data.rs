@@ -10,7 +10,7 @@ use agent_core::ids::CompanyId;
 use agent_platform::workspace::{ExportError, WorkspaceFile};
 use agent_platform::{coding, providers};
 
-use crate::failure::CommandError;
+use crate::command_error::CommandError;
 
 /// Imports a workspace file into the store, in full or not at all.
 pub(crate) async fn import(file: &Path, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {

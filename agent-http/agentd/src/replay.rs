@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::cli::ReplayArgs;
+use crate::command_error::CommandError;
 use crate::config::Env;
-use crate::failure::CommandError;
 use crate::stores::Stores;
 use crate::{StartError, compose, weights};
 

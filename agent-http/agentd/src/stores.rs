@@ -24,7 +24,7 @@ use agent_store::postgres::{self, PostgresJobs, PostgresOptions, PostgresRecords
 use agent_store::sqlite::{self, SqliteOptions, SqliteStore};
 
 use crate::StartError;
-use crate::failure::CommandError;
+use crate::command_error::CommandError;
 
 /// Stores of the application.
 #[derive(Clone)]

@@ -10,8 +10,8 @@ use agent_platform::conversation::{
 };
 use jiff::Timestamp;
 
+use crate::command_error::CommandError;
 use crate::config::AppConfig;
-use crate::failure::CommandError;
 use crate::stores::Stores;
 
 /// Prints all threads of a user.

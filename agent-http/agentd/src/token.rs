@@ -18,7 +18,7 @@ use agent_platform::token::{
 };
 
 use crate::cli::{AgentArgs, ApiArgs, McpArgs, NewTokenArgs, SessionArgs, WidgetArgs};
-use crate::failure::CommandError;
+use crate::command_error::CommandError;
 
 /// Creates a session token and writes it alone on the last line, where scripts can read it.
 pub(crate) fn session(args: SessionArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {

@@ -9,8 +9,8 @@ use agent_platform::console::ConsoleSessions;
 use agent_platform::token::Tokens;
 use agent_platform::workspace::{UserDeletion, delete_user};
 
+use crate::command_error::CommandError;
 use crate::config::AppConfig;
-use crate::failure::CommandError;
 use crate::stores::Stores;
 use crate::threads::delete_threads;
 
