@@ -102,11 +102,11 @@ impl MessageFiles<'_> {
         Ok(user_files.into_iter().flatten().map(|record| (record.value.id.clone(), record)).collect())
     }
 
-    /// Keeps the files of the messages as long as `thread`, which has the messages, too.
+    /// Keeps the files of the messages at least as long as `thread`, which has the messages.
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn hold(&self, messages: &[Message], thread: &ThreadId) -> Result<(), StoreError> {
+    pub async fn retain_for_thread(&self, messages: &[Message], thread: &ThreadId) -> Result<(), StoreError> {
         let mut seen = HashSet::new();
         let ids: Vec<&str> = messages.iter().flat_map(file_ids).filter(|id| seen.insert(*id)).collect();
         for page in ids.chunks(MAX_PROMPT_FILES) {

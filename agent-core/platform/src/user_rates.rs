@@ -10,8 +10,8 @@
 //!   also claims the ids that clients have chosen for their runs. A run of a company that a budget's commit admits is counted
 //!   by that commit. A request above the limit commits nothing and is refused from memory until the minute has moved on.
 //!
-//! A run of a company that does not begin, since a budget refuses it or another request has taken its thread, is taken back, in
-//! the same two ways. A process takes back as many runs per minute as the limit has. The requests of users stay counted.
+//! A run of a company that does not begin, since a budget refuses it or another request has taken its thread, is refunded, in
+//! the same two ways. A process refunds as many runs per minute as the limit has. The requests of users stay counted.
 //!
 //! A limit of `n` is exact above its half if the processes know of each other's requests. A process that does not know them,
 //! because its last request of the user is older, may admit `⌈n / 2⌉` requests before its next commit. `p` processes

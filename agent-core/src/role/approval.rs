@@ -14,7 +14,7 @@ pub struct ApprovalRule {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub annotations: Vec<ToolHint>,
     /// The people who may decide.
-    pub by: ApprovalBy,
+    pub by: Approver,
     /// Treatment of a call while no user can be asked.
     pub unattended: UnattendedCalls,
     /// Time for the decision, in milliseconds; a day if absent.
@@ -43,7 +43,7 @@ pub enum ToolHint {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum ApprovalBy {
+pub enum Approver {
     /// The user of the run.
     #[default]
     User,

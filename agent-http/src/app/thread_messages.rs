@@ -54,7 +54,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     }
     let added = conversations.store.append(&key, nodes, conversations.app.conversations.now()).await;
     let added = added.map_err(|error| HttpError::from_node_error(error, "parentId"))?;
-    conversations.hold_files(&principal, &messages, &key.id).await;
+    conversations.retain_files(&principal, &messages, &key.id).await;
     private(answer::json(StatusCode::CREATED, &json!({"nodes": added.nodes})))
 }
 

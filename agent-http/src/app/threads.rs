@@ -73,21 +73,21 @@ impl OwnConversations {
 
     /// Keeps the files of messages as long as their thread. After an error, the next turn of the thread keeps those of its
     /// prompt.
-    pub(super) async fn hold_files(&self, principal: &Principal, messages: &[Message], thread: &ThreadId) {
-        if let Err(error) = self.app.hold_files(principal, messages, thread).await {
+    pub(super) async fn retain_files(&self, principal: &Principal, messages: &[Message], thread: &ThreadId) {
+        if let Err(error) = self.app.retain_files(principal, messages, thread).await {
             tracing::warn!(thread_id = %thread, %error, "failed to keep the files of a thread");
         }
     }
 
     /// Keeps the files of a copied thread as long as the copy. After an error, the next turn of the copy keeps those of its
     /// prompt.
-    async fn hold_copied_files(&self, principal: &Principal, copy: &Thread) {
-        if let Err(error) = self.try_hold_copied_files(principal, copy).await {
+    async fn retain_copied_files(&self, principal: &Principal, copy: &Thread) {
+        if let Err(error) = self.try_retain_copied_files(principal, copy).await {
             tracing::warn!(thread_id = %copy.id, %error, "failed to keep the files of a copied thread");
         }
     }
 
-    async fn try_hold_copied_files(
+    async fn try_retain_copied_files(
         &self,
         principal: &Principal,
         copy: &Thread,
@@ -99,7 +99,7 @@ impl OwnConversations {
         for page in seqs.chunks(MAX_PAGE_NODES) {
             let contents = self.store.contents(&key, page).await?;
             let messages = contents.into_iter().filter_map(NodeContent::into_prompt_message);
-            self.app.hold_files(principal, &messages.collect::<Vec<_>>(), &copy.id).await?;
+            self.app.retain_files(principal, &messages.collect::<Vec<_>>(), &copy.id).await?;
         }
         Ok(())
     }
@@ -212,7 +212,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
         now: conversations.app.conversations.now(),
     };
     let thread = conversations.store.create(create).await?;
-    conversations.hold_files(&principal, &messages, &thread.id).await;
+    conversations.retain_files(&principal, &messages, &thread.id).await;
     created(&thread)
 }
 
@@ -436,6 +436,6 @@ pub(super) async fn fork(context: RequestContext<App>, principal: Principal) -> 
     };
     let copy = conversations.store.fork(fork).await;
     let copy = copy.map_err(|error| HttpError::from_node_error(error, "at"))?;
-    conversations.hold_copied_files(&principal, &copy).await;
+    conversations.retain_copied_files(&principal, &copy).await;
     created(&copy)
 }

@@ -47,13 +47,13 @@ pub async fn retrieval(make: impl AsyncFn() -> SharedRecords) {
     long_indexes_are_stored_in_pieces(make().await).await;
 }
 
-/// The system clock with longer sleeps. A search on a busy machine waits for its index and does not go without it.
-struct PatientClock;
+/// System clock with longer sleeps, so that a search on a busy machine waits for its index.
+struct SlowClock;
 
 /// Factor by which a sleep is longer than the requested one.
-const PATIENCE_FACTOR: u32 = 60;
+const SLEEP_FACTOR: u32 = 60;
 
-impl Clock for PatientClock {
+impl Clock for SlowClock {
     fn now(&self) -> SystemTime {
         SystemClock.now()
     }
@@ -63,7 +63,7 @@ impl Clock for PatientClock {
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        SystemClock.sleep(duration * PATIENCE_FACTOR)
+        SystemClock.sleep(duration * SLEEP_FACTOR)
     }
 }
 
@@ -75,7 +75,7 @@ fn retriever_with(records: &SharedRecords, embedder: Option<RetrievalEmbedder>) 
     DocumentRetriever::new(RetrieverConfig {
         records: records.clone(),
         pool: Arc::new(|work: Box<dyn FnOnce() + Send>| drop(std::thread::spawn(work))),
-        clock: Arc::new(PatientClock),
+        clock: Arc::new(SlowClock),
         cache_bytes: 64 << 20,
         embedder,
     })

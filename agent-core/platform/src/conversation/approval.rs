@@ -2,7 +2,7 @@
 
 use agent_core::event::Id;
 use agent_core::ids::{AgentId, RunId, ThreadId, UserId};
-use agent_core::role::ApprovalBy;
+use agent_core::role::Approver;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -30,7 +30,7 @@ pub struct Approval {
     /// State.
     pub state: ApprovalState,
     /// The people who may decide.
-    pub by: ApprovalBy,
+    pub by: Approver,
     /// True if the person may change the arguments.
     pub editable: bool,
     /// Question for the person.

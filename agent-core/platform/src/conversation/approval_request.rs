@@ -3,7 +3,7 @@
 use agent_core::event::Interrupt;
 use agent_core::ids::{RunId, UserId};
 use agent_core::message::ToolCall;
-use agent_core::role::{ApprovalBy, ApprovalRule};
+use agent_core::role::{ApprovalRule, Approver};
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -32,7 +32,7 @@ impl Approval {
         let id = interrupt.tool_call_id.as_ref().filter(|_| interrupt.reason == TOOL_CALL_REASON)?;
         let call = calls.iter().find(|call| *call.id == **id)?;
         let metadata = interrupt.metadata.as_ref().map(|metadata| &metadata["agentd"]);
-        let by = metadata.and_then(|metadata| ApprovalBy::deserialize(&metadata["by"]).ok());
+        let by = metadata.and_then(|metadata| Approver::deserialize(&metadata["by"]).ok());
         let expires_at = interrupt.expires_at.as_ref().and_then(|time| time.parse().ok());
         let default_expiry = || {
             now.checked_add(SignedDuration::from_millis(DEFAULT_APPROVAL_TTL_MS)).unwrap_or(Timestamp::MAX)
@@ -71,7 +71,7 @@ pub fn approval_interrupt(
     let ttl = rule.ttl_ms.and_then(|ttl| i64::try_from(ttl).ok()).unwrap_or(DEFAULT_APPROVAL_TTL_MS);
     let expires_at = now.checked_add(SignedDuration::from_millis(ttl)).unwrap_or(Timestamp::MAX);
     // Visitors change no arguments, unless the rule says so.
-    let editable = rule.editable.unwrap_or(rule.by != ApprovalBy::Visitor);
+    let editable = rule.editable.unwrap_or(rule.by != Approver::Visitor);
     let mut properties = json!({"approved": {"type": "boolean"}, "reason": {"type": "string"}});
     if editable {
         properties["editedArgs"] = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();

@@ -465,7 +465,7 @@ async fn runs_of_a_company_that_do_not_begin_are_taken_back_as_often_as_the_limi
     }
     test.settle().await;
     assert_eq!((used(0).await, used(1).await), (1, 1), "both processes");
-    // The process has taken back four, and the other one none.
+    // The process has refunded four, and the other one none.
     drop(count(0).await.expect("below the limit"));
     assert_eq!(used(0).await, 2, "it stays counted");
     test.settle().await;
