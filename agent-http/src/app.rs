@@ -2,7 +2,6 @@
 
 mod agent_tools;
 mod agents;
-mod answer;
 mod approvals;
 mod assignments;
 mod assistants;
@@ -36,6 +35,7 @@ mod providers;
 mod pulse;
 mod reader_access;
 mod resource;
+mod response;
 mod retrieve;
 mod role_preview;
 mod run_bundle;

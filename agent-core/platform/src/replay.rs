@@ -42,7 +42,7 @@ use crate::run_observer::{RunInputs, RunObservers};
 
 pub use backend::ReplayBackend;
 pub use bundle::{BundleError, MAX_BUNDLE_BYTES, RunBundle};
-pub use compare::{Difference, Finding, ReplayReport};
+pub use compare::{AspectComparison, Difference, ReplayReport};
 pub use live::{AnsweredCall, LiveCall, ModelAnswer};
 pub use models::ReplayModels;
 

@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use super::ownership::{AGENTS_TAG, load_owned};
 use super::threads::private;
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::service::HandlerResult;
@@ -140,7 +140,7 @@ fn built_in(spec: &Arc<ToolSpec>) -> OwnToolReport {
 /// Handles `GET /api/agents/{id}/tools`. No tool server is called.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let agent = OwnedAgent::load(context.state, principal, context.params.get("id")?).await?;
-    private(answer::json(StatusCode::OK, &agent.list_with_skipped().await?))
+    private(response::json(StatusCode::OK, &agent.list_with_skipped().await?))
 }
 
 /// Handles `POST /api/agents/{id}/tools/discover`.
@@ -149,7 +149,7 @@ pub(super) async fn discover(context: RequestContext<App>, principal: Principal)
     let agent = OwnedAgent::load(state, principal, params.get("id")?).await?;
     let DiscoverRequest { server_id } = body.read_json(&head.headers).await?;
     let discovery = agent.registry().discover(&agent.role, &agent.context(), &server_id).await;
-    private(answer::json(StatusCode::OK, &discovery.map_err(inspection_error)?))
+    private(response::json(StatusCode::OK, &discovery.map_err(inspection_error)?))
 }
 
 /// Handles `POST /api/agents/{id}/tools/pin`.
@@ -160,7 +160,7 @@ pub(super) async fn pin(context: RequestContext<App>, principal: Principal) -> H
     let pinned = agent.registry().pin(&agent.role, &agent.context(), &server_id, &fingerprints).await;
     pinned.map_err(inspection_error)?;
     super::agents::announce(&agent.app, &agent.principal.company_id, &agent.role.id);
-    private(answer::json(StatusCode::OK, &agent.list_with_skipped().await?))
+    private(response::json(StatusCode::OK, &agent.list_with_skipped().await?))
 }
 
 /// Handles `POST /api/agents/{id}/tools/{name}/test`: calls a tool that the role defines, without an approval. The audit
@@ -183,7 +183,7 @@ pub(super) async fn test(context: RequestContext<App>, principal: Principal) -> 
     if let Some(structured) = structured {
         result["structured"] = structured;
     }
-    private(answer::json(StatusCode::OK, &result))
+    private(response::json(StatusCode::OK, &result))
 }
 
 fn inspection_error(error: InspectionError) -> HttpError {

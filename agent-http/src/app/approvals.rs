@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::conversation::continue_run;
 use super::threads::{OwnConversations, private, word_param};
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::RequestContext;
 use crate::error::HttpError;
 use crate::request::{Query, parse_json};
@@ -65,7 +65,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
         approvals.extend(decided.filter(is_wanted));
     }
     approvals.sort_by_key(|approval| std::cmp::Reverse(approval.created_at));
-    private(answer::json(StatusCode::OK, &json!({ "approvals": approvals })))
+    private(response::json(StatusCode::OK, &json!({ "approvals": approvals })))
 }
 
 /// Returns a page of the runs that wait for decisions. A visitor sees only the visitor's own runs, so those of the company are
@@ -89,7 +89,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let conversations = OwnConversations::open(context.state, &principal)?;
     let found = FoundApproval::load(&conversations, &principal, context.params.get("id")?).await?;
     let approval = found.approval.at(conversations.app.conversations.now());
-    private(answer::json(StatusCode::OK, &approval))
+    private(response::json(StatusCode::OK, &approval))
 }
 
 /// Handles `POST /api/approvals/{id}`.
@@ -126,7 +126,7 @@ pub(super) async fn decide(context: RequestContext<App>, principal: Principal) -
         // The decision is stored, and the thread's next message continues the run.
         tracing::warn!(run_id = %run.id, error = %error.detail(), "failed to continue a decided run; the next message continues it");
     }
-    private(answer::json(StatusCode::OK, &approval.ok_or_else(HttpError::not_found)?))
+    private(response::json(StatusCode::OK, &approval.ok_or_else(HttpError::not_found)?))
 }
 
 #[derive(Deserialize)]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::ownership::AGENTS_TAG;
 use super::threads::private;
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::service::HandlerResult;
@@ -24,7 +24,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let role = app.roles.role(&principal.company_id, &agent).await?.ok_or_else(HttpError::not_found)?;
     let tools = list_tools(app, &principal, &role).await?;
     let floor = load_approval_floor(&*app.records, &principal.company_id).await?;
-    private(answer::json(StatusCode::OK, &capabilities(app, &principal, &role, (tools.as_slice(), &floor))))
+    private(response::json(StatusCode::OK, &capabilities(app, &principal, &role, (tools.as_slice(), &floor))))
 }
 
 /// Lists the tools that the agent may use for the caller.

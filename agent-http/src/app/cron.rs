@@ -29,7 +29,7 @@ use self::cron_run::{CronRun, MAX_CONCURRENT_RUNS, MAX_RUNS_PER_CALL};
 use self::local::run_local;
 use super::due::DueOccurrences;
 use super::pulse::{Completion, is_busy, run_occurrence};
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
@@ -56,7 +56,7 @@ pub(super) async fn get(context: RequestContext<App>, (): ()) -> HandlerResult {
         Some(_) => return Err(HttpError::invalid("run", "must be true or false")),
     };
     let status = CronStatus { status: "ok", canonical_scheduler: "pulse", run };
-    answer::json(StatusCode::OK, &status)
+    response::json(StatusCode::OK, &status)
 }
 
 async fn run(app: &Arc<App>) -> Result<CronRun, HttpError> {

@@ -12,7 +12,7 @@ use http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, HeaderValue};
 
 use super::run_docs::{TAG, object};
 use super::threads::{OwnConversations, private};
-use super::{App, answer};
+use super::{App, response};
 use crate::body::{ResponseBody, streaming};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
@@ -35,7 +35,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     // Serialized off the async threads, since it can have tens of megabytes.
     let text = tokio::task::spawn_blocking(move || bundle.to_json()).await;
     let text = text.map_err(HttpError::internal)?.map_err(bundle_error)?;
-    let mut response = answer::json_bytes(StatusCode::OK, Vec::new());
+    let mut response = response::json_bytes(StatusCode::OK, Vec::new());
     response.headers_mut().insert(CONTENT_LENGTH, text.len().into());
     *response.body_mut() = bundle_body(text.into(), permit);
     let name = HeaderValue::from_static("attachment; filename=\"run.json\"");

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::conversation::delete_message_notifications;
 use super::threads::{OwnConversations, node_id, node_id_of_field, private};
-use super::{App, answer, resource};
+use super::{App, resource, response};
 use crate::endpoint::RequestContext;
 use crate::error::HttpError;
 use crate::request::parse_json;
@@ -55,7 +55,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let added = conversations.store.append(&key, nodes, conversations.app.conversations.now()).await;
     let added = added.map_err(|error| HttpError::from_node_error(error, "parentId"))?;
     conversations.retain_files(&principal, &messages, &key.id).await;
-    private(answer::json(StatusCode::CREATED, &json!({"nodes": added.nodes})))
+    private(response::json(StatusCode::CREATED, &json!({"nodes": added.nodes})))
 }
 
 /// Returns the node with its author: the owner of a user message, the client of others.

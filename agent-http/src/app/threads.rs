@@ -28,7 +28,7 @@ use super::ownership::load_in_company;
 use super::resource::{self, Versioned, check_conditions, page_params};
 use super::thread_page::read_page;
 use super::thread_view::{NodeFormat, ThreadView};
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::RequestContext;
 use crate::error::{Code, HttpError};
 use crate::request::{Query, parse_json};
@@ -166,11 +166,11 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
         .threads(&conversations.owner, &filter, list.cursor.as_deref(), list.page_size())
         .await?;
     private(match conversations.audience {
-        Audience::Trusted => answer::json(StatusCode::OK, &page),
+        Audience::Trusted => response::json(StatusCode::OK, &page),
         Audience::Visitor => {
             let mut shown = json!(page);
             shown["threads"] = page.threads.iter().map(Thread::shown_to_visitor).collect();
-            answer::json(StatusCode::OK, &shown)
+            response::json(StatusCode::OK, &shown)
         }
     })
 }
@@ -228,7 +228,7 @@ fn new_thread_id(requested: Option<ThreadId>) -> Result<ThreadId, HttpError> {
 }
 
 fn created(thread: &agent_platform::conversation::Thread) -> HandlerResult {
-    let mut response = answer::json(StatusCode::CREATED, thread)?;
+    let mut response = response::json(StatusCode::CREATED, thread)?;
     let id = encode_segment(&thread.id);
     let location = HeaderValue::try_from(format!("/api/threads/{id}"));
     response.headers_mut().extend(location.ok().map(|path| (LOCATION, path)));
@@ -329,8 +329,8 @@ pub(super) async fn patch(context: RequestContext<App>, principal: Principal) ->
         patched => patched.map_err(|error| HttpError::from_node_error(error, "head"))?,
     };
     let response = match conversations.audience {
-        Audience::Trusted => answer::json(StatusCode::OK, &thread)?,
-        Audience::Visitor => answer::json(StatusCode::OK, &thread.shown_to_visitor())?,
+        Audience::Trusted => response::json(StatusCode::OK, &thread)?,
+        Audience::Visitor => response::json(StatusCode::OK, &thread.shown_to_visitor())?,
     };
     private(Ok(resource::with_entity_tag(response, thread.version)))
 }
@@ -362,7 +362,7 @@ pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -
     service
         .cancel_thread(&*conversations.store, &conversations.owner, &thread, CancelReason::Requested)
         .await?;
-    private(answer::json(StatusCode::OK, &thread))
+    private(response::json(StatusCode::OK, &thread))
 }
 
 /// Checks the condition of a deletion, if it has one, and the right of an agent's owner to it.
@@ -402,7 +402,7 @@ pub(super) async fn delete_many(context: RequestContext<App>, principal: Princip
     conversations.stop_runs(deleted.active_runs);
     delete_obsolete_summaries(&conversations.app, &conversations.owner).await;
     delete_obsolete_notifications(&conversations.app, &conversations.owner).await;
-    private(answer::json(StatusCode::OK, &json!({"deleted": deleted.deleted, "more": deleted.more})))
+    private(response::json(StatusCode::OK, &json!({"deleted": deleted.deleted, "more": deleted.more})))
 }
 
 /// Body of `POST /api/threads/{id}/fork`.

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ownership::{AGENTS_TAG, load_owned};
 use super::resource::{self, Listing};
-use super::{App, answer};
+use super::{App, response};
 use crate::cors::normalize_origin;
 use crate::endpoint::{Operation, Params, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
@@ -171,7 +171,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
         NewToken { ttl, label: request.label, ..NewToken::new(principal.company_id, agent_id, grant) };
     let MintedToken { token: known, text } = app.tokens.mint(new_token).await.map_err(mint_error_response)?;
     let created = CreatedToken { known, token: text.expose().to_owned() };
-    answer::json(StatusCode::CREATED, &created)
+    response::json(StatusCode::CREATED, &created)
 }
 
 /// Checks that the agent may use each of the tools, since a token for others would grant nothing.

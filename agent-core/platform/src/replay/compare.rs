@@ -21,19 +21,19 @@ const MAX_SHOWN_EVENT_BYTES: usize = 400;
 #[serde(rename_all = "camelCase")]
 pub struct ReplayReport {
     /// The prompt's parts, its tools and the bytes of all requests to the model.
-    pub prompt: Finding,
+    pub prompt: AspectComparison,
     /// The selection of the backend.
-    pub selection: Finding,
+    pub selection: AspectComparison,
     /// The tool calls with their arguments.
-    pub tools: Finding,
+    pub tools: AspectComparison,
     /// The events, byte by byte. Message ids are random; each stands for the record's id at the same position.
-    pub events: Finding,
+    pub events: AspectComparison,
 }
 
-/// Comparison of one aspect.
+/// Comparison of one aspect of a run with that of its replay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", content = "detail", rename_all = "camelCase")]
-pub enum Finding {
+pub enum AspectComparison {
     /// The run and its replay are equal.
     Identical,
     /// The replay differs.
@@ -57,19 +57,19 @@ pub struct Difference {
 }
 
 impl ReplayReport {
-    /// Returns all aspects by their names.
-    pub fn findings(&self) -> [(&'static str, &Finding); 4] {
+    /// Returns the comparisons with the names of their aspects.
+    pub fn aspects(&self) -> [(&'static str, &AspectComparison); 4] {
         let Self { prompt, selection, tools, events } = self;
         [("prompt", prompt), ("selection", selection), ("tools", tools), ("events", events)]
     }
 
     /// Returns true if no aspect differs and all are recorded.
     pub fn is_identical(&self) -> bool {
-        self.findings().iter().all(|(_, finding)| **finding == Finding::Identical)
+        self.aspects().iter().all(|(_, comparison)| **comparison == AspectComparison::Identical)
     }
 }
 
-impl Finding {
+impl AspectComparison {
     fn new(mut differences: Vec<Difference>) -> Self {
         differences.truncate(MAX_DIFFERENCES);
         match differences.is_empty() {
@@ -90,23 +90,23 @@ pub(super) fn report(bundle: &RunBundle, script: &Script, replayed: &Replayed) -
     let again = with_refusal(&replayed.events, recorded, replayed.refusal.as_deref());
     ReplayReport {
         prompt: match &bundle.prompt {
-            Some(prompt) => Finding::new(prompt_differences(prompt, bundle, replayed)),
-            None => Finding::NotRecorded,
+            Some(prompt) => AspectComparison::new(prompt_differences(prompt, bundle, replayed)),
+            None => AspectComparison::NotRecorded,
         },
         selection: match &bundle.run.selection {
             Some(selection) => {
                 let json = |selection: &RunSelection| serde_json::to_string(selection).ok();
                 let again = replayed.record.selection.as_ref();
-                Finding::new(
+                AspectComparison::new(
                     Difference::of("backend", json(selection), again.and_then(json)).into_iter().collect(),
                 )
             }
-            None => Finding::NotRecorded,
+            None => AspectComparison::NotRecorded,
         },
-        tools: Finding::new(call_differences(script, &replayed.events)),
+        tools: AspectComparison::new(call_differences(script, &replayed.events)),
         events: match bundle.run.events.complete {
-            true => Finding::new(event_differences(recorded, &again, replayed.is_stuck)),
-            false => Finding::NotRecorded,
+            true => AspectComparison::new(event_differences(recorded, &again, replayed.is_stuck)),
+            false => AspectComparison::NotRecorded,
         },
     }
 }

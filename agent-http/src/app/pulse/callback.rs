@@ -32,7 +32,7 @@ use serde_json::json;
 use tokio::time;
 use tracing::Instrument;
 
-use super::super::{App, answer};
+use super::super::{App, response};
 use super::TAG;
 use super::run::{self, JobEffect};
 use crate::app::SchedulerConnection;
@@ -86,7 +86,7 @@ pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> Handle
     let completion = run_occurrence(&app, delivery, true).await?;
     let mut body = body;
     body["status"] = if completion == Completion::Completed { "done" } else { "doneBefore" }.into();
-    answer::json(StatusCode::OK, &body)
+    response::json(StatusCode::OK, &body)
 }
 
 /// Checks that this version knows the job's kind. A signed callback with another one comes from a newer version beside this
