@@ -86,7 +86,7 @@ pub(crate) fn extract(
     }
 }
 
-/// Returns a document without what a reader of it would not see, as the libraries read it.
+/// Returns a document without content that its readers do not see, in the form that the libraries read.
 fn shown_parts(media_type: MediaType, bytes: &[u8]) -> Result<Vec<u8>, ExtractError> {
     let mut parts = OfficeParts::open(bytes)?;
     match media_type {
@@ -162,7 +162,7 @@ impl SectionReader {
     fn begin_section(&mut self) -> Result<(), ExtractError> {
         self.sections += 1;
         if self.format == FormatType::Docx {
-            // A section of a text document is no page.
+            // A section of a text document is not a page.
             self.builder.end_paragraph();
             return Ok(());
         }

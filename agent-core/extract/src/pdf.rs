@@ -183,7 +183,7 @@ impl<'b> PageReader<'b> {
         markdown
     }
 
-    /// Returns the text of a page without what is not seen on it; none if the page has such text and cannot be read so.
+    /// Returns the visible text of a page; empty if the page has invisible text that cannot be separated.
     fn shown_text(&mut self, page: &mut Page) -> String {
         let last_table = self.last_table.take();
         let has_hidden_text = has_hidden_text(page);

@@ -16,7 +16,7 @@ pub(crate) fn extract_plain(
     Ok(builder.finish(None, TextFormat::Plain))
 }
 
-/// Extracts a Markdown text as it is. Its front matter may state the title.
+/// Extracts a Markdown text unchanged. Its front matter may contain the title.
 pub(crate) fn extract_markdown(
     bytes: &[u8],
     limits: &ExtractionLimits,

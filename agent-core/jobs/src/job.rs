@@ -246,7 +246,7 @@ pub struct MisfireDecision {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub postponed: bool,
     /// Time of the first claim after the latest delivery that was postponed; absent if none was. From it, in place of `at`, the
-    /// time is counted during which deliveries to a busy receiver are no attempts.
+    /// time is counted during which deliveries to a busy receiver do not count as attempts.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "serde_timestamp::option")]
     pub deferrals_from: Option<Timestamp>,
 }

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `key`, `thread`, `node`, `run`, `run_record`, `run_write`, `run_list`, `run_log`, `approval`, `feedback`, `agent_feedback` | data, in its JSON form on the wire |
 //! | `id_check`, `thread_limit` | checks of identifiers, limits on numbers |
-//! | `node_ids`, `pairing` | ids of nodes, tool calls and their results, as later turns look at what is new |
+//! | `node_ids`, `pairing` | incremental indexes of a growing thread: ids of nodes, tool calls with their results |
 //! | `approval_request`, `decision` | questions for approval, decisions about them |
 //! | `title`, `tree`, `merge`, `fold` | pure functions: titles, paths, requests into trees, events into nodes |
 //! | `context` | contexts with which messages were sent, and the nodes to which they belong |
@@ -17,7 +17,7 @@
 //! | [`commit`], [`page`] | a store's decisions as pure functions, for its implementations |
 //! | `memory` | [`MemoryConversations`] |
 //! | `thread_cache` | [`ThreadCache`] |
-//! | `visitor_nodes`, `export` | what a visitor sees of a thread; threads as text, in pieces |
+//! | `visitor_nodes`, `export` | the nodes that a visitor sees; export of threads as text, in pieces |
 
 mod agent_feedback;
 mod approval;

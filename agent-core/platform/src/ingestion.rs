@@ -124,7 +124,7 @@ impl Ingestion {
         self.0.services.extractor.detect(declared_media_type, bytes)
     }
 
-    /// Lets the text of a document's upload be extracted again if another extractor, or another version of it, has extracted
+    /// Queues the text of a document's upload for another extraction if another extractor, or another version of it, has extracted
     /// it. Returns false for any other document. The present text stays until then.
     ///
     /// # Errors

@@ -119,7 +119,7 @@ impl MessageFiles<'_> {
 
     /// Replaces references to files by their contents, within the limits of a prompt. A file that the user does not have,
     /// or that is beyond the limits, is replaced by a note. The files stay as long as `thread`, if the turn has one. With
-    /// `shows_ids`, the model is told the ids of the files, for tools that send them.
+    /// `shows_ids`, the messages name the ids of the files, for tools that send them.
     ///
     /// # Errors
     /// Errors of the store.

@@ -387,7 +387,7 @@ impl<'r, R: Records + ?Sized> UpdateAttempts<'r, R> {
     /// value is dropped.
     ///
     /// # Errors
-    /// `error` if it is no conflict, or after [`UPDATE_ATTEMPTS`] attempts.
+    /// `error` if it is not a conflict, or after [`UPDATE_ATTEMPTS`] attempts.
     pub(crate) async fn retry(&mut self, error: StoreError) -> Result<(), StoreError> {
         self.conflicts += 1;
         if !matches!(error, StoreError::Conflict { .. }) || self.conflicts >= UPDATE_ATTEMPTS {

@@ -7,10 +7,10 @@
 //! | module | content |
 //! |---|---|
 //! | `bundle` | [`RunBundle`]: a run with its inputs and its log, as one JSON text |
-//! | `script` | course of the run by its events |
+//! | `script` | sequence of the run's answers and tool calls, made from its events |
 //! | `tools`, `models`, `backend`, `sources` | recorded implementations of the traits of a turn |
 //! | `driver` | runs the turn to its end |
-//! | `progress`, `outcome` | course and outcome of the replay |
+//! | `progress`, `outcome` | progress and outcome of the replay |
 //! | `compare` | [`ReplayReport`] |
 //! | `live` | models called live with the requests of the replay |
 

@@ -17,7 +17,7 @@ pub trait Extractor: Send + Sync + 'static {
     /// Returns true if the extractor can read a media type, such as `application/pdf`.
     fn supports(&self, media_type: &str) -> bool;
 
-    /// Returns the media type of a document by its content, or `None` if it is none that the extractor reads. The
+    /// Returns the media type of a document by its content, or `None` if the extractor does not read it. The
     /// declared media type is at most a hint. By default, it is taken as correct.
     fn detect(&self, declared_media_type: &str, bytes: &[u8]) -> Option<String> {
         let _ = bytes;
@@ -43,7 +43,7 @@ pub struct ExtractedDocument {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ExtractError {
-    /// The media type is none that the extractor reads.
+    /// The extractor does not read the media type.
     #[error("the media type {0:?} is not supported")]
     Unsupported(String),
     /// The bytes are not a document of their media type.

@@ -156,7 +156,7 @@ fn journals(stores: &Stores) -> Arc<Journals> {
     Arc::new(Journals::new(stores.records.clone(), Arc::new(TokioClock)))
 }
 
-/// Returns what the built-in tools work with.
+/// Returns the services of the built-in tools.
 fn tool_services(
     messenger: Option<Arc<dyn Messenger>>,
     retriever: &Arc<dyn Retriever>,

@@ -281,7 +281,7 @@ fn random_secret() -> String {
     format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
 }
 
-/// Creates a link that signs the demo's user in to the console. It is good for as long as a code can be, since it waits
+/// Creates a link that signs the demo's user in to the console. It is valid for the maximum lifetime of a code, since it waits
 /// in the terminal.
 async fn demo_console_link(app: &AppConfig, stores: &Stores) -> Result<String, StartError> {
     let new = NewConsoleCode { ttl: MAX_CODE_TTL, ..NewConsoleCode::new(DEMO_ID, DEMO_ID) };
@@ -349,7 +349,7 @@ fn print_sign_in(app: &AppConfig) {
     ));
 }
 
-/// Prints a text for the newcomer at the terminal. The services run on if the output is closed, as by `agentd dev | head`.
+/// Prints a text for the developer at the terminal. The services keep running if the output is closed, as by `agentd dev | head`.
 fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }

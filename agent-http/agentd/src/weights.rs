@@ -178,7 +178,7 @@ pub(crate) async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Mo
     open_configured(config)
 }
 
-/// Prints a text for the person who waits for the download. A closed output does not end it.
+/// Prints a text for the person who waits for the download, which continues if the output is closed.
 #[cfg(feature = "embedded")]
 fn say(text: &str) {
     use std::io::Write;

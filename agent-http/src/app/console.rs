@@ -140,7 +140,7 @@ pub(super) async fn post_session(context: RequestContext<App>, (): ()) -> Handle
     }
 }
 
-/// The signed-in user, and what the page can show.
+/// The signed-in user, and the features of the page.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct SessionView {

@@ -148,7 +148,7 @@ async fn is_undelivered(records: &dyn Records, job: &JobView) -> Result<bool, Pu
     }
 }
 
-/// Reads what the scheduler has last reported of each assignment's job, to the end or until the time is up.
+/// Reads the scheduler's last report on each assignment's job, to the end or until the time is up.
 async fn due_from_links(app: &App, until: Instant) -> Result<DueOccurrences, StoreError> {
     let (now, mut due) = (app.pulse.now(), DueOccurrences::new(MAX_RUNS_PER_CALL));
     let mut last_company: Option<String> = None;

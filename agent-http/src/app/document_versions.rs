@@ -86,7 +86,7 @@ pub(super) async fn restore(context: RequestContext<App>, principal: Principal) 
     response::json(StatusCode::OK, &document)
 }
 
-/// Returns the revision in the path; 404 for what is none.
+/// Returns the revision in the path; 404 for anything else.
 fn revision(params: &Params) -> Result<u64, HttpError> {
     params.get("revision")?.parse().map_err(|_| HttpError::not_found())
 }

@@ -103,7 +103,7 @@ impl OwnConversations {
     /// with agents that the caller owns.
     ///
     /// # Errors
-    /// 404 for an owner who is no visitor, and for a caller who is one.
+    /// 404 if the owner is not a visitor, or the caller is one.
     pub(super) fn named(mut self, principal: &Principal, query: &Query<'_>) -> Result<Self, HttpError> {
         let Some(owner) = query.get("owner")? else { return Ok(self) };
         let owner = ThreadOwner::new(principal.company_id.clone(), owner);

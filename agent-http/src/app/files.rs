@@ -35,7 +35,7 @@ use crate::service::HandlerResult;
 
 /// Tag of the operations.
 const TAG: &str = "files";
-/// Media types of pictures and recordings that models read. A picture with scripts (SVG) is none of them.
+/// Media types of pictures and recordings that models read. SVG, which may contain scripts, is not among them.
 const MEDIA_TYPES: [&str; 6] =
     ["image/png", "image/jpeg", "image/gif", "image/webp", "audio/mpeg", "audio/x-wav"];
 

@@ -1,4 +1,4 @@
-//! `GET /api/runs/{id}/events`: the log of a run, from any event on, and what follows live; and
+//! `GET /api/runs/{id}/events`: the log of a run, from any event on, continued live; and
 //! `GET /api/agent/chat/{threadId}/stream`, by which the AI SDK resumes a thread's run.
 
 use agent_core::event::Event;

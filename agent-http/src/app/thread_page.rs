@@ -30,7 +30,7 @@ pub(super) async fn read_page(
     Ok(Some(page))
 }
 
-/// Reads a page of what a visitor sees.
+/// Reads a page of the nodes that a visitor sees.
 async fn read_visitor_page(
     store: &dyn Conversations,
     key: &ThreadKey,

@@ -143,7 +143,7 @@ fn read_filter(query: &Query<'_>, now: Timestamp) -> Result<UsageFilter, HttpErr
     })
 }
 
-/// Restricts a query to what the caller may see: all of the company for its admins, all of an agent for its owner, and
+/// Restricts a query to the entries that the caller may see: all of the company for its admins, all of an agent for its owner, and
 /// the caller's own usage.
 async fn restrict_to_caller(
     app: &App,

@@ -1,7 +1,7 @@
 //! `POST /coding-auth/…`: sign-in to a coding subscription by a device code, refresh and revocation of its tokens.
 //!
 //! The runtime stores nothing: the codes of a sign-in travel in its handle, sealed. Outward, requests and errors are
-//! those of RFC 8628 and RFC 6749, whichever dialect the issuer speaks. Tokens and codes are in no log and no error.
+//! those of RFC 8628 and RFC 6749 for every dialect of issuers. Tokens and codes are in no log and no error.
 
 mod describe;
 

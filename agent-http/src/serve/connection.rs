@@ -91,7 +91,7 @@ impl<S: HttpService> ConnectionSpawner<S> {
         let (service, limits) = (self.service.clone(), self.limits.clone());
         let (draining, shutdown) = (self.draining.clone(), self.shutdown.clone());
         // Inserted here, so that connections that wait for their worker thread count. Dropped in this order, also if
-        // the connection is never served: the slot is free before waiting clients are told.
+        // the connection is never served: the slot is freed before waiting clients are notified.
         let reservation = (slot, Arc::new(self.evictions.insert(Peer(peer).network())));
         let serve = move |stream| {
             let unread = Arc::new(AtomicBool::new(false));

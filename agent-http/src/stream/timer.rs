@@ -92,7 +92,7 @@ impl StreamTimer {
         self.update_keep_alive(self.idle_since);
     }
 
-    /// Makes a sign of life due if the client has received nothing for [`KEEP_ALIVE_INTERVAL`].
+    /// Makes a keep-alive due if the client has received nothing for [`KEEP_ALIVE_INTERVAL`].
     fn update_keep_alive(&mut self, now: Instant) {
         if self.seen_items == 0 && now.duration_since(self.unseen_since) >= KEEP_ALIVE_INTERVAL {
             self.unseen_since = now;

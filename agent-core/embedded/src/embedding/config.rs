@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::EmbeddingModelError;
 use super::layers::Activation;
 
-/// Maximum values that are accepted, so that a faulty file cannot ask for endless work.
+/// Maximum accepted values, so that an invalid file cannot cause unbounded work.
 const MAX_LAYERS: usize = 64;
 const MAX_HIDDEN: usize = 8192;
 

@@ -1,4 +1,4 @@
-//! Styles of the cells of workbooks: number formats, and fonts and fills as far as they decide on whether and how a text is seen.
+//! Styles of the cells of workbooks: number formats, and the fonts and fills that determine the visibility and form of text.
 
 use std::collections::HashMap;
 
@@ -131,7 +131,7 @@ pub(super) fn read_styles(xml: &str, has_usual_white: bool) -> Vec<CellStyle> {
                     font.apply(&element, has_usual_white);
                 }
             }
-            // A fill that is no pattern is a gradient.
+            // A fill that is not a pattern is a gradient.
             ("fills", "fill") => fills.push(CellFill { color: CellColor::Unknown, is_solid: false }),
             ("fills", name) => apply_to_fill(fills.last_mut(), name, &element, has_usual_white),
             ("cellXfs", "xf") if styles.len() < MAX_STYLES => {

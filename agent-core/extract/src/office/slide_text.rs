@@ -1,4 +1,4 @@
-//! Visibility of text on slides by its own properties, the fill of its shape, and what is behind that.
+//! Visibility of text on slides by its own properties, the fill of its shape, and the background of the shape.
 
 use quick_xml::events::{BytesStart, Event};
 
@@ -25,7 +25,7 @@ pub(super) enum TextVisibility {
     Colored(Color),
 }
 
-/// A fill of text, or of what is behind it.
+/// A fill of text, or of its background.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fill {
     None,

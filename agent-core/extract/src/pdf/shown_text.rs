@@ -20,7 +20,7 @@ use super::vertical_text::text_of_columns;
 
 /// Rendering mode in which text is not painted.
 const INVISIBLE: i64 = 3;
-/// Rendering mode in which text is not painted but clips what is painted after its text object, such as a gradient.
+/// Rendering mode in which text is not painted but is a clip for later paint, such as a gradient.
 const CLIPPING: i64 = 7;
 
 /// A document whose pages are read without text that is not seen.

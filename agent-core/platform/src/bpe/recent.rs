@@ -1,4 +1,4 @@
-//! Counts of pieces that were counted lately.
+//! Cache of the token counts of recent pieces.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -68,7 +68,7 @@ impl PrefixHasher {
         self.0.update(piece);
     }
 
-    /// Adds a message. Its identifier, which clients choose, is no part of it.
+    /// Adds a message. Its identifier, which clients choose, is not part of the hash.
     pub(super) fn add_message(&mut self, message: &Message) {
         let role = serde_json::to_vec(&message.role).unwrap_or_default();
         let content = serde_json::to_vec(&message.content).unwrap_or_default();

@@ -47,7 +47,7 @@ impl<'a> ToolNames<'a> {
     }
 }
 
-/// Returns a size as people read it.
+/// Formats a size for people.
 fn size(bytes: usize) -> String {
     match bytes {
         ..1_024 => format!("{bytes} bytes"),

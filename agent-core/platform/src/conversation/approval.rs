@@ -168,7 +168,7 @@ impl Approval {
         }
     }
 
-    /// Removes what the thread's messages say: arguments and reasons. A call that has not begun is withdrawn, since it would be
+    /// Removes the content of messages: arguments and reasons. A call that has not begun is withdrawn, since it would be
     /// made without its arguments.
     pub(super) fn erase(&mut self) {
         let is_due = matches!(self.state, ApprovalState::Open | ApprovalState::Approved);

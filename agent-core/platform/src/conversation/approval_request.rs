@@ -94,7 +94,7 @@ fn approval_id(owner: &UserId, run: &RunId) -> String {
     format!("{number}.{run_key}")
 }
 
-/// Returns the owner and the run that an id of an approval names; `None` for a text that is no such id.
+/// Returns the owner and the run that an id of an approval names; `None` for any other text.
 pub fn parse_approval_id(id: &str) -> Option<(UserId, RunId)> {
     let (_, run_key) = id.split_once('.')?;
     let run_key = String::from_utf8(URL_SAFE_NO_PAD.decode(run_key).ok()?).ok()?;

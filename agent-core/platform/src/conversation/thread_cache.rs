@@ -100,7 +100,7 @@ impl ThreadCache {
         Ok(found.map(|found| LoadedThread::new(found, removals)).unwrap_or_default())
     }
 
-    /// Keeps a thread that was loaded, for the next turn. A thread is left out if one was removed meanwhile, or if its row and
+    /// Caches a loaded thread for the next turn. A thread is left out if one was removed meanwhile, or if its row and
     /// nodes were read at different versions.
     pub fn keep(&self, key: &ThreadKey, loaded: LoadedThread) {
         let mut state = self.lock();

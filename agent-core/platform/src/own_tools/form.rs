@@ -188,7 +188,7 @@ fn part<'a>(
 }
 
 impl FormPart<'_> {
-    /// Returns the value of a part that is no file, and the name of a file.
+    /// Returns the value of a part, or the name of its file.
     fn text(&self) -> &str {
         match &self.content {
             PartContent::Text(value) => value,

@@ -16,7 +16,7 @@ use agent_core::ids::CompanyId;
 /// Records of a company that are written by each addition that a quota limits.
 pub(crate) const QUOTAS: &str = "quotas";
 
-/// Limit on what a company, an agent or a user stores.
+/// Limit on the data that a company, an agent or a user stores.
 #[async_trait]
 pub(crate) trait Quota: Send + Sync {
     /// Error of an addition.

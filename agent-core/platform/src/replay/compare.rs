@@ -46,12 +46,12 @@ pub enum AspectComparison {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
-    /// Name of what differs, such as a part of the prompt.
+    /// Name of the differing item, such as a part of the prompt.
     pub name: String,
-    /// The record's value; absent for what the replay alone has.
+    /// The record's value; absent if only the replay has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<String>,
-    /// The replay's value; absent for what the record alone has.
+    /// The replay's value; absent if only the record has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<String>,
 }

@@ -73,7 +73,7 @@ pub(super) fn is_recursive(schema: &Value) -> bool {
     !recursive_places(schema).is_ok_and(|places| places.is_empty())
 }
 
-/// Places of a schema, in the order in which they are found.
+/// Locations in a schema, in the order in which they are found.
 struct ReferenceGraph<'a> {
     root: &'a Value,
     pointers: Vec<&'a str>,

@@ -241,7 +241,7 @@ impl<'a> SchemaCheck<'a> {
         Ok(())
     }
 
-    /// Counts what a keyword adds to the limits.
+    /// Adds the cost of a keyword to the counts that are limited.
     fn count(&mut self, name: &str, value: &Value, path: &str) -> Result<(), FormatError> {
         if REFUSED_KEYWORDS.contains(&name) {
             return Err(FormatError::new(path, "is not supported"));

@@ -16,9 +16,9 @@ use super::vector_checks::VectorChecks;
 
 /// Assumed size of an entry without documents, in bytes.
 const ENTRY_BYTES: usize = 4 * 1024;
-/// Part of the limit that the index of one company may take, as a divisor.
+/// Divisor of the limit: the share of one company's index.
 const COMPANY_SHARE_DIVISOR: usize = 2;
-/// Part of a company's share that its texts may take in addition, as a divisor.
+/// Divisor of a company's share: the additional share of its texts.
 const TEXT_SHARE_DIVISOR: usize = 4;
 
 /// Cache of the companies' indexes. The least recently used ones are evicted.
@@ -293,7 +293,7 @@ impl IndexState {
         unverified
     }
 
-    /// Lets the next search compare the vectors of a document with its stored index.
+    /// Makes the next search compare the vectors of a document with its stored index.
     pub(super) fn mark_unverified(&mut self, id: &DocumentId) {
         let unknown = UnembeddedDocument { is_partial: true, ..UnembeddedDocument::default() };
         if self.versions.contains_key(id) {

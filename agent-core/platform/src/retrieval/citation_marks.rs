@@ -103,7 +103,7 @@ impl MarkScanner {
         }
     }
 
-    /// Ends the text. The marks that were held back are none of code.
+    /// Ends the text. The marks that were held back are not part of code.
     pub(super) fn finish(&mut self, found: &mut Vec<Mark>) {
         self.end_run();
         if let Code::Span { held, .. } = std::mem::replace(&mut self.code, Code::None) {

@@ -20,7 +20,7 @@ use crate::records::Records;
 /// Default limit on the indexes in memory, in bytes.
 pub const DEFAULT_CACHE_BYTES: usize = 256 << 20;
 
-/// Size of the documents that are being embedded, which stay in memory beside the indexes, as a divisor of their limit.
+/// Divisor of the limit on the indexes in memory: the additional share of documents that are being embedded.
 const PARTIAL_INDEXES_DIVISOR: usize = 4;
 
 /// Configuration of a [`DocumentRetriever`].

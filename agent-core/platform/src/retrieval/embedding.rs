@@ -154,7 +154,7 @@ impl DocumentRetriever {
         }
     }
 
-    /// Lets a document wait for the next attempt, and records the failure in the account of its index.
+    /// Schedules the next attempt for a document, and records the failure in the status of its index.
     async fn record_failure(&self, company_id: &CompanyId, id: &str, failed: FailedSlice) {
         let FailedSlice { error, version, record_version } = failed;
         self.partial_indexes.take(company_id, id);

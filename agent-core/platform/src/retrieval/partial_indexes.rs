@@ -8,7 +8,7 @@ use agent_core::ids::CompanyId;
 
 use crate::workspace::StoredDocIndex;
 
-/// Part of the limit that the documents of one company may take, as a divisor.
+/// Divisor of the limit: the share of one company's documents.
 const COMPANY_SHARE_DIVISOR: usize = 2;
 /// Maximum time for which an index is kept that was not taken.
 const MAX_AGE: Duration = Duration::from_secs(600);

@@ -57,7 +57,7 @@ pub enum EmbedderSkip {
     Unavailable,
     /// The model rejected the query.
     Rejected,
-    /// The model's answer is no vector, or none that can be compared.
+    /// The model's answer is not a vector, or cannot be compared with the stored ones.
     InvalidAnswer,
     /// The model was not called, because it failed less than five seconds ago in a search of the company, or in searches of two
     /// other companies.

@@ -1,4 +1,4 @@
-//! Digest of what a document's index is made from.
+//! Digest of the inputs of a document's index.
 
 use agent_retrieval::document::{ExtractedText, TextFormat};
 use sha2::{Digest as _, Sha256};

@@ -42,7 +42,7 @@ pub fn check_provider_id(id: &str) -> Result<(), ProviderIdError> {
 }
 
 /// Returns the identifier of the company's provider that a container names; `None` for a built-in provider, and for a
-/// text that is no identifier.
+/// text that is not an identifier.
 pub fn company_provider_id(provider: Option<&str>) -> Option<&str> {
     provider.map(str::trim).filter(|id| check_provider_id(id).is_ok())
 }

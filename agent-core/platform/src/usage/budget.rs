@@ -1,4 +1,4 @@
-//! Budgets: limits on what a company, an agent, a user, a widget or API token or a run uses.
+//! Budgets: limits on the usage of a company, an agent, a user, a widget or API token or a run.
 //!
 //! A budget is a record of the company. Each limit has a meter: a record of the platform with the used and reserved amounts
 //! of the current window.

@@ -130,7 +130,7 @@ impl ReservationSweep {
         budgets.settle(settlements).await
     }
 
-    /// Returns what a run counts that was admitted before it was stored.
+    /// Returns the amounts of a run that was admitted before it was stored: none if it is not stored.
     async fn stored_run(&self, scope: &RunScope) -> Result<UsedAmounts, StoreError> {
         let Some(runs) = &self.runs else { return Ok(UsedAmounts::Run) };
         let is_stored = runs.has_run(&scope.company_id, &scope.owner(), &scope.run_id).await?;
@@ -193,7 +193,7 @@ fn delete(collection: &Collection, record: Record<MeterState>) -> Result<Write, 
     Ok(Write::Delete { key: collection.key(record.id)?, precondition })
 }
 
-/// Returns what the call has used, by the ledger. Books it if the ledger does not have it, at the price with which it was
+/// Returns the amounts that the call has used, by the ledger. Books the call if the ledger does not have it, at the price with which it was
 /// reserved: the catalogue of this process may have another one, and has none for a company's provider.
 async fn book_lost_call(
     call: &ReservedCall,

@@ -205,7 +205,7 @@ impl Model for MeteredModel {
     }
 }
 
-/// Body to send, with what was reserved for it.
+/// Body to send, with its reservation.
 struct ReservedPayload {
     payload: Payload,
     reservation: Option<ReservationGuard>,
@@ -233,7 +233,7 @@ impl MeteredModel {
         }
     }
 
-    /// Reserves what a call can use of the budgets that apply to it. Lowers the limit on the answer if no more is left.
+    /// Reserves the most that a call can use in the budgets that apply to it. Lowers the limit on the answer if no more is left.
     async fn reserve(&self, payload: Payload) -> Result<ReservedPayload, AgentError> {
         let unlimited = |payload| Ok(ReservedPayload { payload, reservation: None, notice: None });
         let Some(budgets) = self.recorder.budgets() else { return unlimited(payload) };

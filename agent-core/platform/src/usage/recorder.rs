@@ -239,7 +239,7 @@ impl UsageRecorder {
         self.shared.lock().entries.len()
     }
 
-    /// Waits until all booked entries are in the store, and what was reserved for their calls is settled.
+    /// Waits until all booked entries are in the store, and the reservations of their calls are settled.
     pub async fn flush(&self) {
         self.wait_for_writers(true).await;
         let settling = std::mem::take(&mut self.shared.lock().settling);

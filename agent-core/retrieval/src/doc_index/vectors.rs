@@ -278,7 +278,7 @@ impl VectorsBuilder {
         self.components.extend_from_slice(row.components);
     }
 
-    /// Appends a stored vector; false if the scale is none that is written.
+    /// Appends a stored vector; false if the scale is not one that [`VectorsBuilder`] writes.
     pub(super) fn push_stored(&mut self, input: u64, scale: f32, components: &[u8]) -> bool {
         self.heads.push(RowHead::new(input, scale));
         self.components.extend(components.iter().map(|&byte| byte as i8));

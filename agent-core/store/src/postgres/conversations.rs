@@ -128,7 +128,7 @@ impl PostgresRecords {
         Ok(deleted)
     }
 
-    /// Deletes signals to a process, unless they were left anew since they were read.
+    /// Deletes signals to a process, unless they were sent again since they were read.
     async fn delete_signals(&self, process: &str, taken: &[&StoredSignal]) -> Result<(), ConversationError> {
         read!(self, "", |tables| tables.delete_taken_signals(process, taken))
     }

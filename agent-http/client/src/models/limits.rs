@@ -24,7 +24,7 @@ const OUTPUT_SHARE_DIVISOR: usize = 4;
 const MIN_CONTEXT_WINDOW: usize = 256;
 /// Limit on the models of which a process has learned limits, counted once for each company.
 const MAX_LEARNED_MODELS: usize = 1024;
-/// Lifetime of what is learned of a model: its server may be restarted with another configuration.
+/// Lifetime of learned limits: the server of a model may be restarted with another configuration.
 const LEARNED_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// Limits on the tokens of models, shared by the models of a process.

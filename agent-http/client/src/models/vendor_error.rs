@@ -110,7 +110,7 @@ impl VendorError {
         format!("type {}, code {}{}", word(&self.kind), word(&self.code), param.unwrap_or_default())
     }
 
-    /// Returns type and code, as far as they are plain words, and a word for what the text alone says.
+    /// Returns the type and code, if they are plain words, or a word for an error that only its text describes.
     pub(super) fn words(&self) -> impl Iterator<Item = &str> {
         let unpaid = self.is_unpaid.then_some(UNPAID_WORD);
         [&self.kind, &self.code].into_iter().flatten().map(String::as_str).chain(unpaid)

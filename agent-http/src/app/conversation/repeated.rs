@@ -260,7 +260,7 @@ impl StoredTurn {
         }))
     }
 
-    /// Returns the events of a run from its log: those that are stored, and what follows live. `is_collected` is true for a
+    /// Returns the events of a run from its log: the stored ones, then live ones. `is_collected` is true for a
     /// response that is a single object.
     ///
     /// # Errors

@@ -253,7 +253,7 @@ mod tests {
         service.take_signals(&*store).await.expect("they are read");
         assert_eq!(run.stop_reason(), Some(RunStop::Cancelled(CancelReason::Requested)));
         assert!(service.early_signals.lock().await.is_empty());
-        // A run that ends does not miss what another call has taken from the store.
+        // A run that ends does not miss signals that another call has taken from the store.
         let other_call = service.early_signals.lock().await;
         let mut last = Box::pin(service.take_signals(&*store));
         assert!((&mut last).now_or_never().is_none());

@@ -93,7 +93,7 @@ pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> Handle
 /// one: its occurrence is handed back without using up an attempt, so that a newer application runs it.
 ///
 /// # Errors
-/// `Conflict` with `Retry-After`, for an unknown kind. A body that is no delivery has no kind and is left to its parser.
+/// `Conflict` with `Retry-After`, for an unknown kind. A body that is not a delivery has no kind and is left to its parser.
 fn check_kind(bytes: &[u8]) -> Result<(), HttpError> {
     #[derive(Deserialize)]
     struct DeliveredKind {

@@ -35,7 +35,7 @@ use super::sync;
 /// Pause between two passes.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum duration of a pass, after which it reads no further page; the next pass resumes where this one stopped. The number of
-/// pages is no limit, since each company has ten, of which most are empty.
+/// pages is not limited, since each company has ten, of which most are empty.
 const MAX_PASS_TIME: Duration = Duration::from_secs(5);
 /// Maximum number of pages of users' rates that a pass reads.
 const MAX_RATE_PAGES_PER_PASS: usize = 50;
@@ -45,7 +45,7 @@ const MAX_FAILED_COMPANIES: usize = 10;
 /// Time added to the time limit of a job's run, after which a run of a deleted user creates no jobs any more.
 const DELETED_USER_MARGIN: Duration = Duration::from_secs(60);
 
-/// Synchronizes assignments and deletes what has expired, starting at once, then after each pause. Runs until the future is dropped.
+/// Synchronizes assignments and deletes expired records, at once and then after each pause. Runs until the future is dropped.
 pub(in super::super) async fn run_maintenance(app: Arc<App>) {
     let mut position = MaintenanceCursor::default();
     loop {

@@ -14,7 +14,7 @@ use crate::exchange_permit::ExchangePermit;
 /// Divisor of the maximum number of connections: the readers of one company.
 const COMPANY_SHARE_DIVISOR: u32 = 2;
 
-/// Divisor of the maximum number of connections: what the readers of all companies leave to other requests.
+/// Divisor of the maximum number of connections: the connections that the readers of all companies leave to other requests.
 const UNUSED_SHARE_DIVISOR: u32 = 4;
 
 /// Maximum number of logs that are collected to a single object in memory, of all companies and of one.

@@ -49,7 +49,7 @@ impl UsageService {
         Self { recorder, retention }
     }
 
-    /// Waits until the calls that have ended are stored, and what was reserved for them is settled.
+    /// Waits until the calls that have ended are stored, and their reservations are settled.
     pub async fn flush(&self) {
         self.recorder.flush().await;
         if let Some(budgets) = self.recorder.budgets() {

@@ -1,4 +1,4 @@
-//! Erasure of messages and deletion of threads: what is left of a node, its thread and its run.
+//! Erasure of messages and deletion of threads: the remainders of a node, its thread and its run.
 
 use agent_core::event::RunOutcome;
 use agent_core::message::ToolCall;

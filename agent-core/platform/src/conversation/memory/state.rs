@@ -56,7 +56,7 @@ pub(super) struct MemoryRun {
     pub(super) number: i64,
     pub(super) stored: StoredRun,
     pub(super) log: Vec<LogChunk>,
-    /// Part of the log that is no event.
+    /// Part of the log that is not an event.
     pub(super) inputs: Option<Vec<u8>>,
 }
 
@@ -309,7 +309,7 @@ impl ConversationState {
         }
     }
 
-    /// Deletes the log of a run, and replaces the run by what is left of it.
+    /// Deletes the log of a run, and erases the run's data.
     pub(super) fn erase_run(&mut self, owner: &ThreadOwner, erased: Run) {
         self.remove_log(owner, &erased.id);
         if let Some(found) = self.find_run_mut(owner, &erased.id) {

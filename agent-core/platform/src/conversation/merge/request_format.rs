@@ -1,6 +1,6 @@
-//! Formats of requests, which determine whether a list of messages is the whole conversation.
+//! Formats of requests, which determine if a list of messages is the whole conversation.
 
-/// Format of a request, which indicates whether its list is the whole conversation.
+/// Format of a request, which determines if its list of messages is the whole conversation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum RequestFormat {
     /// The field `message`: one new user message.

@@ -17,7 +17,7 @@ thread_local! {
     pub(super) static VISITED_NODES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// The tree, with the preferred path and the answers in it.
+/// The tree of a thread with its preferred path, for matching a list of messages.
 pub(super) struct Walk<'l> {
     pub(super) tree: Tree<'l>,
     head: Option<usize>,
@@ -207,14 +207,14 @@ impl<'l> Walk<'l> {
         }
     }
 
-    /// Makes the answer below a user message, anew if there is one.
+    /// Makes an answer below a user message, even if it has one already.
     fn answer_anew(&self, at: usize) -> Choice {
         let has_answer = self.tree.newest_child(Some(at)).is_some();
         let trigger = if has_answer { RunTriggerKind::Regenerate } else { RunTriggerKind::Chat };
         Choice::answer(Some(at), trigger)
     }
 
-    /// Makes the last answer on the path to the head anew.
+    /// Makes the last answer on the path to the head again.
     fn regenerate_last(&self) -> Choice {
         let path = self.tree.path(self.head);
         match path.into_iter().rev().find(|at| self.is_user(*at)) {

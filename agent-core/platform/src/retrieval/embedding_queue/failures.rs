@@ -37,7 +37,7 @@ pub(in crate::retrieval) enum FailureCause {
     Permanent,
 }
 
-/// Account of a failed attempt.
+/// Description of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::retrieval) struct FailedAttempt {
     /// Number of failed attempts in a row.

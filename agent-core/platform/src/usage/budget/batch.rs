@@ -139,7 +139,7 @@ fn take_first<T>(queue: &mut Vec<T>, limit: usize) -> Vec<T> {
     std::mem::replace(queue, later)
 }
 
-/// Adds what was taken from a queue before the rest.
+/// Puts items that were taken from a queue back to its front.
 fn requeue<T>(queue: &mut Vec<T>, taken: Vec<T>) {
     let later = std::mem::replace(queue, taken);
     queue.extend(later);
@@ -280,7 +280,7 @@ impl BudgetState {
         }
     }
 
-    /// Returns what the ledger has of a limit's current window.
+    /// Returns the amount in the ledger for a limit's current window.
     pub(super) async fn used_before(
         &self,
         company_id: &CompanyId,

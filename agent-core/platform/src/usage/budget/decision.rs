@@ -90,7 +90,7 @@ impl Batch {
                     let used = state.used_before(company_id, applied, now).await?;
                     (None, MeterState::beginning(&applied.limit, &applied.zone, now, used))
                 }
-                // The meter was deleted, and with it what was reserved.
+                // The meter was deleted together with its reserved amounts.
                 (None, None) => continue,
             };
             meters.insert(id, LoadedMeter { version, state, is_changed: false });

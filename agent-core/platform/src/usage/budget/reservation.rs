@@ -121,7 +121,7 @@ pub(in crate::usage) enum UsedAmounts {
     /// A run that is stored.
     Run,
     Call {
-        /// Nano-dollars; `None` if the price is unknown, in which case what was reserved counts.
+        /// Nano-dollars; `None` if the price is unknown, in which case the reserved amount counts.
         cost: Option<i64>,
         tokens: i64,
         ended_at: Timestamp,

@@ -288,7 +288,7 @@ impl ReservationGuard {
         self.settlement.as_ref().map_or("", |settlement| &settlement.id)
     }
 
-    /// Returns the settlement with what the entries of the call have used.
+    /// Returns the settlement with the amounts that the entries of the call have used.
     pub(in crate::usage) fn settle_with(mut self, entries: &[UsageEntry]) -> Option<Settlement> {
         let used = UsedAmounts::of_entries(entries);
         self.settlement.take().map(|settlement| Settlement { used, ..settlement })

@@ -88,7 +88,7 @@ const SELECT_SIGNALS: &str = "
     SELECT runs.company, runs.owner, runs.id, signals.run, signals.kind, signals.until_ms
     FROM signals LEFT JOIN runs ON runs.n = signals.run WHERE signals.process = $1";
 
-/// Deletes signals to a process, unless they were left anew since. Rows that others have locked are left to the next call, so
+/// Deletes signals to a process, unless they were sent again since. Rows that others have locked are left to the next call, so
 /// that it waits for nothing.
 const DELETE_TAKEN_SIGNALS: &str = "
     DELETE FROM signals WHERE (process, run, kind) IN (
@@ -284,7 +284,7 @@ impl ConversationTables {
         Ok(rows.iter().map(signal).collect())
     }
 
-    /// Deletes signals to a process, unless they were left anew since they were read.
+    /// Deletes signals to a process, unless they were sent again since they were read.
     pub(super) async fn delete_taken_signals(
         &self,
         process: &str,
