@@ -228,7 +228,7 @@ impl SectionReader {
     }
 }
 
-/// Keeps the lines of a block apart, of which the renderer would join the words, headings headings where they are numbered, and the
+/// Keeps the lines of a block apart, since the renderer would join their words. Keeps numbered headings as headings, and the
 /// cells of tables apart.
 fn keep_lines_apart(block: &mut Block) {
     match block {

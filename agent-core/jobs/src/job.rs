@@ -284,7 +284,7 @@ impl NextPosition {
     }
 }
 
-/// Idempotency key of a job, with a fingerprint of the request that it stands for.
+/// Idempotency key of a job, with a fingerprint of the job's request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdempotencyKey {
     /// Key chosen by the caller, unique within the company.

@@ -17,11 +17,11 @@ const SETTINGS: &str = "settings";
 /// Identifier of the approval floor among a company's settings.
 pub const APPROVAL_FLOOR: &str = "approvalFloor";
 
-/// The tools of which a company demands that each call has an approval. Rules of roles can only add to it.
+/// The tools whose calls need an approval in this company. Rules of roles can only add to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalFloor {
-    /// Hints of which a tool must have one.
+    /// A tool must have at least one of these hints.
     pub annotations: BTreeSet<FloorHint>,
 }
 

@@ -177,7 +177,7 @@ impl ModelPrice {
     /// Reads the prices of a role's container; `None` if it has none.
     ///
     /// # Errors
-    /// The members that are unknown, missing or no prices.
+    /// The members that are unknown, missing or not prices.
     pub(crate) fn of_role(members: &Map<String, Value>) -> Result<Option<Self>, Vec<CatalogEntryError>> {
         if members.is_empty() {
             return Ok(None);

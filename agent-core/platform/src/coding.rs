@@ -1,6 +1,6 @@
 //! Users' own subscriptions to a model vendor: sign-in by device code (RFC 8628), tokens at rest, and their refresh.
 //!
-//! Each user signs in to the own subscription, and only turns of that user use its tokens. The vendor's issuer is
+//! Each user signs in to a subscription, and only turns of that user use its tokens. The vendor's issuer is
 //! reached through [`CodingAuthority`]; this module sends nothing itself.
 //!
 //! Two records of the company hold everything, so that processes that share a store share it too:

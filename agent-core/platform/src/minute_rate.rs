@@ -74,7 +74,7 @@ impl MinuteState {
         Self { arrival_micros: arrival_micros.max(batch.arrival_micros).min(latest), per_minute }
     }
 
-    /// Returns true if the state has no effect any more, for processes whose clocks differ too.
+    /// Returns true if the state no longer has an effect, also for processes whose clocks differ.
     pub(crate) fn is_expired(self, now: Duration) -> bool {
         self.arrival_micros.saturating_add(MAX_CLOCK_SKEW_MICROS) < micros(now)
     }

@@ -400,7 +400,7 @@ impl<'r, R: Records + ?Sized> UpdateAttempts<'r, R> {
     }
 }
 
-/// Commits writes, of which the first one is a put, and returns its version.
+/// Commits writes and returns the version of the first one, which is a put.
 pub(crate) async fn commit_put<R: Records + ?Sized>(
     records: &R,
     writes: Vec<Write>,

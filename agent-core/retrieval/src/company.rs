@@ -88,7 +88,7 @@ impl CompanyIndex {
         self.compact(put);
     }
 
-    /// Gives a document vectors in place of those that it had; false if there is no such document, or if they are not as
+    /// Replaces the vectors of a document; false if there is no such document, or if they are not as
     /// many as its chunks. Costs no merge.
     pub fn set_vectors(&mut self, id: &DocumentId, vectors: Option<Arc<Vectors>>) -> bool {
         let Some(&(number, position)) = self.positions.get(id) else { return false };

@@ -24,7 +24,8 @@ pub trait Extractor: Send + Sync + 'static {
         self.supports(declared_media_type).then(|| declared_media_type.to_owned())
     }
 
-    /// Extracts the text of a document of a media type that the extractor supports. Dropping the future stops the work.
+    /// Extracts the text of a document of a media type that the extractor supports. Dropping the future stops the
+    /// extraction.
     async fn extract(&self, media_type: &str, bytes: Bytes) -> Result<ExtractedDocument, ExtractError>;
 }
 

@@ -10,7 +10,7 @@ pub struct ApprovalRule {
     /// Names of the tools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
-    /// Hints of which a tool must have one.
+    /// A tool must have at least one of these hints.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub annotations: Vec<ToolHint>,
     /// The people who may decide.
@@ -20,7 +20,7 @@ pub struct ApprovalRule {
     /// Time for the decision, in milliseconds; a day if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// Lets the person change the arguments; absent means true.
+    /// True if the person may change the arguments; absent means true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub editable: Option<bool>,
     /// Question for the person.

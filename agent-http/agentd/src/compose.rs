@@ -362,7 +362,7 @@ fn model_backend<S: BackendSettings>(
         .with_limits(config.server.tool_loop)
 }
 
-/// Returns the backend of agent servers, one of which may be the operator's own runtime.
+/// Returns the backend of agent servers; one of them may be the operator's own runtime.
 fn agent_server_backend(
     config: &AppConfig,
     outbound: &OutboundClient,

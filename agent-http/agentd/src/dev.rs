@@ -340,7 +340,7 @@ fn has_coding_issuer(env: &dyn Env) -> bool {
     is_set("CODING_AUTH_URL") && is_set("CODING_CLIENT_ID")
 }
 
-/// Prints how a user signs in to the own subscription.
+/// Prints how users sign in to their subscriptions.
 fn print_sign_in(app: &AppConfig) {
     let address = app.server.listen;
     say(&format!(

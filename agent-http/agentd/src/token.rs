@@ -122,7 +122,7 @@ async fn check_tools(
     }
 }
 
-/// Creates a token for the agents of its grant, all of which must exist in one company.
+/// Creates a token for the agents of its grant. They must exist in one company.
 async fn mint_api(
     company: Option<&CompanyId>,
     new: NewGrant,

@@ -12,7 +12,7 @@ pub(crate) enum ContentCoding {
 }
 
 impl ContentCoding {
-    /// All codings, of which the first counts where the client prefers none.
+    /// All codings. The first one counts if the client has no preference.
     const ALL: [Self; 3] = [Self::Brotli, Self::Gzip, Self::Identity];
 
     /// Returns true if a client means this coding by the name.

@@ -291,7 +291,7 @@ pub(super) fn describe_pin(schemas: &mut Schemas) -> Operation {
         "Pins the definitions of a tool server's tools; for the agent's owner.",
     )
     .describe(
-        "The server's list is read again: a fingerprint that is not the one of the server's definition is 409. Tools without a fingerprint are not pinned any more.",
+        "The server's list is read again: a fingerprint that is not the one of the server's definition is 409. Tools without a fingerprint are no longer pinned.",
     )
     .body(schemas.schema_for::<PinRequest>())
     .json_response(200, "The agent's tools.", tool_list())

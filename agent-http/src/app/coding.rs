@@ -1,4 +1,4 @@
-//! `/api/coding`: the sign-in of a user to the own subscription, by which agents with a subscription answer that user.
+//! `/api/coding`: the sign-in of a user to the user's subscription, by which agents with a subscription answer that user.
 //!
 //! The routes need a session. Codes and tokens are the user's own: nothing here reads those of another user, and no
 //! response contains a token.

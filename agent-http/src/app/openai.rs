@@ -193,7 +193,7 @@ fn model_not_found() -> HttpError {
     HttpError::new(Code::NotFound, detail).with_param("model")
 }
 
-/// Names the model in the error of a run whose agent does not exist any more.
+/// Names the model in the error of a run whose agent has been deleted.
 fn without_agent(error: HttpError) -> HttpError {
     if error.code() == Code::NotFound { model_not_found() } else { error }
 }

@@ -115,7 +115,7 @@ enum LogPosition {
 /// Returns the position of event `from` in a run's log.
 ///
 /// # Errors
-/// 410 if the log is not kept any more.
+/// 410 if the log has been deleted.
 fn log_position(run: &Run, from: u64, now: Timestamp) -> Result<LogPosition, HttpError> {
     if run.state.is_live() {
         return Ok(LogPosition::From(from));

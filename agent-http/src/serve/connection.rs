@@ -73,7 +73,7 @@ impl<S: HttpService> ConnectionSpawner<S> {
         Self { service, limits, protocol, probe_protocol, keep_alive, draining, shutdown, workers, evictions }
     }
 
-    /// Returns the open connections by address, of which idle ones can be evicted.
+    /// Returns the open connections by address. Idle ones can be evicted.
     pub(super) fn evictions(&self) -> &EvictionQueue {
         &self.evictions
     }

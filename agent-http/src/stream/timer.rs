@@ -80,7 +80,7 @@ impl StreamTimer {
         self.seen_items = self.seen_items.saturating_add(1);
     }
 
-    /// Records that the client receives nothing of the latest item.
+    /// Records that the client does not receive the latest item.
     pub(super) fn record_unseen_item(&mut self) {
         self.seen_items = self.seen_items.saturating_sub(1);
     }

@@ -122,7 +122,7 @@ impl Rotation {
         Ok(Self { cosines: angles.cos()?, sines: angles.sin()? })
     }
 
-    /// Rotates the pairs of components, of which the second ones are in the second half.
+    /// Rotates the pairs of components. The second component of each pair is in the second half.
     fn apply(&self, input: &Tensor) -> Result<Tensor> {
         let half = input.dim(2)? / 2;
         let (first, second) = (input.narrow(2, 0, half)?, input.narrow(2, half, half)?);

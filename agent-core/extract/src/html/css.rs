@@ -118,7 +118,7 @@ impl Paint {
         Self::from_channels(arguments, 255.0)
     }
 
-    /// Returns the color of red, green and blue, of which the greatest number is `whole`.
+    /// Returns the color with this red, green and blue; `whole` is the maximum of each.
     fn from_channels(arguments: &[&str], whole: f32) -> Self {
         let [red, green, blue, rest @ ..] = arguments else { return Self::Unknown };
         let channels = [red, green, blue].map(|channel| fraction(channel, whole));

@@ -97,7 +97,7 @@ struct CellFill {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CellStyle {
     pub(super) format: NumberFormat,
-    /// True for a format with a code, of which the reader would take any letter for that of a date.
+    /// True for a format with a code. The reader would take any letter of it for that of a date.
     pub(super) has_code: bool,
     /// True for text of a point or less.
     pub(super) is_tiny: bool,

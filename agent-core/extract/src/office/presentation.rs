@@ -67,7 +67,7 @@ fn is_notes(name: &str) -> bool {
     name.starts_with("ppt/notesSlides/notesSlide") && name.ends_with(".xml")
 }
 
-/// Gives the notes of each slide its number, by which the reader looks for them. They are numbered by themselves in the
+/// Names the notes of each slide by the slide's number, by which the reader looks them up. They are numbered by themselves in the
 /// document.
 fn place_notes(parts: &mut OfficeParts<'_>, names: &[String], hidden_slides: &BTreeSet<&str>) {
     let mut notes_by_slide = BTreeMap::new();

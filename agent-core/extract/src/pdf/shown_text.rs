@@ -61,7 +61,7 @@ impl<'b> ShownText<'b> {
         }
     }
 
-    /// Returns true for a page of which most text is in vertical columns.
+    /// Returns true for a page with most of its text in vertical columns.
     pub(super) fn is_vertical(&mut self, number: u32) -> bool {
         (self.unseen, self.drops_invisible) = (UnseenText::default(), false);
         self.column_text(number).is_some()
@@ -129,7 +129,7 @@ struct TextFilter {
     shown: Vec<ContentOp>,
     /// The rendering mode.
     mode: i64,
-    /// Positions of clipping texts of which nothing has been seen.
+    /// Positions of clipping texts that have not been painted.
     unseen: BTreeSet<usize>,
     /// Operations of the open text object, whose clip begins at its end.
     pending: Vec<usize>,

@@ -15,14 +15,14 @@ const COUNT_MASK: u64 = (MAX_BYTES as u64) << COUNT_SHIFT;
 
 /// Token counts of short pieces, in place of a search of the vocabulary.
 ///
-/// An entry is a piece, its length and its count in 64 bits, so that any thread reads and replaces it as a whole. It is
-/// 0 while it is empty, since no piece has the length 0.
+/// An entry is a piece, its length and its count in 64 bits, so that any thread reads and replaces it as a whole. The
+/// length is 0 if the entry is empty, since no piece has the length 0.
 pub(super) struct RecentPieces {
     entries: [AtomicU64; 1 << INDEX_BITS],
 }
 
 impl RecentPieces {
-    /// Creates it without counts.
+    /// Creates an empty cache.
     pub(super) const fn new() -> Self {
         Self { entries: [const { AtomicU64::new(0) }; 1 << INDEX_BITS] }
     }
@@ -49,7 +49,7 @@ fn key(piece: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(key))
 }
 
-/// Returns the index of an entry, by multiplication with a constant of which half of the bits are set.
+/// Returns the index of an entry, by multiplication with a constant that has half of its bits set.
 fn index(key: u64) -> usize {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - INDEX_BITS)) as usize
 }

@@ -13,7 +13,7 @@ use crate::company_table::{CompanyTable, CompanyTableLimits};
 
 /// Maximum numbers of users whose limits are kept.
 const TABLE_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 10_000, per_company: 2_500 };
-/// Members of an event that name the limit, of which the first counts, and the name of the subscription's own.
+/// Members of an event that name the limit (the first one counts), and the name of the subscription's own.
 const LIMIT_NAMES: [&str; 3] = ["limit_id", "metered_limit_name", "limit_name"];
 const OWN_LIMIT: &str = "codex";
 /// Maximum length of a balance, in bytes.

@@ -266,7 +266,7 @@ mod tests {
             }
             planned = found.next;
         }
-        // 400 turns of 230 tokens, of which 4,000 are between two changes.
+        // 400 turns of 230 tokens; 4,000 tokens are between two changes.
         assert!((10..=400 / 15).contains(&changes), "{changes}");
     }
 

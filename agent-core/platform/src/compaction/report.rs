@@ -37,7 +37,7 @@ impl SummaryOrigin {
 /// Numbers of a shortened history.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ShorteningStats {
-    /// Number of messages that the text stands for.
+    /// Number of messages that the text replaces.
     pub(super) messages: usize,
     /// Number of tool results that are left out.
     pub(super) tool_results: usize,

@@ -203,7 +203,7 @@ impl Summaries {
         self.records.delete(&collection.key(oldest.id.as_str())?, Precondition::Any).await.map(drop)
     }
 
-    /// Deletes the summaries of a user's threads that do not exist any more, and those that were not used for long. To be
+    /// Deletes the summaries of a user's deleted threads, and those that have not been used for a long time. To be
     /// called after the deletion of threads. Returns the number.
     ///
     /// # Errors

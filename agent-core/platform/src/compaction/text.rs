@@ -69,7 +69,7 @@ fn content_bytes(content: &Content) -> usize {
     }
 }
 
-/// Returns the text of the message that stands for the first `messages`: their summary, if there is one, and the latest of the
+/// Returns the text of the message that replaces the first `messages`: their summary, if there is one, and the latest of the
 /// user's own words within a number of tokens.
 pub(super) fn block(
     messages: &[&Message],

@@ -49,7 +49,7 @@ pub struct RunChunk {
 /// Outcome of appending chunks to the logs of runs. Those of runs that it does not name are stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AppendedEvents {
-    /// Runs that the process does not have any more.
+    /// Runs that the process no longer has.
     pub lost: Vec<RunKey>,
     /// Runs whose rows another transaction has locked. The caller appends their chunks again.
     pub locked: Vec<RunKey>,

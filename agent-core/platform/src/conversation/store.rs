@@ -250,7 +250,7 @@ pub trait Conversations: Send + Sync {
     async fn run_inputs(&self, owner: &ThreadOwner, id: &RunId)
     -> Result<Option<Vec<u8>>, ConversationError>;
 
-    /// Leaves a signal for the process of a run, which has it until `until`. Returns the run; `None` if there is none. A
+    /// Stores a signal for the process of a run, which may take it until `until`. Returns the run; `None` if there is none. A
     /// run that is not live has no process and gets no signal.
     async fn signal(
         &self,

@@ -142,14 +142,14 @@ impl ThreadCache {
         }
     }
 
-    /// Removes a thread that was deleted, or of which a message was erased.
+    /// Removes a thread that was deleted or from which a message was erased.
     pub fn remove(&self, key: &ThreadKey) {
         let mut state = self.lock();
         state.removals += 1;
         state.threads.remove(&key.company, &table_key(key));
     }
 
-    /// Removes all threads of an owner, of which some were deleted.
+    /// Removes all threads of an owner after some of them were deleted.
     pub fn remove_owner(&self, owner: &ThreadOwner) {
         let mut state = self.lock();
         state.removals += 1;

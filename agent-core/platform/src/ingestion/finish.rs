@@ -169,7 +169,7 @@ fn void() -> StoreError {
     StoreError::Conflict { expected: None, found: None }
 }
 
-/// An extracted text, the pieces of which are stored.
+/// An extracted text whose pieces are stored.
 pub(super) struct WrittenText {
     pieces: PendingPieces,
     extracted: StoredText,

@@ -59,7 +59,7 @@ pub struct DocumentsLayer {
 pub struct RetrievalSettings {
     /// Searches the documents.
     pub retriever: Arc<dyn Retriever>,
-    /// The platform's roles, of which a turn's is read again after its search.
+    /// The platform's roles. A turn's role is read again after its search.
     pub roles: Arc<dyn RoleSource>,
     /// Key of the suffixes that delimit quotations.
     pub boundary_key: Arc<BoundaryKey>,
@@ -196,7 +196,7 @@ impl DocumentsLayer {
         Ok(document.filter(has_text))
     }
 
-    /// Creates the fragment of a document, of which `shown` is shown.
+    /// Creates the fragment of a document with the text `shown`.
     fn fragment(&self, document: &Document, shown: &str) -> Fragment {
         let id = &document.id;
         let title = match document.title.trim() {
@@ -240,7 +240,7 @@ impl DocumentsLayer {
         shown
     }
 
-    /// Creates the fragment that names documents of which nothing is shown, by their sizes in bytes.
+    /// Creates the fragment that names the documents without shown text, with their sizes in bytes.
     fn left_out(&self, sizes: &[usize]) -> Fragment {
         let text = format!("## More documents\n\n{} more documents are left out here.", sizes.len());
         self.omission_note("docs-left-out", text, sizes)
@@ -336,7 +336,7 @@ impl DocumentsLayer {
         Some(self.omission_note("docs-searched", text, &sizes))
     }
 
-    /// Creates a fragment about documents of which nothing is shown, by their sizes in bytes.
+    /// Creates a fragment about documents without shown text, with their sizes in bytes.
     fn omission_note(&self, id: &'static str, text: String, sizes: &[usize]) -> Fragment {
         let omitted_bytes = Some(sizes.iter().sum());
         let origin = StoredOrigin { kind: "document", omitted_bytes, ..StoredOrigin::default() };

@@ -26,10 +26,10 @@ pub struct RunBundle {
     /// Manifest of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<Box<RunPrompt>>,
-    /// Inputs; absent if they were not recorded or are not kept any more.
+    /// Inputs; absent if they were not recorded or have been deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<RunInputs>,
-    /// Events that the run's caller has seen; absent if they are not kept any more.
+    /// Events that the run's caller has received; absent if they have been deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<Vec<Event>>,
 }

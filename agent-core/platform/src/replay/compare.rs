@@ -245,7 +245,7 @@ fn event_differences(recorded: &[Event], replayed: &[Event], is_stuck: bool) -> 
     Difference::of("further event", None, further_event).into_iter().collect()
 }
 
-/// Gives an event the record's identifiers of messages, each of which stands for one of the replay.
+/// Replaces the replay's message identifiers in an event by those of the record.
 fn rename(event: &mut Event, recorded: &Event, names: &mut BTreeMap<Id, Id>, used: &mut BTreeMap<Id, Id>) {
     let mut recorded = recorded.clone();
     for (ours, theirs) in message_ids(event).into_iter().zip(message_ids(&mut recorded)) {

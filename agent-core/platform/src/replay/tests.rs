@@ -60,7 +60,7 @@ impl ContextLayer for TestLayer {
     }
 }
 
-/// The fake tools, of which `slow` reports progress.
+/// The fake tools; `slow` reports progress.
 struct TestTools(FakeTools);
 
 #[async_trait]

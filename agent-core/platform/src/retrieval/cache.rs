@@ -97,7 +97,7 @@ pub(super) enum DocumentState {
     Unusable(SkipReason),
 }
 
-/// Texts of documents, the oldest of which are evicted.
+/// Texts of documents; the oldest are evicted.
 #[derive(Default)]
 struct TextCache {
     texts: HashMap<DocumentId, FoundDocument>,
@@ -381,7 +381,7 @@ impl IndexState {
         wanted.iter().any(is_too_large) && self.versions.keys().any(|id| !wanted.contains(id))
     }
 
-    /// Removes the documents that are not `wanted`, and lets those be indexed again that were too large.
+    /// Removes the documents that are not `wanted`; those that were too large can be indexed again.
     pub(super) fn prepare_retry(&mut self, wanted: &HashSet<DocumentId>) {
         self.unusable.retain(|id, (_, reason)| *reason != SkipReason::TooLarge || !wanted.contains(id));
         self.remove_others(wanted);

@@ -48,7 +48,7 @@ impl WantedDocuments {
         self.present.iter().map(|(id, _)| id.clone()).collect()
     }
 
-    /// Returns the documents of which the index still has a version that the store has lost.
+    /// Returns the documents whose indexed version the store has lost.
     pub(super) fn lost<'w>(&'w self, state: &IndexState) -> impl Iterator<Item = &'w DocumentId> {
         let is_newer = move |(id, version): &&(DocumentId, u64)| state.known_version(id) > Some(*version);
         self.reverted.iter().filter(is_newer).map(|(id, _)| id)
@@ -208,7 +208,7 @@ impl DocumentRetriever {
         Ok(())
     }
 
-    /// Removes documents that do not exist, or of which the store has lost the indexed version. Makes room for wanted documents
+    /// Removes documents that do not exist, or whose indexed version the store has lost. Makes room for wanted documents
     /// that did not fit beside others.
     async fn remove(
         &self,
@@ -297,7 +297,7 @@ impl DocumentRetriever {
     }
 }
 
-/// Gives a document of the index the vectors of a stored one, if both are of the same version.
+/// Copies the vectors of a stored document to that of the index, if both have the same version.
 pub(super) fn put_vectors(
     state: &mut IndexState,
     id: &DocumentId,
@@ -310,7 +310,7 @@ pub(super) fn put_vectors(
     }
 }
 
-/// Returns the wanted documents of which the index has an older version or none, once nothing changes it.
+/// Returns the wanted documents that the index lacks or has in an older version, once no other task changes the index.
 async fn outdated(entry: &Arc<CompanyEntry>, wanted: &WantedDocuments) -> Vec<(DocumentId, u64)> {
     let _guard = entry.loading.lock().await;
     entry.read(|state| {

@@ -117,7 +117,7 @@ impl DocumentRetriever {
         Ok(stored)
     }
 
-    /// Gives the stored index of a document, whose record has a version, the version of the document. If the stored index has
+    /// Sets the version of a document's stored index to that of the document, if the index is still at the expected version. If the stored index has
     /// changed since, for example its vectors, it gets the version and differs from the index in memory.
     async fn keep_stored_index(
         &self,

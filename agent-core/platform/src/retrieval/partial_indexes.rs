@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn documents_are_kept_within_the_limits_of_their_companies_and_of_all() {
-        // Room for three documents, of which a company has one.
+        // Room for three documents; a company has one of them.
         let kept = PartialIndexCache::new(3 * document().memory_bytes());
         let began = Instant::now();
         for (company, id) in [("a", "1"), ("a", "2"), ("b", "1"), ("c", "1"), ("d", "1")] {

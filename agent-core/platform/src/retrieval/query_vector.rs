@@ -69,7 +69,7 @@ pub(super) struct QueryEmbedder {
     pub(super) settings: RetrievalEmbedder,
     clock: Arc<dyn Clock>,
     pauses: Mutex<QueryPauses>,
-    /// Permits of the calls, of which a company gets a half.
+    /// Permits of the calls; a company gets at most half of them.
     permits: Arc<CompanyPermits>,
 }
 

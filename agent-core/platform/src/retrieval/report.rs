@@ -92,7 +92,7 @@ impl RetrievalReport {
     }
 
     /// Returns byte ranges of documents' texts in characters. Each text is counted once; an offset is the same number if the text
-    /// is not there any more.
+    /// no longer exists.
     fn character_ranges<'d>(
         &self,
         ranges: impl Iterator<Item = (&'d DocumentId, Range<usize>)>,

@@ -170,7 +170,7 @@ pub struct RecordedFragment {
     pub stability: Stability,
     /// The text.
     pub text: String,
-    /// Origin of a stored text of which a part was left out.
+    /// Origin of a stored text that was shortened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<RecordedOrigin>,
 }

@@ -99,7 +99,7 @@ async fn read_metrics(
 
 #[derive(Deserialize, JsonSchema)]
 struct RecordMetricArguments {
-    /// The name of the metric; use the same name for the same thing.
+    /// The name of the metric; use the same name for the same metric.
     #[schemars(length(min = 1, max = MAX_METRIC_NAME_BYTES))]
     name: String,
     /// The measured value.

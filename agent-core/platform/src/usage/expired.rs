@@ -163,7 +163,7 @@ impl ReservationSweep {
         (!self.unrenewed.is_empty()).then_some(MIN_LOST_RUN_TIME)
     }
 
-    /// Deletes the meters of the next page that have no effect any more. Returns false after the last company.
+    /// Deletes the meters of the next page that no longer have an effect. Returns false after the last company.
     ///
     /// # Errors
     /// The meters cannot be read.

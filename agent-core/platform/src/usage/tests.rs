@@ -308,7 +308,7 @@ async fn a_run_elsewhere_is_booked_by_its_report() {
     ];
     for (name, events, count, expected) in cases {
         let usage = recorder(Arc::new(MemoryUsage::default()));
-        // A stream that is over is pending for ever, so that only its events are read.
+        // A stream that has ended stays pending, so that only its events are read.
         let last = events.iter().any(|event| matches!(event, Err(_) | Ok(SourceEvent::End(_))));
         let count = if last { events.len() + 2 } else { count };
         run(&usage, events, count).await;

@@ -1,4 +1,4 @@
-//! Deletion of the records of users' rates that have no effect any more.
+//! Deletion of the records of users' rates that no longer have an effect.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

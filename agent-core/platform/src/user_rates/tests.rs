@@ -152,7 +152,7 @@ async fn the_limit_is_exact_above_half_of_it() {
         admitted += 1;
     }
     assert_eq!((admitted, test.store.commits()), (20, 2 + 8));
-    // One more run each three seconds, of which three intervals are over.
+    // One more run every three seconds; three intervals have passed.
     for process in [0, 1] {
         let refused = test.run(process, "ada").await.expect_err("the limit is reached");
         assert_eq!(refused.retry_after, Duration::from_millis(2250));
@@ -448,7 +448,7 @@ async fn runs_of_a_company_that_do_not_begin_are_taken_back_as_often_as_the_limi
         let state = test.processes[process].company_state(&company, per_minute).await;
         state.expect("the store works").used
     };
-    // Those that a process has counted by itself, of which nothing is written.
+    // Those that a process has counted without writing them.
     for _ in 0..2 {
         drop(count(0).await.expect("below half"));
         assert_eq!(used(0).await, 0);

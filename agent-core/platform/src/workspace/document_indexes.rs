@@ -322,8 +322,8 @@ pub(crate) async fn replace_document_index(
     Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored))
 }
 
-/// Gives the stored index of a document, whose record has the version `kept`, the version of the document, if both are still
-/// at their versions. The document must have the text that the index was made from.
+/// Sets the version of a document's stored index, whose record has the version `kept`, to that of the document, if both are
+/// still at their versions. The document must have the text that the index was made from.
 pub(crate) async fn keep_document_index(
     records: &dyn Records,
     company_id: &CompanyId,

@@ -149,7 +149,7 @@ impl StagedUpload {
         Ok((document, version))
     }
 
-    /// Returns the changed document and the writes that put it, of which the first one is its own.
+    /// Returns the changed document and the writes that put it, beginning with the document's own.
     fn document_writes(
         &self,
         key: &Key,

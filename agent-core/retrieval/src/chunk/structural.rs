@@ -13,7 +13,7 @@ pub struct StructuralChunker {
 }
 
 impl Default for StructuralChunker {
-    /// Returns the chunker for at most 900 characters a chunk, of which at most 200 repeat the chunk before.
+    /// Returns the chunker for at most 900 characters a chunk, at most 200 of which repeat the chunk before.
     fn default() -> Self {
         Self { max_characters: 900, overlap_characters: 200 }
     }

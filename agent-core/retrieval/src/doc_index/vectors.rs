@@ -155,7 +155,7 @@ impl Vectors {
         reused.finish()
     }
 
-    /// Returns vectors of an embedder for `chunks` chunks, all of which are absent.
+    /// Returns vectors of an embedder for `chunks` chunks, all absent.
     pub(super) fn absent(embedder: &str, dimensions: usize, chunks: usize) -> Result<Self, VectorsError> {
         let mut absent = VectorsBuilder::new(embedder, dimensions)?;
         (0..chunks).for_each(|_| absent.push_absent());

@@ -126,8 +126,8 @@ impl Drop for Readers {
     }
 }
 
-/// Runs reads until the queue is closed. A read that panics fails alone: without the threads, the process could not read any
-/// more until it is restarted.
+/// Runs reads until the queue is closed. A read that panics fails alone: without the threads, the process could not read
+/// until it is restarted.
 fn run_reader(connection: &Connection, mut reads: SpinReceiver<Box<dyn QueuedRead>>) {
     while let Some(read) = reads.receive() {
         let panicked = catch_unwind(AssertUnwindSafe(|| read.run(connection))).is_err();

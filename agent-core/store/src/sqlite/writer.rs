@@ -134,7 +134,7 @@ impl From<rusqlite::Error> for GroupError {
 
 impl Writer {
     /// Commits a group, and keeps the thread running if that panics: its transaction is rolled back, and its callers
-    /// get an error. Without the thread, the process could not write any more until it is restarted.
+    /// get an error. Without the thread, the process could not write until it is restarted.
     fn commit_or_recover(&mut self, group: Vec<Box<dyn QueuedWrite>>) {
         // Unwinding drops the transaction, which rolls it back, so the connection is usable again.
         if catch_unwind(AssertUnwindSafe(|| self.commit(group))).is_err() {

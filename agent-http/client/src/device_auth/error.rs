@@ -186,7 +186,7 @@ fn codex_status_error(
     }
 }
 
-/// Returns true for the client errors that say nothing of the request.
+/// Returns true for the client errors that do not concern the request.
 fn is_transient(status: StatusCode) -> bool {
     matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
 }

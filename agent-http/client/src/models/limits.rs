@@ -22,7 +22,7 @@ pub const DEFAULT_MAX_OUTPUT_TOKENS: usize = 16_384;
 const OUTPUT_SHARE_DIVISOR: usize = 4;
 /// Least context window that is learned, in tokens, even if a server reports a smaller one.
 const MIN_CONTEXT_WINDOW: usize = 256;
-/// Limit on the models of which a process has learned limits, counted once for each company.
+/// Maximum number of models whose limits a process remembers, counted once for each company.
 const MAX_LEARNED_MODELS: usize = 1024;
 /// Lifetime of learned limits: the server of a model may be restarted with another configuration.
 const LEARNED_TTL: Duration = Duration::from_secs(60 * 60);
@@ -99,7 +99,7 @@ impl ModelLimits {
         Self { context_window: Some(window), ..self.clone() }
     }
 
-    /// Returns the limits of the model of which limits are learned under `key`.
+    /// Returns the learned limits of the model with the key `key`.
     pub(crate) fn resolve(&self, provider: &str, model: &str, key: &str) -> ResolvedLimits {
         let known = self.catalog.model_with_window(provider, model);
         let window = self.role.context_window.or(self.company.context_window);

@@ -170,7 +170,7 @@ impl LogReader {
     }
 }
 
-/// Returns the error of a reader whose log is not kept any more.
+/// Returns the error of a reader whose log has been deleted.
 pub(crate) fn log_gone() -> HttpError {
     let detail = "the events of the run are not kept any more; the thread has its messages";
     HttpError::new(Code::RunLogGone, detail)

@@ -157,7 +157,7 @@ struct WaitingTurn {
 }
 
 impl WaitingTurn {
-    /// Waits until the run may begin, and begins it. A run that is not queued any more is stopped instead.
+    /// Waits until the run may begin, and begins it. A run that is no longer queued is stopped instead.
     ///
     /// # Errors
     /// Those of the beginning, and the shutdown of the service: no run begins while it drains.

@@ -264,7 +264,7 @@ impl StoredTurn {
     /// response that is a single object.
     ///
     /// # Errors
-    /// 410 if the log is not kept any more, 429 if it or its company has too many readers; errors of the store.
+    /// 410 if the log has been deleted, 429 if it or its company has too many readers; errors of the store.
     pub(super) async fn answer_again(
         &self,
         app: &App,

@@ -193,7 +193,7 @@ impl StoredRunRecorder {
         }
     }
 
-    /// Leaves nothing of a run whose beginning has not been committed.
+    /// Discards a run whose beginning has not been committed.
     pub(super) fn discard(mut self) {
         (self.open, self.commit) = (None, None);
     }

@@ -26,7 +26,7 @@ use crate::app::services::{ChosenRunId, ConversationService};
 use crate::error::{Code, HttpError};
 use crate::stream::{RunRecorder, RunSource};
 
-/// `Retry-After` of a request for a run in the background, of which there are too many.
+/// `Retry-After` of a request that is refused because too many runs are in the background.
 const BACKGROUND_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Pause before another attempt to begin a run that interrupts another one, while the limit on concurrent runs is reached.
 const RUN_SLOT_POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -115,7 +115,7 @@ impl ConversationService {
         let AppendedEvents { lost, locked } = store.append_events(&self.process, chunks).await?;
         for run in runs.iter().filter_map(|key| self.runs.get(key)) {
             if lost.contains(run.key()) {
-                // A run whose end was stored in the meantime cannot be stopped any more.
+                // A run whose end was stored in the meantime can no longer be stopped.
                 let stored_run = store.run(&run.key().owner, &run.key().id).await?;
                 let deleted = RunStop::Cancelled(CancelReason::Deleted);
                 run.stop(stored_run.map_or(deleted, |_| RunStop::Lost));

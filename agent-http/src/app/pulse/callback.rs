@@ -107,7 +107,7 @@ fn check_kind(bytes: &[u8]) -> Result<(), HttpError> {
     Err(error.with_retry_after(UNKNOWN_KIND_RETRY_AFTER))
 }
 
-/// Gives the request and the delivery the same trace: the trace of the run that created the job, otherwise the trace of the
+/// Assigns the same trace to the request and the delivery: the trace of the run that created the job, otherwise the trace of the
 /// request.
 fn continue_trace(head: &request::Parts, delivery: &mut Delivery) {
     let trace = RequestTrace::of(head);

@@ -103,7 +103,7 @@ async fn with_thread(summarizer: FactModel) -> (Arc<MemoryRecords>, Arc<MemoryCo
     (records, conversations, process)
 }
 
-/// Erases the message of the thread, and its summaries, of which there is none.
+/// Erases the message of the thread, and its summaries, if any.
 async fn erase_message(conversations: &MemoryConversations, process: &Process) {
     let found = conversations.links(&key()).await.expect("it reads").expect("a thread");
     conversations.erase_node(&key(), &found.links[0].id).await.expect("erased");

@@ -39,7 +39,7 @@ fn drop_pending_calls(run: &mut Run, calls: &[ToolCall]) {
 }
 
 /// Erases a node's content. `others` are the thread's other user messages, oldest first, from which the title is derived again;
-/// `run` is the node's run. The client is not waited for any more if it has no other calls of the run to execute. Returns `None`
+/// `run` is the node's run. The run no longer waits for the client if the client has no other calls of the run to execute. Returns `None`
 /// if the node is erased already.
 pub fn erase_node<'m>(
     mut thread: Thread,

@@ -499,7 +499,7 @@ async fn a_company_fills_its_share_and_no_more() {
     let other = ThreadKey::new("other", "eve", "t");
     let text = "x".repeat(10_000);
     create(&store, &other, &[&text]).await;
-    // Room for five threads of one message, of which a company may have three.
+    // Room for five threads of one message; a company may have three of them.
     let limits = CompanyTableLimits { total: 60_000, per_company: 36_000 };
     let process = Process::with_cache(&store, ThreadCache::with_limits(limits));
     process.prompt(&other).await;

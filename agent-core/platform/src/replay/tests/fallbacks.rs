@@ -1,8 +1,8 @@
-//! Replays of runs of which a fallback or a repaired answer is part.
+//! Replays of runs with a fallback or a repaired answer.
 
 use super::*;
 
-/// Models of the names `first` and `second`, of which the first fails as often as it is called.
+/// Models named `first` and `second`; the first fails at each call.
 struct FallbackSource(Arc<ScriptedModel>, Arc<ScriptedModel>);
 
 impl ModelSource for FallbackSource {

@@ -22,7 +22,7 @@ const MAX_INVALID_ANSWER_PAUSE: Duration = Duration::from_secs(60 * 60);
 pub(in crate::retrieval) enum Lane {
     /// Documents that have not failed, of the other companies.
     Main,
-    /// Documents that have failed, and all documents of a company of which several have failed in a row.
+    /// Documents that have failed, and all documents of a company with several failures in a row.
     Retries,
 }
 

@@ -108,7 +108,7 @@ pub(in crate::usage) struct Settlement {
 }
 
 impl Settlement {
-    /// Creates the settlement of a reservation of which nothing was used.
+    /// Creates the settlement of an unused reservation.
     pub(super) fn of_unused(company_id: CompanyId, id: String) -> Self {
         Self { company_id, id, version: None, used: UsedAmounts::Nothing }
     }

@@ -301,7 +301,7 @@ impl ReservationGuard {
         }
     }
 
-    /// Leaves the reservation to [`ReservationSweep`](super::super::ReservationSweep), when its lease is over.
+    /// Leaves the reservation to [`ReservationSweep`](super::super::ReservationSweep), which releases it when its lease has expired.
     fn abandon(mut self) {
         if let Some(settlement) = self.settlement.take() {
             self.state.active_reservations.remove(&settlement.company_id, &settlement.id);

@@ -74,7 +74,7 @@ const DELETE_THREAD_LOGS: &str = "
     WHERE run_events.run = chosen.run AND run_events.first = chosen.first AND chosen.bytes_before < $2
     RETURNING octet_length(run_events.body)::int8";
 
-/// Leaves a signal for the process of a live run, whose row is locked against its end.
+/// Stores a signal for the process of a live run. The run's row is locked, so that the run does not end meanwhile.
 const PUT_SIGNAL: &str = "
     WITH live AS MATERIALIZED (
         SELECT n, process FROM runs
@@ -255,7 +255,7 @@ impl ConversationTables {
         Ok(rows.iter().map(run_key).collect())
     }
 
-    /// Leaves a signal for the process of a run if the run is live. Returns true if it was.
+    /// Stores a signal for the process of a run if the run is live. Returns true if it was.
     pub(super) async fn put_signal(
         &self,
         run: &RunKey,
@@ -321,7 +321,7 @@ pub(in crate::postgres) async fn insert_logs(
     session.query(INSERT_LOGS, &values).await.map(drop)
 }
 
-/// Reads the columns `run`, `first`, `last` and `body` of a chunk, of which the first is column `at`.
+/// Reads the columns `run`, `first`, `last` and `body` of a chunk, beginning at column `at`.
 pub(in crate::postgres) fn log_row(row: &Row, at: usize) -> LogRow {
     LogRow { run: row.get(at), first: row.get(at + 1), last: row.get(at + 2), body: row.get(at + 3) }
 }

@@ -160,7 +160,7 @@ fn text(content: Content<'_>) -> Result<Cow<'_, str>, AgentError> {
     }
 }
 
-/// Unwraps text meant for the user. The respond node streams an object as text, of which only the output is shown.
+/// Unwraps text meant for the user. The respond node streams an object as text. Only its output is shown.
 pub(super) fn unwrap_output(text: Cow<'_, str>) -> Cow<'_, str> {
     match output_of_json(&text) {
         Some(output) => Cow::Owned(output),

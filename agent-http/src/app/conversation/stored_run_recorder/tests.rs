@@ -446,7 +446,7 @@ async fn a_reader_in_another_process_keeps_a_run_beyond_its_grace() {
     service.runs.get(&key()).expect("it is live").watch();
     advance(2 * MILLISECOND).await;
     assert_eq!(stop_of(&mut recorder), None, "it is watched");
-    // The other process tells of its reader no more.
+    // The other process no longer reports its reader.
     advance(Duration::from_secs(2)).await;
     assert_eq!(stop_of(&mut recorder), Some(RunStop::Cancelled(CancelReason::Disconnected).end()));
 }

@@ -267,7 +267,7 @@ fn repeated_texts_are_distinguished_by_position() {
     }
 }
 
-/// Merges unknown messages into a thread of as many nodes. Returns the number of nodes that the merge looks at.
+/// Merges unknown messages into a thread of as many nodes. Returns the number of nodes that the merge reads.
 fn merge_unknown(count: usize) -> usize {
     let mut tree = StoredTree::default();
     let nodes = import_nodes(None, (0..count).map(|n| Message::user(format!("u{n}"))).collect());

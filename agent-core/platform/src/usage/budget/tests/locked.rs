@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::*;
 use crate::records::{Records, RecordsWrapper, Write};
 
-/// Records of which the company's cannot be written for some time.
+/// Records in which the company's record cannot be written for some time.
 #[derive(Default)]
 struct LockedRecords {
     records: MemoryRecords,
