@@ -153,7 +153,7 @@ impl Retriever for IndexRetriever {
             match self.index(&company_id, &id).await {
                 Ok(()) => {}
                 Err(error @ IndexError::Rejected(_)) => {
-                    tracing::warn!(%error, document = id, "a document is not found: its index rejected it");
+                    tracing::warn!(%error, document = id, "the search index rejected a document, which searches do not find");
                 }
                 Err(error) => {
                     tracing::warn!(%error, document = id, "failed to put a document into its index; trying again");

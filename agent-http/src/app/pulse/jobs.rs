@@ -265,7 +265,7 @@ async fn control(context: RequestContext<App>, principal: Principal, control: Jo
     if let Some(is_paused) = is_paused
         && let Err(error) = record_pause(app, &principal, &id, is_paused).await
     {
-        tracing::warn!(%error, job = %id, "failed to record that a job is paused, or is not any more");
+        tracing::warn!(%error, job = %id, "failed to record that a job was paused or resumed");
     }
     response::json(StatusCode::OK, &status)
 }
