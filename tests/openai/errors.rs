@@ -143,7 +143,7 @@ async fn paths_of_the_api_that_do_not_exist_have_its_errors() {
 }
 
 #[tokio::test]
-async fn the_caps_of_a_token_are_its_own() {
+async fn each_token_has_its_own_caps() {
     let test = OpenAiApp::start().await;
     let caps = RunCaps { runs_per_minute: NonZeroU32::new(1).expect("a cap"), runs_per_day: None };
     let token = mint(&test.stores, &["a1"], Some(caps), None).await;

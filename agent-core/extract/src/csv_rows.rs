@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn titles_and_declared_separators_are_no_records() {
+    fn titles_and_declared_separators_are_not_records() {
         let expected = "Name: Ada, Countess; Born: 1815\nName: Kurt; Born: 1906";
         for csv in [
             "sep=;\r\nName;Born\r\nAda, Countess;1815\r\nKurt;1906",

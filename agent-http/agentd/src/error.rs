@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_that_cannot_be_stored_is_no_failure_of_the_store() {
+    fn an_argument_that_cannot_be_stored_is_not_an_error_of_the_store() {
         let empty = StartError::Store(StoreError::Invalid("the id is empty".to_owned()));
         assert_eq!(empty.to_string(), "the id is empty");
         let full = StartError::Store(StoreError::unavailable("the disk is full"));

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn fills_are_known_by_color_and_shape() {
+    fn fills_are_recognized_by_color_and_shape() {
         let fill = "<a:solidFill><a:srgbClr val=\"102030\"/></a:solidFill>";
         let shape = |kind: &str| format!("<a:prstGeom prst=\"{kind}\"><a:avLst/></a:prstGeom>");
         let known = Some([0x10, 0x20, 0x30]);

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn rectangles_of_lines_are_known() {
+    fn rectangles_of_lines_are_recognized() {
         let path = |points: &[Point], is_closed: bool| {
             let mut path = Path::default();
             path.begin(points[0]);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_are_one_rectangle_are_known() {
+    fn paths_that_are_one_rectangle_are_recognized() {
         let quarter_turn = Matrix([0.0, 1.0, -1.0, 0.0, 0.0, 0.0]);
         let slanted = Matrix([1.0, 0.2, 0.0, 1.0, 0.0, 0.0]);
         for (matrix, expected) in [

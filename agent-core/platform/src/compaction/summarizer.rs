@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_summary_stands_for_its_messages() {
+    fn an_earlier_summary_replaces_its_messages() {
         let model = ScriptedModel::repeating("both");
         let messages = [Message::user("old"), Message::user("new")];
         let input = SummaryInput {

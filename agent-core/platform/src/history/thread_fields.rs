@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_envelope_is_known_by_its_fields() {
+    fn the_request_format_is_detected_by_its_fields() {
         let user = json!({"role": "user", "content": "Hello"});
         let ui = json!({"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hello"}]});
         let of_ui = |trigger, message_id: Option<&str>| RequestFormat::UiMessages {

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_before_that_the_embedder_does_not_take_costs_no_vector() {
+    fn a_rejected_previous_query_does_not_prevent_the_vector() {
         let long = "a text of more than twenty bytes";
         for (max_batch, text, previous, expected) in [
             (2, "a question", Some("one before"), Ok(vec![1.2, 0.0])),

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn built_in_names_and_other_texts_are_no_identifiers() {
+    fn built_in_names_and_other_texts_are_not_identifiers() {
         let longest = "x".repeat(MAX_BYTES);
         for id in ["acme-azure", "a", "7", "A.b_c-d", "openai2", &longest] {
             assert_eq!(check_provider_id(id), Ok(()), "{id}");

@@ -63,7 +63,7 @@ fn refusal(
 }
 
 #[test]
-fn a_known_code_wins_over_type_and_status_wherever_it_is() {
+fn a_known_code_takes_precedence_over_type_and_status() {
     let codes = [
         (IssuerCall::Poll, "authorization_pending", "authorization_pending"),
         (IssuerCall::Poll, "DeviceAuth_Authorization_Pending", "authorization_pending"),

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_learns_plain_words_of_an_error_and_nothing_else() {
+    fn only_plain_identifiers_of_an_error_are_logged() {
         let cases = [
             (r#"{"message":"overloaded","type":"server_error","code":503}"#, "type server_error, code 503"),
             (r#"{"type":"sk-1234567890","code":12345678}"#, "type -, code -"),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_quota_is_no_rate_limit() {
+    fn a_spent_quota_is_not_a_rate_limit() {
         let header = (http::header::RETRY_AFTER, http::HeaderValue::from_static("7"));
         let of = |status: u16, body: &str| {
             let status = StatusCode::from_u16(status).expect("a status");

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_terminal_event_tells_of_an_end_that_was_not_stored() {
+    fn the_terminal_event_reports_an_end_that_was_not_stored() {
         let finished = || Event::RunFinished {
             thread_id: "t".into(),
             run_id: "r".into(),

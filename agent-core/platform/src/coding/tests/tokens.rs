@@ -94,7 +94,7 @@ async fn silence_is_followed_by_the_same_token_after_one_and_four_seconds() {
 }
 
 #[tokio::test]
-async fn tokens_survive_an_issuer_that_is_away() {
+async fn tokens_survive_an_unavailable_issuer() {
     let bench = Bench::signed_in().await;
     bench.clock.advance(HOUR);
     for _ in 0..3 {

@@ -83,7 +83,7 @@ fn instructions_are_set_aside() {
 }
 
 #[test]
-fn an_unknown_answer_stands_for_the_stored_one() {
+fn an_unknown_answer_is_replaced_by_the_stored_one() {
     let tree = two_turns();
     let merged = tree.merge(ag_ui(&["u1", "forged", "u2", "forged too", "t", "u3"]));
     assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3"]));
@@ -95,7 +95,7 @@ fn an_unknown_answer_stands_for_the_stored_one() {
 }
 
 #[test]
-fn an_answer_of_which_nothing_is_stored_is_left_out() {
+fn an_answer_without_stored_parts_is_left_out() {
     let mut tree = StoredTree::default();
     let merged = tree.merge(single("u1"));
     tree.run(merged, Vec::new());
