@@ -17,7 +17,7 @@ fn window(catalog: &Catalog, provider: &str, model: &str) -> Option<u32> {
 }
 
 #[test]
-fn the_shipped_catalogue_is_small_and_whole() {
+fn the_built_in_catalogue_is_small_and_complete() {
     assert!(BUILT_IN.len() <= MAX_BUILT_IN_BYTES, "{} bytes", BUILT_IN.len());
     let file: Value = serde_json::from_str(BUILT_IN).expect("JSON");
     assert!(file["source"].as_str().is_some_and(|source| source.contains("licence")), "{file}");

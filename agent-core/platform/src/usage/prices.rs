@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_table_is_read() {
+    fn the_built_in_table_is_read() {
         let prices = PriceTable::built_in();
         assert!(prices.len() > 150 && PriceTable::empty().is_empty());
         let nano = prices.price("openai", "gpt-5-nano").expect("a price");

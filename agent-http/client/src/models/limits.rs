@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_files_limits_take_precedence_over_the_shipped_ones() {
+    fn a_files_limits_take_precedence_over_the_built_in_ones() {
         let file = r#"{"asOf":"2026-01-31","models":[
             {"provider":"openai","model":"gpt-4o","contextWindow":32768},
             {"provider":"openai","model":"million","contextWindow":1048576,"maxOutputTokens":8192},
