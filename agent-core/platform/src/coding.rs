@@ -93,8 +93,8 @@ pub async fn delete_subscription(
     company_id: &CompanyId,
     user_id: &UserId,
 ) -> Result<bool, StoreError> {
-    let who = Subscriber::new(company_id, user_id);
-    let keys = [who.sign_ins_key()?, who.tokens_key()?];
+    let subscriber = Subscriber::new(company_id, user_id);
+    let keys = [subscriber.sign_ins_key()?, subscriber.tokens_key()?];
     let deletions = keys.map(|key| Write::Delete { key, precondition: Precondition::Any });
     let deleted = records.commit(deletions.into()).await?;
     Ok(deleted.iter().any(Option::is_some))
