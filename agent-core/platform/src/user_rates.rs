@@ -207,8 +207,8 @@ impl UserRates {
         let metering = &self.metering;
         let ask = |meter: &mut Meter| UncountedRun::new(metering, company_id, meter);
         let scope = DecisionScope::Either;
-        let asked = self.admit((company_id, &MeterId::CompanyRuns), per_minute, scope, ask)?;
-        Ok(match asked.flatten() {
+        let uncounted = self.admit((company_id, &MeterId::CompanyRuns), per_minute, scope, ask)?;
+        Ok(match uncounted.flatten() {
             Some(run) => AdmittedCompanyRun::Uncounted(run),
             None => AdmittedCompanyRun::Counted(CountedCompanyRun::new(metering, company_id)),
         })
@@ -275,7 +275,7 @@ impl UserRates {
                 scope == DecisionScope::Process || meter.record.is_none() || is_unavailable
             }
         };
-        let asked = if is_local {
+        let answer = if is_local {
             meter.admit(now);
             None
         } else {
@@ -288,7 +288,7 @@ impl UserRates {
         if must_start {
             FlushTask::start(metering, company_id);
         }
-        Ok(asked)
+        Ok(answer)
     }
 }
 

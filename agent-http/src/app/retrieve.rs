@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn an_assumed_budget_is_reported() {
         assert_eq!(with_assumed_budget(empty_report(), Some(8_000)), empty_report());
-        let told = with_assumed_budget(empty_report(), None);
-        assert_eq!(told["assumedMaxPromptTokens"], 111_616);
+        let report = with_assumed_budget(empty_report(), None);
+        assert_eq!(report["assumedMaxPromptTokens"], 111_616);
     }
 }

@@ -231,9 +231,9 @@ impl<'l> Walk<'l> {
                 let start = self.index().turn_starts.get(id).copied();
                 let start =
                     start.or_else(|| self.index().by_id.get(id).copied().filter(|at| !self.is_user(*at)));
-                let asked =
+                let question =
                     std::iter::successors(start, |at| self.tree.parent(*at)).find(|at| self.is_user(*at));
-                asked.or(user).map(|at| self.answer_anew(at))
+                question.or(user).map(|at| self.answer_anew(at))
             }
             UiTrigger::Submit => {
                 let message = messages.iter().rev().find(|message| message.role == Role::User)?;

@@ -137,11 +137,11 @@ impl<'s> Process<'s> {
         self.cache.apply_begin(key, &begun);
         let text = format!("context of {run}").into();
         let context = parent.clone().map(|node| SentContext { node, text });
-        let said = NewNode {
+        let answer = NewNode {
             origin: NodeOrigin::Run,
             ..NewNode::user(parent, Message::assistant(format!("answer of {run}")))
         };
-        let end = EndRunRequest { context, ..support::end(key.thread_owner(), run, vec![said], 0) };
+        let end = EndRunRequest { context, ..support::end(key.thread_owner(), run, vec![answer], 0) };
         let ended = self.store.end_run(end).await.expect("it ends");
         self.cache.apply_end(key, &ended);
         prompt
@@ -280,9 +280,9 @@ async fn a_context_that_a_later_run_of_a_turn_stores_is_seen() {
     let asked = merged.parent_id.clone().expect("a message");
     store.begin_run(begin(&key(), "r1", merged)).await.expect("it begins");
     let end = async |run: &str, below: &NodeId, context| {
-        let said = Message::assistant(format!("answer of {run}"));
-        let said = NewNode { origin: NodeOrigin::Run, ..NewNode::user(Some(below.clone()), said) };
-        let end = EndRunRequest { context, ..support::end(key().thread_owner(), run, vec![said], 0) };
+        let message = Message::assistant(format!("answer of {run}"));
+        let answer = NewNode { origin: NodeOrigin::Run, ..NewNode::user(Some(below.clone()), message) };
+        let end = EndRunRequest { context, ..support::end(key().thread_owner(), run, vec![answer], 0) };
         let ended = store.end_run(end).await.expect("it ends");
         process.cache.apply_end(&key(), &ended);
         ended.nodes[0].id.clone()

@@ -146,12 +146,12 @@ impl Batch {
         admission: &Admission,
         expires: Timestamp,
     ) -> Result<AdmissionDecision, StoreError> {
-        let mut output = admission.output.wanted;
+        let mut output = admission.output.requested;
         for (applied, demand) in &admission.demands {
             let Some(meter) = self.meters.get_mut(&applied.meter) else { continue };
             meter.state = meter.state.at(applied.limit.window, &applied.zone, self.now);
             let remaining = applied.remaining(&meter.state);
-            let min_amount = demand.amount(admission.output.least);
+            let min_amount = demand.amount(admission.output.minimum);
             if min_amount > remaining {
                 let refusal = Box::new(applied.exceeded(&meter.state, self.now));
                 // A limit without an amount left is not waited for, nor are the ends of runs. Runs that others have reserved

@@ -306,7 +306,7 @@ impl Budgets {
     }
 
     /// Reserves the most that a call of a model can use. Returns the reservation and the limit on the answer, which is lower
-    /// than the wanted one if no more is left and `can_shrink` returns true; `None` if no limit applies.
+    /// than the requested one if no more is left and `can_shrink` returns true; `None` if no limit applies.
     ///
     /// # Errors
     /// A budget is spent; the model's price is unknown while the cost is limited; the store failed.

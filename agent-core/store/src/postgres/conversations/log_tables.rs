@@ -243,8 +243,8 @@ impl ConversationTables {
         max_bytes: usize,
     ) -> Result<DeletedLogs, TableError> {
         let limit = i64::try_from(DELETE_BATCH_CHUNKS).unwrap_or(i64::MAX);
-        let wanted = i64::try_from(max_bytes).unwrap_or(i64::MAX);
-        let rows = self.select(DELETE_THREAD_LOGS, &[&thread, &wanted, &limit]).await?;
+        let byte_limit = i64::try_from(max_bytes).unwrap_or(i64::MAX);
+        let rows = self.select(DELETE_THREAD_LOGS, &[&thread, &byte_limit, &limit]).await?;
         let bytes = rows.iter().map(|row| usize::try_from(row.get::<_, i64>(0)).unwrap_or_default()).sum();
         Ok(DeletedLogs { bytes, more: bytes >= max_bytes || rows.len() >= DELETE_BATCH_CHUNKS })
     }
