@@ -103,7 +103,7 @@ impl Subject {
             let subject = (BudgetKind::Company, COMPANY);
             budgets.put(&COMPANY.into(), subject, &budget, Precondition::Any).await?;
         }
-        let prices = PriceTable::shipped();
+        let prices = PriceTable::built_in();
         let recorder = UsageRecorder::new(store, prices, clock, spawner, None, Some(budgets));
         let models = MeteredModels::new(InstantModels, recorder.clone());
         Ok(Self { recorder, models, _folder: folder })

@@ -96,7 +96,7 @@ type Names = Vec<(String, String)>;
 
 /// Measures the look-up of a model's window and of its price, for each form of its name.
 fn measure_lookups(repeats: usize) -> Vec<Comparison> {
-    let catalog = Catalog::shipped();
+    let catalog = Catalog::built_in();
     let names = |form: fn(&str, &str) -> (String, String)| -> Names {
         catalog.models().map(|model| form(&model.provider, &model.model)).collect()
     };

@@ -61,10 +61,10 @@ async fn writes() -> Result<Comparison> {
     let (mut commits, mut transactions) = (0, 0);
     for _ in 0..REPEATS {
         single.push(per_second(&store, 1).await?);
-        let before = store.activity();
+        let before = store.counters();
         merged.push(per_second(&store, TASKS).await?);
-        commits += store.activity().commits - before.commits;
-        transactions += store.activity().transactions - before.transactions;
+        commits += store.counters().commits - before.commits;
+        transactions += store.counters().transactions - before.transactions;
     }
     let commits_per_transaction = commits as f64 / transactions as f64;
     let description = format!(
@@ -122,9 +122,9 @@ async fn reads() -> Result<Vec<Comparison>> {
             runs[1].push(timed(&store, &role, &documents).await?);
             // The first read absorbs the cache's periodic revalidation, which is not measured.
             timed(&cached, &role, &documents).await?;
-            let before = cached.activity().reads;
+            let before = cached.counters().reads;
             runs[2].push(timed(&cached, &role, &documents).await?);
-            statements += cached.activity().reads - before;
+            statements += cached.counters().reads - before;
         }
         for (figure, runs) in figures.iter_mut().zip(runs) {
             figure.push(median(runs));

@@ -6,8 +6,8 @@ use agent_core::clock::SystemClock;
 use agent_core::prelude::*;
 use agent_platform::retrieval::{DocumentSearch, IndexRetriever, Retriever as _};
 use agent_platform::{memory::MemoryRecords, records::Precondition, workspace};
-use agent_retrieval::document::{DocumentId, Extracted};
-use agent_retrieval::index::{Index, IndexAnswer, IndexError, IndexHit, IndexSearch};
+use agent_retrieval::document::{DocumentId, ExtractedText};
+use agent_retrieval::index::{IndexError, IndexHit, IndexQuery, IndexResponse, SearchIndex};
 use futures_util::lock::Mutex;
 
 /// Finds documents that contain the words of a query. A real one calls a service.
@@ -15,8 +15,14 @@ use futures_util::lock::Mutex;
 pub(crate) struct WordIndex(Mutex<Vec<(String, DocumentId, u64, String)>>);
 
 #[async_trait]
-impl Index for WordIndex {
-    async fn put(&self, company: &str, id: &DocumentId, at: u64, new: &Extracted) -> Result<(), IndexError> {
+impl SearchIndex for WordIndex {
+    async fn put(
+        &self,
+        company: &str,
+        id: &DocumentId,
+        at: u64,
+        new: &ExtractedText,
+    ) -> Result<(), IndexError> {
         self.remove(company, id).await?;
         self.0.lock().await.push((company.to_owned(), id.clone(), at, new.text.to_lowercase()));
         Ok(())
@@ -25,8 +31,8 @@ impl Index for WordIndex {
         self.0.lock().await.retain(|entry| (&*entry.0, &entry.1) != (company, id));
         Ok(())
     }
-    async fn search(&self, search: &IndexSearch<'_>) -> Result<IndexAnswer, IndexError> {
-        let (entries, mut answer) = (self.0.lock().await, IndexAnswer::default());
+    async fn search(&self, search: &IndexQuery<'_>) -> Result<IndexResponse, IndexError> {
+        let (entries, mut answer) = (self.0.lock().await, IndexResponse::default());
         for (id, version) in search.documents {
             let key = (search.company, id, version);
             let Some((.., text)) = entries.iter().find(|entry| (&*entry.0, &entry.1, &entry.2) == key) else {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::SystemClock;
-use agent_platform::token::{ApiGrant, Caps, NewToken, Tokens};
+use agent_platform::token::{ApiGrant, NewToken, RunCaps, Tokens};
 use agentd::stores::Stores;
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ impl OpenAiApp {
 }
 
 /// Creates an API token of the user `u1`.
-async fn mint(stores: &Stores, agents: &[&str], caps: Option<Caps>, ttl: Option<Duration>) -> String {
+async fn mint(stores: &Stores, agents: &[&str], caps: Option<RunCaps>, ttl: Option<Duration>) -> String {
     let agents = agents.iter().map(|agent| (*agent).into()).collect();
     let new = NewToken::api("c1", ApiGrant { user_id: "u1".into(), agents, caps });
     let tokens = Tokens::new(stores.records.clone(), Arc::new(SystemClock));

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use agent_core::clock::SystemClock;
-use agent_platform::token::{Caps, Grant, NewToken, Tokens, WidgetGrant};
+use agent_platform::token::{Grant, NewToken, RunCaps, Tokens, WidgetGrant};
 use agent_platform::workspace::WorkspaceFile;
 use agentd::stores::Stores;
 use futures_util::future::join_all;
@@ -130,7 +130,7 @@ async fn a_widget_tokens_cap_is_counted_over_all_processes() {
 
 async fn a_widget_tokens_cap_is_counted_over_all_processes_over(database: SharedDatabase) {
     let processes = [database.start().await, database.start().await, database.start().await];
-    let caps = Caps { runs_per_minute: NonZeroU32::new(20).expect("a cap"), runs_per_day: None };
+    let caps = RunCaps { runs_per_minute: NonZeroU32::new(20).expect("a cap"), runs_per_day: None };
     let grant = Grant::Widget(WidgetGrant { caps, ..WidgetGrant::default() });
     let tokens = Tokens::new(database.open().await.records, Arc::new(SystemClock));
     let minted = tokens.mint(NewToken::new("c1", "a1", grant)).await.expect("minted");

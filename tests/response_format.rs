@@ -276,7 +276,7 @@ async fn visitors_may_not_name_a_format_and_have_that_of_the_role() {
 }
 
 #[tokio::test]
-async fn a_backend_that_knows_no_formats_refuses_them() {
+async fn a_backend_without_formats_refuses_them() {
     let (vendor, app) = start(SCHEMA_MODEL, |agent| {
         agent["children"] =
             json!([{"name": "WorkflowConnector", "content": {"webhookUrl": "http://127.0.0.1:9/hook"}}]);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use agent_core::clock::SystemClock;
 use agent_core::secret::Secret;
 use agent_http::auth::mint_session;
-use agent_platform::token::{Caps, Grant, NewToken, Tokens, WidgetGrant};
+use agent_platform::token::{Grant, NewToken, RunCaps, Tokens, WidgetGrant};
 use agent_platform::workspace::WorkspaceFile;
 use agentd::config::{AppConfig, Flags};
 use reqwest::Client;

@@ -364,7 +364,7 @@ async fn a_client_that_leaves_is_booked_by_an_estimate() {
 }
 
 #[tokio::test]
-async fn a_refused_call_costs_nothing_and_an_absurd_count_is_replaced() {
+async fn a_refused_call_is_free_and_an_absurd_count_is_replaced() {
     let test = UsageApp::start().await;
     let refused = vec![Step::Send(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n".to_vec())];
     let mut absurd = vec![stream_head(), delta(json!({"content": "12345678"}))];

@@ -38,7 +38,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Settings of a role for this kind of backend: one of the platform's containers, or a [`CustomContainer`].
     type Settings: BackendSettings;
 
-    /// Returns what the backend can do with these settings.
+    /// Returns the capabilities of the backend with these settings.
     ///
     /// # Errors
     /// `UnknownProvider` and `NotConfigured`, naming the choices or the setting.

@@ -169,7 +169,7 @@ impl PayloadBuilder {
         self.partly_secret([Err(secret)])
     }
 
-    /// Appends a JSON string of which the `Err` parts are redacted in the shown form. Each part is escaped on its own.
+    /// Appends a JSON string whose `Err` parts are redacted in the displayed form. Each part is escaped on its own.
     pub fn partly_secret<'a>(
         &mut self,
         parts: impl IntoIterator<Item = Result<&'a str, &'a str>>,

@@ -254,7 +254,7 @@ impl Prompt {
         &self.trimmed
     }
 
-    /// Returns the origins of the stored texts of which a part was left out to fit the layers' budgets.
+    /// Returns the origins of the stored texts that were shortened to fit the layers' budgets.
     pub(crate) fn omitted(&self) -> Vec<&StoredOrigin> {
         let fragments = self.system.iter().chain(self.turn_fragments());
         let origins = fragments.filter_map(|fragment| fragment.origin.as_deref());

@@ -25,7 +25,7 @@ mod response_format;
 #[cfg(feature = "schemars")]
 mod schema;
 
-pub use approval::{ApprovalBy, ApprovalRule, ToolHint, UnattendedCalls};
+pub use approval::{ApprovalRule, Approver, ToolHint, UnattendedCalls};
 pub use conversations::{ClientTools, ConversationSettings, OnBusy, OnDisconnect};
 pub use fallback::{FallbackModel, RetrySettings, TokenLimits};
 pub use own_tools::{OwnTool, OwnTools, ToolAuth, grouped_name};

@@ -333,7 +333,7 @@ async fn prepare(
     Ok((PreparedTurn { selection, capabilities, request: backend.prepare_turn(Arc::new(turn))? }, keys))
 }
 
-/// Returns the budget of the prompt without what the format of the answer needs.
+/// Returns the budget of the prompt without the tokens that the format of the answer needs.
 fn prompt_budget(max_prompt_tokens: usize, format: Option<&ResponseFormat>) -> TokenBudget {
     let reserved = format.map_or(0, ResponseFormat::estimated_tokens);
     TokenBudget { max_prompt_tokens: max_prompt_tokens.saturating_sub(reserved) }

@@ -2,7 +2,6 @@
 
 mod agent_tools;
 mod agents;
-mod answer;
 mod approvals;
 mod assignments;
 mod assistants;
@@ -36,6 +35,7 @@ mod providers;
 mod pulse;
 mod reader_access;
 mod resource;
+mod response;
 mod retrieve;
 mod role_preview;
 mod run_bundle;
@@ -65,9 +65,9 @@ use crate::service::HttpService;
 pub(crate) use endpoints::endpoints;
 pub use run_bundle::PROGRAM;
 pub use services::{
-    ApprovedCalls, CodingLink, CodingLinkConfig, ConsoleService, ConversationService, DocumentUploads,
-    LeasedTools, McpEndpoint, ProviderService, RateLimits, RequestBounds, ResourceQuotas, RunSettings,
-    SchedulerLink, SchedulerLinkConfig, UsageService, console_link,
+    ApprovedCalls, ConsoleService, ConversationService, DocumentUploads, LeasedTools, McpEndpoint,
+    ProviderService, RateLimits, RequestBounds, ResourceQuotas, RunSettings, SchedulerConnection,
+    SchedulerConnectionConfig, SubscriptionService, SubscriptionServiceConfig, UsageService, console_link,
 };
 pub use state::App;
 

@@ -42,7 +42,7 @@ pub(crate) type DescribeFn = fn(&mut Schemas) -> Operation;
 /// large as that of the service's largest handler.
 type Handler<S> = Box<dyn Fn(RequestContext<S>) -> BoxFuture<'static, HandlerResult> + Send + Sync>;
 
-/// Async function that handles the requests of an endpoint. `V` is what the credential's verification yields.
+/// Async function that handles the requests of an endpoint. `V` is the result of the credential's verification.
 pub(crate) trait HandlerFn<S, V>: Copy + Send + Sync + 'static {
     /// Handles a request.
     fn call(

@@ -5,7 +5,7 @@
 //! request id, which the client receives too. So a constructor takes the public detail, and [`HttpError::with_source`]
 //! adds the cause for the log.
 //!
-//! The core library knows nothing of HTTP; handlers convert its errors into `HttpError`s with `?`. Handlers return
+//! The core library does not depend on HTTP; handlers convert its errors into `HttpError`s with `?`. Handlers return
 //! `Result<Response<ResponseBody>, HttpError>`, and `service::service_fn` makes the response from either.
 
 mod code;

@@ -7,9 +7,9 @@ use agent_platform::records::StoreError;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::answer;
 use crate::error::{HttpError, unavailable_reason};
 use crate::metrics::Metrics;
+use crate::response;
 use crate::service::HandlerResult;
 use crate::shutdown::{Shutdown, ShutdownStage};
 
@@ -80,7 +80,7 @@ impl HealthState {
             _ => {}
         }
         let is_ok = body["status"] == "ok";
-        answer::json(if is_ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &body)
+        response::json(if is_ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &body)
     }
 }
 

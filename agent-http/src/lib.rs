@@ -22,7 +22,7 @@
 //! - [`service`]: handler functions as services.
 //! - [`serve`]: the HTTP server. The only module that uses hyper's server, so that its limits and its graceful
 //!   shutdown are in one place.
-//! - `answer`: JSON responses.
+//! - `response`: JSON responses.
 //! - `endpoint`: endpoints of a service: one table from which routing, authentication and the OpenAPI document are
 //!   made.
 //! - `exchange_permit`: permits of requests, which large responses hold while they are read.
@@ -46,7 +46,6 @@
 //! - [`usage_metrics`]: Prometheus metrics of runs and of their calls of models and tools.
 //! - [`openapi`]: OpenAPI descriptions of the services, for client generators.
 
-mod answer;
 pub mod app;
 pub mod auth;
 pub mod body;
@@ -56,13 +55,14 @@ mod endpoint;
 pub mod error;
 mod exchange_permit;
 pub mod health;
+mod health_endpoints;
 pub mod mcp;
 pub mod metrics;
 pub mod openapi;
-mod probe;
 pub mod request;
 pub mod request_id;
 mod request_trace;
+mod response;
 pub mod runtime;
 pub mod scheduler;
 pub mod serve;

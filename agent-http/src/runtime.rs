@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::endpoint::{self, Endpoint};
 use crate::error::ErrorFormat;
-use crate::probe;
+use crate::health_endpoints;
 use crate::service::HttpService;
 
 pub use bot_api::BotApi;
@@ -30,10 +30,9 @@ use state::RuntimeSecret;
 
 /// Returns all endpoints of the runtime.
 pub(crate) fn endpoints() -> Vec<Endpoint<RuntimeState>> {
-    let health =
-        probe::endpoints(
-            |runtime: Arc<RuntimeState>, route| async move { runtime.base.health.respond(route) },
-        );
+    let health = health_endpoints::endpoints(|runtime: Arc<RuntimeState>, route| async move {
+        runtime.base.health.respond(route)
+    });
     let device = Endpoint::post(
         "/coding-auth/device",
         RuntimeSecret,

@@ -7,7 +7,7 @@
 mod counts;
 mod delivery;
 mod jobs;
-mod meters;
+mod metrics;
 mod state;
 mod wire;
 mod worker;
@@ -19,12 +19,12 @@ use serde_json::{Value, json};
 use crate::endpoint::{self, Endpoint};
 use crate::error::ErrorFormat;
 use crate::health::{self, HealthRoute};
-use crate::probe;
+use crate::health_endpoints;
 use crate::service::{HandlerResult, HttpService};
 
 pub use counts::JobCountCache;
 pub use delivery::CallbackClient;
-pub use meters::SchedulerMetrics;
+pub use metrics::SchedulerMetrics;
 pub use state::Scheduler;
 pub use worker::{Worker, WorkerLimits};
 
@@ -44,9 +44,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Scheduler>> {
         Endpoint::post("/jobs/{id}/resume", PulseSecret, jobs::resume, jobs::describe_resume),
         Endpoint::post("/jobs/{id}/redrive", PulseSecret, jobs::redrive, jobs::describe_redrive),
     ];
-    all.extend(probe::endpoints(
-        |scheduler: Arc<Scheduler>, route| async move { probe(&scheduler, route).await },
-    ));
+    all.extend(health_endpoints::endpoints(|scheduler: Arc<Scheduler>, route| async move {
+        probe(&scheduler, route).await
+    }));
     all
 }
 

@@ -22,7 +22,7 @@ pub(crate) const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 /// Header with the time of sending, in whole seconds since the Unix epoch.
 pub(crate) const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 
-/// Header with the signatures, separated by spaces, of which one must be valid.
+/// Header with the signatures, separated by spaces. One of them must be valid.
 pub(crate) const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
 /// Maximum difference between the timestamp and the receiver's clock, in both directions.

@@ -135,8 +135,8 @@ struct Merged {
 
 impl Merged {
     fn begin(&self, stores: &[Arc<PostgresRecords>]) -> (u64, u64) {
-        let activity = stores.iter().map(|store| store.activity());
-        activity.fold((0, 0), |sum, next| (sum.0 + next.commits, sum.1 + next.transactions))
+        let counters = stores.iter().map(|store| store.counters());
+        counters.fold((0, 0), |sum, next| (sum.0 + next.commits, sum.1 + next.transactions))
     }
 
     fn end(&mut self, stores: &[Arc<PostgresRecords>], before: (u64, u64)) {

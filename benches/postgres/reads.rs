@@ -54,9 +54,9 @@ pub(crate) async fn measure(url: String, repeats: usize) -> Result<Vec<Compariso
             times[1].push(timed(&store, &companies[0]).await?);
             // The first read fills the cache again if it has expired, which is not measured.
             timed(&cached, &companies[0]).await?;
-            let before = cached.activity().reads;
+            let before = cached.counters().reads;
             times[2].push(timed(&cached, &companies[0]).await?);
-            statements += cached.activity().reads - before;
+            statements += cached.counters().reads - before;
         }
         for (latencies, times) in latencies.iter_mut().zip(times) {
             latencies.push(median(times));

@@ -9,7 +9,7 @@ use agent_core::clock::SystemClock;
 use agent_jobs::job::MemoryJobStore;
 use agent_platform::roles::RecordRoleStore;
 use agent_platform::seal::Sealer;
-use agent_platform::token::{Caps, Grant, NewToken, Tokens, WidgetGrant};
+use agent_platform::token::{Grant, NewToken, RunCaps, Tokens, WidgetGrant};
 use agent_store::postgres::{PostgresOptions, PostgresRecords};
 use agentd::run;
 use agentd::stores::Stores;
@@ -82,12 +82,12 @@ pub(crate) async fn measure(url: &str, bench: &Bench) -> Result<Vec<RunCost>> {
         // Fills the cache.
         run(&mut connection).await.context(kind)?;
         sleep(SETTLE_TIME).await;
-        let (before, first) = (records.activity(), next_transaction().await?);
+        let (before, first) = (records.counters(), next_transaction().await?);
         for _ in 0..RUNS {
             run(&mut connection).await.context(kind)?;
         }
         sleep(SETTLE_TIME).await;
-        let (after, last) = (records.activity(), next_transaction().await?);
+        let (after, last) = (records.counters(), next_transaction().await?);
         let per_run = |before: u64, after: u64| (after - before) as f64 / RUNS as f64;
         costs.push(RunCost {
             kind,
@@ -104,7 +104,7 @@ pub(crate) async fn measure(url: &str, bench: &Bench) -> Result<Vec<RunCost>> {
 /// Creates a widget token whose caps are higher than the load.
 async fn widget_token(records: &Arc<PostgresRecords>) -> Result<String> {
     let unlimited = NonZeroU32::new(1_000_000).context("a cap")?;
-    let caps = Caps { runs_per_minute: unlimited, runs_per_day: Some(unlimited) };
+    let caps = RunCaps { runs_per_minute: unlimited, runs_per_day: Some(unlimited) };
     let grant = Grant::Widget(WidgetGrant { caps, ..WidgetGrant::default() });
     let tokens = Tokens::new(records.clone(), Arc::new(SystemClock));
     let minted = tokens.mint(NewToken::new(company_id(), agent_id(), grant)).await?;

@@ -32,11 +32,11 @@ pub(crate) async fn measure(url: String, repeats: usize) -> Result<Vec<Compariso
     let (mut reads, mut statements) = (0, 0);
     for repeat in 0..repeats {
         for (index, reader) in [&uncached, &cached].into_iter().enumerate() {
-            let before = reader.activity().reads;
+            let before = reader.counters().reads;
             let (times, count) = watch(&writer, reader, repeat * 2 + index).await?;
             if index == 1 {
                 reads += count;
-                statements += reader.activity().reads - before;
+                statements += reader.counters().reads - before;
             }
             p50[index].push(median(times.clone()));
             p99[index].push(percentile(times, 99));

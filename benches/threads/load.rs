@@ -7,9 +7,9 @@ use std::time::Duration;
 use agent_core::ids::RunId;
 use agent_core::message::Message;
 use agent_platform::conversation::{
-    BeginOrder, BeginRun, Conversations, EndRun, Envelope, LogEnd, MergeInput, Merged, NewNode, NewThread,
-    NodeOrigin, OnDisconnect, RunContext, RunEnding, RunLease, RunRecord, RunTrigger, ThreadCache, ThreadKey,
-    merge,
+    BeginOrder, BeginRunRequest, Conversations, EndRunRequest, LogEnd, MergeInput, MergeResult, NewNode,
+    NewThread, NodeOrigin, OnDisconnect, RequestFormat, RunContext, RunEnding, RunLease, RunRecord,
+    RunTrigger, ThreadCache, ThreadKey, merge,
 };
 use agent_store::sqlite::SqliteStore;
 use anyhow::{Context, Result, ensure};
@@ -119,7 +119,7 @@ async fn load_and_merge(
     store: &SqliteStore,
     cache: &ThreadCache,
     key: &ThreadKey,
-) -> Result<(usize, Merged)> {
+) -> Result<(usize, MergeResult)> {
     let mut loaded = cache.load(store, key).await?;
     let merged = merge(MergeInput {
         links: loaded.links(),
@@ -127,7 +127,7 @@ async fn load_and_merge(
         ids: Some(loaded.ids()),
         head: loaded.thread().context("the thread is there")?.head.clone(),
         messages: vec![Arc::new(Message::user("And on Sunday?"))],
-        envelope: Envelope::Message,
+        format: RequestFormat::Message,
         ..MergeInput::default()
     })?;
     loaded.read_path(store, key, &merged.path, true).await?;
@@ -142,7 +142,7 @@ async fn run(store: &SqliteStore, cache: &ThreadCache, key: &ThreadKey) -> Resul
     let (now, process) = (Timestamp::now(), "process".to_owned());
     let answer = NewNode::user(merged.parent_id.clone(), Message::assistant("It is closed."));
     let run_id = RunId::from(format!("run-{}", key.id));
-    let begin = BeginRun {
+    let begin = BeginRunRequest {
         key: key.clone(),
         agent_id: AGENT.into(),
         run_id: run_id.clone(),
@@ -165,7 +165,7 @@ async fn run(store: &SqliteStore, cache: &ThreadCache, key: &ThreadKey) -> Resul
     };
     let begun_run = store.begin_run(begin).await?;
     cache.apply_begin(key, &begun_run);
-    let end = EndRun {
+    let end = EndRunRequest {
         owner: key.thread_owner(),
         run_id,
         process,

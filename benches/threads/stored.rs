@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_core::message::Message;
 use agent_platform::conversation::{
-    Conversations, CreateThread, NewNode, NewThread, ThreadKey, import_nodes,
+    Conversations, CreateThreadRequest, NewNode, NewThread, ThreadKey, import_nodes,
 };
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use anyhow::Result;
@@ -22,10 +22,10 @@ pub(crate) fn open(path: &Path) -> Result<Arc<SqliteStore>> {
 }
 
 /// Returns a thread whose last activity is at `now`.
-pub(crate) fn thread(key: ThreadKey, nodes: Vec<NewNode>, now: Timestamp) -> CreateThread {
+pub(crate) fn thread(key: ThreadKey, nodes: Vec<NewNode>, now: Timestamp) -> CreateThreadRequest {
     let title = Some(format!("Conversation {}", key.id));
     let new = NewThread { title, ..NewThread::default() };
-    CreateThread { key, agent_id: AGENT.into(), new, retention: None, nodes, now }
+    CreateThreadRequest { key, agent_id: AGENT.into(), new, retention: None, nodes, now }
 }
 
 /// Returns messages of the user and the agent in turn.
@@ -44,7 +44,7 @@ pub(crate) fn dialogue(messages: usize) -> Vec<NewNode> {
 pub(crate) async fn create_all(
     store: &Arc<SqliteStore>,
     count: usize,
-    make: impl Fn(usize) -> CreateThread + Clone + Send + Sync + 'static,
+    make: impl Fn(usize) -> CreateThreadRequest + Clone + Send + Sync + 'static,
 ) -> Result<()> {
     let mut creators = JoinSet::new();
     for first in 0..CREATORS {

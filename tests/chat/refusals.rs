@@ -25,7 +25,7 @@ async fn post(app: &Server, headers: &[(&str, &str)], body: impl Into<reqwest::B
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 #[tokio::test]
-async fn a_text_that_is_no_json_is_refused_as_such() {
+async fn a_text_that_is_not_json_is_refused_as_such() {
     let bodies: [(&[u8], &str); 15] = [
         (b"", "the body is not valid JSON at line 1"),
         (b" \n ", "the body is not valid JSON at line 2"),
@@ -329,7 +329,7 @@ async fn a_truncated_body_is_not_a_request() {
 }
 
 #[tokio::test]
-async fn a_request_is_known_by_its_id() {
+async fn a_request_is_identified_by_its_id() {
     let (_vendor, app) = open(&[]).await;
     let kept = post(&app, &[JSON, ("x-request-id", "mine-1")], "{}").await;
     assert_eq!(expect_problem(kept, 400, "INVALID_REQUEST").await["requestId"], "mine-1");

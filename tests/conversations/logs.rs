@@ -5,7 +5,7 @@ mod positions;
 
 use agent_core::event::{AssistantRole, Event};
 use agent_platform::conversation::{
-    ChunkWriter, EndRun, LogEnd, RunChunk, RunEnding, RunKey, RunLease, RunRecord, ThreadOwner,
+    ChunkWriter, EndRunRequest, LogEnd, RunChunk, RunEnding, RunKey, RunLease, RunRecord, ThreadOwner,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -215,7 +215,7 @@ async fn a_log_that_is_deleted_while_it_is_read_ends_with_an_error() {
         log.push(&Event::TextMessageEnd { message_id: "m1".into() });
         log.push(&Event::RunError { message: "late".into(), code: "LATE".into(), usage: Vec::new() });
         let now = Timestamp::now();
-        let end = EndRun {
+        let end = EndRunRequest {
             owner,
             run_id: "r1".into(),
             process: "process of r1".to_owned(),

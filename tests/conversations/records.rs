@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::role::RoleSource;
-use agent_platform::replay::{BundleError, Finding, Replay, RunBundle};
+use agent_platform::replay::{AspectComparison, BundleError, Replay, RunBundle};
 use agentd::compose;
 use serde_json::{Value, json};
 
@@ -135,7 +135,7 @@ async fn a_run_is_replayed_from_its_bundle() {
         compose::replay(&app_config(&[]), &test.stores, None, &replayed, false).expect("a platform");
     let report = replayed.run(&platform);
     assert!(
-        matches!(&report.prompt, Finding::Different(all) if all.iter().any(|found| found.name == "system-prompt")),
+        matches!(&report.prompt, AspectComparison::Different(all) if all.iter().any(|found| found.name == "system-prompt")),
         "{report:#?}"
     );
 }

@@ -2,7 +2,7 @@
 
 use agent_core::message::Message;
 use agent_platform::conversation::{
-    CreateThread, NewThread, ThreadFilter, ThreadKey, ThreadOwner, import_nodes,
+    CreateThreadRequest, NewThread, ThreadFilter, ThreadKey, ThreadOwner, import_nodes,
 };
 use jiff::{Timestamp, ToSpan};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ async fn start(conversations: Value, settings: &[(&str, &str)]) -> ConversationA
 impl ConversationApp {
     /// Stores a thread of an owner whose last activity was some days ago.
     async fn store_thread(&self, owner: &str, agent: &str, days_ago: i32) {
-        let create = CreateThread {
+        let create = CreateThreadRequest {
             key: ThreadKey::new("c1", owner, &*format!("{agent} {days_ago}")),
             agent_id: agent.into(),
             new: NewThread::default(),

@@ -1,7 +1,7 @@
 //! Runs: busy threads, used ids, and the ends of runs whose client, vendor or process leaves them.
 
 use agent_platform::conversation::{
-    BeginRun, NewNode, NewThread, OnDisconnect, RunLease, RunTrigger, ThreadKey,
+    BeginRunRequest, NewNode, NewThread, OnDisconnect, RunLease, RunTrigger, ThreadKey,
 };
 use agentd::stores::Stores;
 use jiff::{SignedDuration, Timestamp};
@@ -39,7 +39,7 @@ impl ConversationApp {
     /// Begins a run in the store, as a process does that then ends: its lease holds until `until`.
     pub(super) async fn begin_in_store(&self, thread: &str, run: &str, until: Timestamp) {
         let question = NewNode::user(None, agent_core::message::Message::user("Lost?"));
-        let begin = BeginRun {
+        let begin = BeginRunRequest {
             key: ThreadKey::new("c1", "u1", thread),
             agent_id: "a1".into(),
             run_id: run.into(),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use agent_core::clock::SystemClock;
 use agent_core::message::Message;
 use agent_platform::conversation::{NewNode, NodeOrigin, ThreadKey, ThreadPatch};
-use agent_platform::token::{Caps, Grant, NewToken, Tokens, WidgetGrant};
+use agent_platform::token::{Grant, NewToken, RunCaps, Tokens, WidgetGrant};
 use agentd::stores::Stores;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -53,7 +53,7 @@ impl ConversationApp {
     /// Mints a widget token of an agent for pages of [`PAGE`], and returns its first visitor.
     async fn visitor(&self, agent: &str) -> Visitor {
         let tokens = Tokens::new(self.stores.records.clone(), Arc::new(SystemClock));
-        let caps = Caps { runs_per_minute: NonZeroU32::new(1_000).expect("a cap"), runs_per_day: None };
+        let caps = RunCaps { runs_per_minute: NonZeroU32::new(1_000).expect("a cap"), runs_per_day: None };
         let grant = WidgetGrant { origins: vec![PAGE.to_owned()], caps };
         let minted = tokens.mint(NewToken::new("c1", agent, Grant::Widget(grant))).await.expect("minted");
         let (token, token_id) = (minted.text.expose().to_owned(), minted.token.id);

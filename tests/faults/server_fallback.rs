@@ -80,7 +80,7 @@ async fn attempts_at_runtimes_are_events_of_the_stream() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_one_company_leaves_the_others_alone() {
+async fn a_refusal_of_one_company_does_not_affect_others() {
     let (vendor, healthy) = (Vendor::start().await, Vendor::start().await);
     vendor.on("m", [problem("401 Unauthorized", "UNAUTHENTICATED")]);
     healthy.on(HEALTHY_MODEL, [answer()]);

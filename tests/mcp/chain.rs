@@ -90,7 +90,7 @@ async fn app_with_held_backend(vendor: &Vendor) -> Server {
 }
 
 #[tokio::test]
-async fn a_runs_token_is_good_for_the_run_alone() {
+async fn a_runs_token_is_valid_only_for_the_run() {
     let vendor = Vendor::start().await;
     // Only the head arrives, so the run lasts until the gate opens.
     let gate = watch::Sender::new(false);

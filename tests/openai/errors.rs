@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use agent_platform::token::{Caps, Grant, McpGrant, NewToken, Tokens, WidgetGrant};
+use agent_platform::token::{Grant, McpGrant, NewToken, RunCaps, Tokens, WidgetGrant};
 use serde_json::{Value, json};
 
 use super::{OpenAiApp, client_tools, expect_error, expect_json, mint};
@@ -143,9 +143,9 @@ async fn paths_of_the_api_that_do_not_exist_have_its_errors() {
 }
 
 #[tokio::test]
-async fn the_caps_of_a_token_are_its_own() {
+async fn each_token_has_its_own_caps() {
     let test = OpenAiApp::start().await;
-    let caps = Caps { runs_per_minute: NonZeroU32::new(1).expect("a cap"), runs_per_day: None };
+    let caps = RunCaps { runs_per_minute: NonZeroU32::new(1).expect("a cap"), runs_per_day: None };
     let token = mint(&test.stores, &["a1"], Some(caps), None).await;
     expect_error(test.send_with(&token, json!({"n": 2}), &[]).await, 400, "unsupported_parameter").await;
     expect_json(test.send_with(&token, json!({}), &[]).await).await;

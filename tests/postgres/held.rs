@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::message::Message;
-use agent_platform::conversation::{CreateThread, NewThread, RunClock, ThreadKey, import_nodes};
-use agent_platform::token::{Caps, Grant, NewToken, RunCapError, Tokens, WidgetGrant};
+use agent_platform::conversation::{CreateThreadRequest, NewThread, RunClock, ThreadKey, import_nodes};
+use agent_platform::token::{Grant, NewToken, RunCapError, RunCaps, Tokens, WidgetGrant};
 use futures_util::future::BoxFuture;
 use jiff::{Timestamp, ToSpan};
 use serde_json::{Value, json};
@@ -131,7 +131,7 @@ async fn locked_rows_of_one_company_delay_no_other_company() {
     let stores = fixture.open().await;
     let old_thread = |company: &str| ThreadKey::new(company, "u9", "old");
     for company in COMPANIES {
-        let create = CreateThread {
+        let create = CreateThreadRequest {
             key: old_thread(company),
             agent_id: "a1".into(),
             new: NewThread::default(),
@@ -245,7 +245,8 @@ async fn a_clock_five_seconds_ahead_admits_no_more_than_it_is_ahead() {
     for clock in clocks {
         processes.push(Tokens::new(fixture.open().await.records, clock));
     }
-    let caps = Caps { runs_per_minute: NonZeroU32::new(RUNS_PER_MINUTE).expect("a cap"), runs_per_day: None };
+    let caps =
+        RunCaps { runs_per_minute: NonZeroU32::new(RUNS_PER_MINUTE).expect("a cap"), runs_per_day: None };
     let grant = Grant::Widget(WidgetGrant { caps, ..WidgetGrant::default() });
     let minted = processes[0].mint(NewToken::new("c1", "a1", grant)).await.expect("minted");
     for process in &processes {

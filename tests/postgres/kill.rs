@@ -295,7 +295,7 @@ impl ReplicaFixture {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kills_lose_no_acknowledged_write_and_double_no_effect() {
+async fn killed_processes_lose_no_acknowledged_write_and_repeat_no_effect() {
     let rounds = env_number(ROUNDS_ENV, DEFAULT_ROUNDS);
     let interval = Duration::from_millis(env_number(INTERVAL_ENV, 0));
     let mut replicas = ReplicaFixture::start().await;

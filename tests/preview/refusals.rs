@@ -86,7 +86,7 @@ async fn a_session_is_needed() {
 }
 
 #[tokio::test]
-async fn an_agent_is_shown_to_its_company_alone() {
+async fn an_agent_is_shown_only_to_its_company() {
     let app = server::app(&workspace("http://127.0.0.1:9/v1", "m"), &[]).await;
     let ask = async |bearer: String, query: &str| {
         let request = app.request("GET", &format!("{DEBUG}?{query}")).bearer_auth(bearer);

@@ -82,7 +82,7 @@ async fn the_next_occurrences_of_a_schedule_need_no_scheduler() {
 }
 
 #[tokio::test]
-async fn jobs_are_their_owners_alone() {
+async fn jobs_are_accessible_only_to_their_owners() {
     let bench = open(NOWHERE, &[]).await;
     let job = json!({"payload": create_todo("Far"), "delayMs": 3_600_000});
     let response = request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&job)).await;

@@ -8,7 +8,7 @@ use agent_client::pulse::PulseClient;
 use agent_core::tool::{
     ExecutionContext, LocalToolRegistry, Progress, Tool, ToolError, ToolOutput, ToolSpec,
 };
-use agent_http::app::{self, SchedulerLink, SchedulerLinkConfig};
+use agent_http::app::{self, SchedulerConnection, SchedulerConnectionConfig};
 use agent_http::serve;
 use agent_http::shutdown::Shutdown;
 use agent_jobs::job::JobFilter;
@@ -132,7 +132,7 @@ async fn app_with(stores: &Stores, pulse_url: &str, deadline: Duration, tool: im
     let outbound = OutboundClient::new(OutboundConfig::default()).expect("a client");
     let journals = Arc::new(Journals::new(stores.records.clone(), Arc::new(agent_core::clock::SystemClock)));
     let tools = Arc::new(LocalToolRegistry::new().with_tool(tool));
-    app.pulse = SchedulerLink::new(SchedulerLinkConfig {
+    app.pulse = SchedulerConnection::new(SchedulerConnectionConfig {
         client: Some(Arc::new(PulseClient::new(outbound, url.clone(), secret.clone()))),
         local: Arc::new(LocalPulse::new(stores.jobs.clone(), Arc::new(agent_core::clock::SystemClock))),
         url: Some(url),

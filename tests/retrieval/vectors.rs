@@ -133,7 +133,7 @@ async fn documents_are_found_by_their_meaning_once_they_are_embedded() {
 }
 
 #[tokio::test]
-async fn a_broken_embedding_server_costs_no_answer() {
+async fn a_broken_embedding_server_does_not_prevent_answers() {
     for behaviour in [
         Behaviour::Fails,
         Behaviour::Hangs,

@@ -149,7 +149,7 @@ async fn the_error_of_a_job_has_the_receivers_reason_and_no_secret() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_is_busy_with_the_occurrence_costs_no_attempt() {
+async fn a_receiver_that_is_busy_with_the_occurrence_uses_up_no_attempt() {
     let bench = open().await;
     let busy = || json_response("409 Busy", "retry-after: 1\r\n", "");
     bench.receiver.on("busy", [busy(), busy(), json_response("200 OK", "", "")]);

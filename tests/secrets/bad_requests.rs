@@ -9,7 +9,7 @@ pub(super) async fn widget_requests(
     app: &Server,
     tokens: &Tokens,
 ) -> Vec<(String, u16, reqwest::RequestBuilder)> {
-    let caps = Caps { runs_per_minute: NonZeroU32::MIN, ..Caps::default() };
+    let caps = RunCaps { runs_per_minute: NonZeroU32::MIN, ..RunCaps::default() };
     let grant = Grant::Widget(WidgetGrant { caps, ..WidgetGrant::default() });
     let url = app.url("/api/agent/chat");
     let body = json!({"message": "hello"});

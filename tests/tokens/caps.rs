@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use agent_platform::token::{Caps, WidgetGrant};
+use agent_platform::token::{RunCaps, WidgetGrant};
 use serde_json::json;
 
 use super::{expect_finished, open};
@@ -11,7 +11,7 @@ use crate::support::{expect_problem, server};
 
 fn grant_with_caps(runs_per_minute: u32, runs_per_day: Option<u32>) -> WidgetGrant {
     let runs_per_minute = NonZeroU32::new(runs_per_minute).expect("a cap");
-    let caps = Caps { runs_per_minute, runs_per_day: runs_per_day.and_then(NonZeroU32::new) };
+    let caps = RunCaps { runs_per_minute, runs_per_day: runs_per_day.and_then(NonZeroU32::new) };
     WidgetGrant { caps, ..WidgetGrant::default() }
 }
 

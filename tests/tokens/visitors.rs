@@ -231,7 +231,7 @@ async fn the_configuration_of_the_agent_is_not_disclosed() {
 }
 
 #[tokio::test]
-async fn a_visitor_s_runs_are_its_own() {
+async fn a_visitor_sees_only_its_own_runs() {
     let bench = open(|_| {}).await;
     let (one, other) =
         (bench.mint_widget(WidgetGrant::default()).await, bench.mint_widget(WidgetGrant::default()).await);

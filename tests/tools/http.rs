@@ -110,7 +110,7 @@ async fn a_model_calls_an_http_tool() {
 }
 
 #[tokio::test]
-async fn a_service_that_misbehaves_harms_one_call() {
+async fn a_misbehaving_service_affects_one_call() {
     let (vendor, service, elsewhere) = (Vendor::start().await, Vendor::start().await, Vendor::start().await);
     elsewhere.on_all(json_response("200 OK", "", r#"{"data":"elsewhere"}"#));
     let app = server::app(&workspace_with(&vendor, get_order(&service)), &[]).await;

@@ -224,7 +224,7 @@ async fn a_tool_whose_definition_has_changed_is_not_called() {
 }
 
 #[tokio::test]
-async fn a_server_that_misbehaves_harms_one_call() {
+async fn a_misbehaving_server_affects_one_call() {
     for revision in MCP_REVISIONS {
         let (vendor, server) = (Vendor::start().await, start_server(revision).await);
         let app = server::app(&workspace_with(&vendor, &[entry("crm", &server)]), &[]).await;
@@ -291,7 +291,7 @@ async fn arguments_are_repeated_in_the_headers_for_which_a_definition_asks() {
 }
 
 #[tokio::test]
-async fn a_dead_server_costs_nothing_before_a_call() {
+async fn a_dead_server_does_not_delay_turns_before_a_call() {
     let (vendor, alive) = (Vendor::start().await, start_server(McpRevision::Stateless).await);
     let dead = start_server(McpRevision::Stateless).await;
     let mut servers: Vec<Value> = (0..10).map(|i| entry(&format!("dead{i}"), &dead)).collect();

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use agent_core::clock::SystemClock;
-use agent_platform::token::{Caps, Grant, NewToken, Tokens, WidgetGrant};
+use agent_platform::token::{Grant, NewToken, RunCaps, Tokens, WidgetGrant};
 use agent_platform::usage::BudgetKind;
 use agent_platform::workspace::delete_user;
 use futures_util::future::join_all;
@@ -98,7 +98,7 @@ fn answer_with_usage(input: u64, output: u64) -> Vec<Step> {
 async fn many_visitors_use_only_the_budgets_of_token_and_company() {
     let test = UsageApp::start().await;
     test.vendor.on_all(answer_with_usage(400, 100));
-    let caps = Caps { runs_per_minute: NonZeroU32::new(10_000).expect("a cap"), runs_per_day: None };
+    let caps = RunCaps { runs_per_minute: NonZeroU32::new(10_000).expect("a cap"), runs_per_day: None };
     let grant = Grant::Widget(WidgetGrant { caps, ..WidgetGrant::default() });
     let tokens = Tokens::new(test.stores.records.clone(), Arc::new(SystemClock));
     let minted = tokens.mint(NewToken::new("c1", "a1", grant)).await.expect("minted");

@@ -46,7 +46,7 @@ impl LocalEmbedder {
     /// they are read. `threads` defaults to the number of available processors, at most four.
     ///
     /// # Errors
-    /// The model is no embedding model, or files are missing or have other lengths.
+    /// The model is not an embedding model, or files are missing or have the wrong length.
     pub fn open(
         model: &'static KnownModel,
         folder: &Path,

@@ -68,7 +68,7 @@ impl Queue {
 
 type LoadResult = Result<(), Arc<WeightsError>>;
 
-/// Handle of a model that runs on its own thread. After the handle is dropped, the thread ends at the next
+/// Handle of the thread on which a model runs. After the handle is dropped, the thread ends at the next
 /// token.
 pub(crate) struct Engine {
     queue: Arc<Queue>,

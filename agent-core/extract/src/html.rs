@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 
 use agent_retrieval::document::TextFormat;
-use agent_retrieval::extract::{ExtractError, Extraction};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument};
 use htmd::element_handler::{HandlerResult, Handlers};
 use htmd::options::{BulletListMarker, HrStyle, Options};
 use htmd::{Element, HtmlToMarkdown, Node};
@@ -83,7 +83,7 @@ const ESCAPED_CHARACTERS: &str = "\\*_`[]=~>-+#.<&";
 /// First code point of the private-use characters that stand for escaped characters during the conversion.
 const PLACEHOLDER_BASE: u32 = 0xf0000;
 
-pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {
+pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<ExtractedDocument, ExtractError> {
     let malformed = |_| ExtractError::Malformed("no valid HTML document".to_owned());
     let converter = converter();
     let tree = converter.html_to_tree(&decode_html(bytes)).map_err(malformed)?;

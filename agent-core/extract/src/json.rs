@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use agent_retrieval::analysis::is_hidden;
 use agent_retrieval::document::TextFormat;
-use agent_retrieval::extract::{ExtractError, Extraction};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument};
 use agent_retrieval::json_numbers::quote_inexact;
 use serde_json::{Map, Value};
 
@@ -18,7 +18,7 @@ const MAX_NAME_BYTES: usize = 200;
 const MAX_PATH_BYTES: usize = 1_000;
 
 /// Extracts a JSON document. The scalar members of an object share a line, so that a record stays together.
-pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {
+pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<ExtractedDocument, ExtractError> {
     let text = decode(bytes);
     let mut value: Value = match serde_json::from_str(&text) {
         // A number beyond double precision, which the exact text has as it is written.

@@ -1,7 +1,7 @@
 //! Extraction of text from the bytes of documents.
 //!
 //! ```text
-//! bytes ──sniff──► MediaType ──extract──► Extraction: title, text, pages, pages without text
+//! bytes ──sniff──► MediaType ──extract──► ExtractedDocument: title, text, pages, pages without text
 //! ```
 //!
 //! [`sniff`] determines the media type by the content, because the name or type that a client declares may be wrong.
@@ -44,7 +44,7 @@ mod tests;
 mod text_builder;
 mod title;
 
-use agent_retrieval::extract::{ExtractError, Extraction};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument};
 
 pub use limits::ExtractionLimits;
 pub use media_type::MediaType;
@@ -63,7 +63,7 @@ pub fn extract(
     media_type: MediaType,
     bytes: &[u8],
     limits: &ExtractionLimits,
-) -> Result<Extraction, ExtractError> {
+) -> Result<ExtractedDocument, ExtractError> {
     match media_type {
         MediaType::Plain => plain::extract_plain(bytes, limits),
         MediaType::Markdown => plain::extract_markdown(bytes, limits),

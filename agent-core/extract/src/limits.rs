@@ -1,4 +1,4 @@
-//! Limits on what a document may expand to.
+//! Limits on the expansion of a document.
 
 /// Limits of one extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -72,7 +72,7 @@ impl MediaType {
         cfg!(feature = "documents") || self.is_text()
     }
 
-    /// Returns true for the formats that are text as they are, which are read without the libraries for documents.
+    /// Returns true for text formats, which are read without the libraries for documents.
     pub fn is_text(self) -> bool {
         matches!(self, Self::Markdown | Self::Plain | Self::Csv | Self::Json)
     }

@@ -30,7 +30,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use agent_retrieval::document::TextFormat;
-use agent_retrieval::extract::{ExtractError, Extraction};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument};
 use quick_xml::escape::unescape;
 use undoc::docx::DocxParser;
 use undoc::pptx::PptxParser;
@@ -55,7 +55,7 @@ pub(crate) fn extract(
     media_type: MediaType,
     bytes: &[u8],
     limits: &ExtractionLimits,
-) -> Result<Extraction, ExtractError> {
+) -> Result<ExtractedDocument, ExtractError> {
     if is_encrypted_office(bytes) {
         return Err(ExtractError::Encrypted);
     }
@@ -87,7 +87,7 @@ pub(crate) fn extract(
     }
 }
 
-/// Returns a document without what a reader of it would not see, as the libraries read it.
+/// Returns a document without content that its readers do not see, in the form that the libraries read.
 fn shown_parts(media_type: MediaType, bytes: &[u8]) -> Result<Vec<u8>, ExtractError> {
     let mut parts = OfficeParts::open(bytes)?;
     match media_type {
@@ -163,7 +163,7 @@ impl SectionReader {
     fn begin_section(&mut self) -> Result<(), ExtractError> {
         self.sections += 1;
         if self.format == FormatType::Docx {
-            // A section of a text document is no page.
+            // A section of a text document is not a page.
             self.builder.end_paragraph();
             return Ok(());
         }
@@ -220,16 +220,16 @@ impl SectionReader {
         self.builder.push(&markdown)
     }
 
-    fn finish(self) -> Result<Extraction, ExtractError> {
+    fn finish(self) -> Result<ExtractedDocument, ExtractError> {
         if self.sections == self.failed_sections {
             return Err(ExtractError::Malformed("no part of the Office document can be read".to_owned()));
         }
         let extraction = self.builder.finish(self.title.as_deref(), TextFormat::Markdown);
-        Ok(Extraction { needs_ocr: self.needs_ocr, ..extraction })
+        Ok(ExtractedDocument { needs_ocr: self.needs_ocr, ..extraction })
     }
 }
 
-/// Keeps the lines of a block apart, of which the renderer would join the words, headings headings where they are numbered, and the
+/// Keeps the lines of a block apart, since the renderer would join their words. Keeps numbered headings as headings, and the
 /// cells of tables apart, each row with its own.
 fn keep_lines_apart(block: &mut Block) {
     match block {

@@ -15,7 +15,7 @@ mod vertical_text;
 use std::ops::ControlFlow;
 
 use agent_retrieval::document::TextFormat;
-use agent_retrieval::extract::{ExtractError, Extraction};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument};
 use unpdf::render::{BlockRenderer, CleanupPipeline, CleanupPreset};
 use unpdf::{
     Block, ErrorKind, FormField, InlineContent, Page, PageSelection, PageStreamOptions, ParseEvent,
@@ -41,7 +41,7 @@ const MIN_STROKES: usize = 2;
 /// Minimum number of invisible characters for each painted one on a scan, which may have a stamp or a signature.
 const MIN_INVISIBLE_SHARE: u32 = 8;
 
-pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {
+pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<ExtractedDocument, ExtractError> {
     let options = ParseOptions::new().sequential();
     let parser = PdfParser::from_bytes_with_options(bytes, options).map_err(|error| convert_error(&error))?;
     let mut reader = PageReader::new(bytes, limits);
@@ -185,7 +185,7 @@ impl<'b> PageReader<'b> {
         markdown
     }
 
-    /// Returns the text of a page without what is not seen on it; none if the page has such text and cannot be read so.
+    /// Returns the visible text of a page; empty if the page has invisible text that cannot be separated.
     fn shown_text(&mut self, page: &mut Page) -> String {
         let last_table = self.last_table.take();
         if has_tables(page) && may_have_ligatures(page) {
@@ -237,12 +237,12 @@ impl<'b> PageReader<'b> {
         Ok(())
     }
 
-    fn finish(self) -> Result<Extraction, ExtractError> {
+    fn finish(self) -> Result<ExtractedDocument, ExtractError> {
         if self.builder.pages() == self.failed_pages {
             return Err(ExtractError::Malformed("no page can be read".to_owned()));
         }
         let extraction = self.builder.finish(self.title.as_deref(), TextFormat::Markdown);
-        Ok(Extraction { needs_ocr: self.needs_ocr, ..extraction })
+        Ok(ExtractedDocument { needs_ocr: self.needs_ocr, ..extraction })
     }
 }
 

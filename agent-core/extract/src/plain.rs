@@ -1,20 +1,26 @@
 //! Plain text and Markdown.
 
 use agent_retrieval::document::TextFormat;
-use agent_retrieval::extract::{ExtractError, Extraction};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument};
 
 use crate::encoding::decode;
 use crate::limits::ExtractionLimits;
 use crate::text_builder::TextBuilder;
 
-pub(crate) fn extract_plain(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {
+pub(crate) fn extract_plain(
+    bytes: &[u8],
+    limits: &ExtractionLimits,
+) -> Result<ExtractedDocument, ExtractError> {
     let mut builder = TextBuilder::new(limits);
     builder.push(&decode(bytes))?;
     Ok(builder.finish(None, TextFormat::Plain))
 }
 
-/// Extracts a Markdown text as it is. Its front matter may state the title.
-pub(crate) fn extract_markdown(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {
+/// Extracts a Markdown text unchanged. Its front matter may contain the title.
+pub(crate) fn extract_markdown(
+    bytes: &[u8],
+    limits: &ExtractionLimits,
+) -> Result<ExtractedDocument, ExtractError> {
     let text = decode(bytes);
     let mut builder = TextBuilder::new(limits);
     builder.push(&text)?;

@@ -12,7 +12,7 @@ const MAX_ROWS_TO_HEADER: usize = 10;
 /// Maximum length of the name of a column, in bytes. Each row repeats it.
 const MAX_NAME_BYTES: usize = 1_000;
 
-/// Appends a table. Rows before the header, and all rows of a table without one, are lines of their cells.
+/// Appends a table. Rows before the header, and all rows of a table without a header, become lines of their cells.
 pub(crate) fn push_rows(
     builder: &mut TextBuilder,
     rows: impl IntoIterator<Item = Result<Vec<String>, ExtractError>>,

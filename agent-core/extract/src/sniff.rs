@@ -16,7 +16,7 @@ const SAMPLE_BYTES: usize = 64 * 1024;
 const MIN_BYTES_PER_CONTROL: usize = 200;
 const MAX_CONTROLS_OF_SHORT_TEXT: usize = 3;
 
-/// Returns the media type of a document by its content, or `None` if it is none that can be extracted.
+/// Returns the media type of a document by its content, or `None` if it cannot be extracted.
 ///
 /// The declared media type decides only between the kinds of text, which look alike, and between the kinds of damaged Office
 /// documents. It need not be a supported type.

@@ -1,4 +1,4 @@
-//! Superscripts as characters: `10⁶` is another number than `106`.
+//! Superscripts as Unicode characters, so that `10⁶` does not become `106`.
 
 /// Returns a text of digits and signs as superscripts, with the white space around it; `None` for one with other characters, and
 /// for a blank one.

@@ -1,16 +1,16 @@
 //! Extraction of each media type, by documents that the tests make.
 
 use agent_retrieval::document::TextFormat;
-use agent_retrieval::extract::{ExtractError, Extraction};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument};
 
 use crate::fixtures::{self, PdfBuilder, PdfText};
 use crate::{ExtractionLimits, MediaType, extract, sniff};
 
-fn extracted(media_type: MediaType, bytes: &[u8]) -> Result<Extraction, ExtractError> {
+fn extracted(media_type: MediaType, bytes: &[u8]) -> Result<ExtractedDocument, ExtractError> {
     extract(media_type, bytes, &ExtractionLimits::default())
 }
 
-fn page_text(extraction: &Extraction, page: usize) -> &str {
+fn page_text(extraction: &ExtractedDocument, page: usize) -> &str {
     let starts = &extraction.document.page_starts;
     let end = starts.get(page).map_or(extraction.document.text.len(), |&end| end as usize);
     extraction.document.text[starts[page - 1] as usize..end].trim()

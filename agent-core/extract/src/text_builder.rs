@@ -1,8 +1,8 @@
 //! Accumulation of a document's text: visible characters, normalized line breaks, pages, and the limits.
 
 use agent_retrieval::analysis::is_hidden;
-use agent_retrieval::document::{Extracted, TextFormat};
-use agent_retrieval::extract::{ExtractError, Extraction};
+use agent_retrieval::document::{ExtractedText, TextFormat};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument};
 
 use crate::limits::ExtractionLimits;
 use crate::title;
@@ -89,7 +89,7 @@ impl TextBuilder {
     }
 
     /// Returns the extraction. Without a title, the first heading of a Markdown text is the title.
-    pub(crate) fn finish(mut self, title: Option<&str>, format: TextFormat) -> Extraction {
+    pub(crate) fn finish(mut self, title: Option<&str>, format: TextFormat) -> ExtractedDocument {
         self.text.truncate(self.text.trim_end().len());
         let end = offset(&self.text);
         for start in &mut self.page_starts {
@@ -101,13 +101,13 @@ impl TextBuilder {
             TextFormat::Plain => title,
         };
         let pages = Some(self.pages()).filter(|&pages| pages > 0);
-        let document = Extracted {
+        let document = ExtractedText {
             title: title.unwrap_or_default(),
             text: self.text,
             format,
             page_starts: self.page_starts,
         };
-        Extraction { document, pages, needs_ocr: Vec::new() }
+        ExtractedDocument { document, pages, needs_ocr: Vec::new() }
     }
 }
 

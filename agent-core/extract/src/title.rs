@@ -4,7 +4,7 @@ use agent_retrieval::analysis::is_hidden;
 
 /// Maximum length of a title in characters.
 const MAX_TITLE_CHARACTERS: usize = 300;
-/// Texts that programs write in place of a title.
+/// Default titles that programs write, such as "Untitled".
 const NO_TITLES: [&str; 4] = ["untitled", "(untitled)", "(anonymous)", "powerpoint presentation"];
 
 /// Returns a title as one line without hidden characters.

@@ -246,7 +246,7 @@ pub struct MisfireDecision {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub postponed: bool,
     /// Time of the first claim after the latest delivery that was postponed; absent if none was. From it, in place of `at`, the
-    /// time is counted during which deliveries to a busy receiver are no attempts.
+    /// time is counted during which deliveries to a busy receiver do not count as attempts.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "serde_timestamp::option")]
     pub deferrals_from: Option<Timestamp>,
     /// Time at which a claim last found that the lease of a delivery had expired; absent if none has. Occurrences before it were
@@ -288,7 +288,7 @@ impl NextPosition {
     }
 }
 
-/// Idempotency key of a job, with a fingerprint of the request that it stands for.
+/// Idempotency key of a job, with a fingerprint of the job's request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdempotencyKey {
     /// Key chosen by the caller, unique within the company.

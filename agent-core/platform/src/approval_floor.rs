@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use agent_core::ids::CompanyId;
-use agent_core::role::{ApprovalBy, ApprovalRule, ToolHint, UnattendedCalls};
+use agent_core::role::{ApprovalRule, Approver, ToolHint, UnattendedCalls};
 use agent_core::tool::ToolSpec;
 use serde::{Deserialize, Serialize};
 
@@ -17,11 +17,11 @@ const SETTINGS: &str = "settings";
 /// Identifier of the approval floor among a company's settings.
 pub const APPROVAL_FLOOR: &str = "approvalFloor";
 
-/// The tools of which a company demands that each call has an approval. Rules of roles can only add to it.
+/// The tools whose calls need an approval in this company. Rules of roles can only add to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalFloor {
-    /// Hints of which a tool must have one.
+    /// A tool must have at least one of these hints.
     pub annotations: BTreeSet<FloorHint>,
 }
 
@@ -49,7 +49,7 @@ pub struct RequiredApproval {
     /// Name of the tool.
     pub tool: String,
     /// The people who may decide.
-    pub by: ApprovalBy,
+    pub by: Approver,
     /// Treatment of a call while no user can be asked.
     pub unattended: UnattendedCalls,
     /// True if the company's floor demands the approval.
@@ -214,7 +214,7 @@ mod tests {
         for (unattended, expected) in [(Deny, Deny), (Wait, Wait), (Allow, Deny)] {
             let rule = ApprovalRule {
                 tools: vec!["send".to_owned()],
-                by: ApprovalBy::Owner,
+                by: Approver::Owner,
                 unattended,
                 ..ApprovalRule::default()
             };
@@ -233,7 +233,7 @@ mod tests {
         let (tool, rules) = (tool(None), [rule]);
         let approval = |floor| RequiredApproval {
             tool: "send".to_owned(),
-            by: ApprovalBy::User,
+            by: Approver::User,
             unattended: UnattendedCalls::Deny,
             floor,
         };

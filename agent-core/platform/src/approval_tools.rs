@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::clock::Clock;
-use agent_core::role::{ApprovalBy, ApprovalRule, RoleSource, UnattendedCalls};
+use agent_core::role::{ApprovalRule, Approver, RoleSource, UnattendedCalls};
 use agent_core::tool::{
     Caller, ExecutionContext, Progress, Suspension, ToolError, ToolOutput, ToolRegistry, ToolSpec,
 };
@@ -72,7 +72,7 @@ fn call_handling(rule: &ApprovalRule, context: &ExecutionContext) -> CallHandlin
         // A program cannot be asked.
         Caller::Proactive | Caller::Api => false,
         // Visitors decide where the rule says so, and no other user decides for them.
-        Caller::Widget => rule.by == ApprovalBy::Visitor,
+        Caller::Widget => rule.by == Approver::Visitor,
         _ => true,
     };
     let can_wait = context.can_suspend && (is_attended || context.caller != Caller::Widget);
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn unattended_runs_ask_for_no_approval() {
         use UnattendedCalls::{Allow, Deny, Wait};
-        let by_owner = |unattended| ApprovalRule { unattended, by: ApprovalBy::Owner, ..rule(&["send"]) };
+        let by_owner = |unattended| ApprovalRule { unattended, by: Approver::Owner, ..rule(&["send"]) };
         let kept = context();
         let not_kept = ExecutionContext { can_suspend: false, ..context() };
         let of = |caller, context: &ExecutionContext| ExecutionContext { caller, ..context.clone() };
@@ -262,11 +262,11 @@ mod tests {
         assert!(output.is_error && output.text.contains("approval"), "{output:?}");
         let by = |by| ApprovalRule { by, ..by_owner(Deny) };
         for (by, context, expected) in [
-            (by(ApprovalBy::User), of(Caller::Widget, &kept), CallHandling::Refuse),
-            (by(ApprovalBy::Company), of(Caller::Widget, &kept), CallHandling::Refuse),
-            (by(ApprovalBy::Visitor), of(Caller::Widget, &kept), CallHandling::Suspend),
-            (by(ApprovalBy::Visitor), of(Caller::Widget, &not_kept), CallHandling::Refuse),
-            (by(ApprovalBy::Visitor), kept.clone(), CallHandling::Suspend),
+            (by(Approver::User), of(Caller::Widget, &kept), CallHandling::Refuse),
+            (by(Approver::Company), of(Caller::Widget, &kept), CallHandling::Refuse),
+            (by(Approver::Visitor), of(Caller::Widget, &kept), CallHandling::Suspend),
+            (by(Approver::Visitor), of(Caller::Widget, &not_kept), CallHandling::Refuse),
+            (by(Approver::Visitor), kept.clone(), CallHandling::Suspend),
         ] {
             assert_eq!(call_handling(&by, &context), expected, "{by:?} {context:?}");
         }

@@ -1,6 +1,6 @@
 //! Users' own subscriptions to a model vendor: sign-in by device code (RFC 8628), tokens at rest, and their refresh.
 //!
-//! Each user signs in to the own subscription, and only turns of that user use its tokens. The vendor's issuer is
+//! Each user signs in to a subscription, and only turns of that user use its tokens. The vendor's issuer is
 //! reached through [`CodingAuthority`]; this module sends nothing itself.
 //!
 //! Two records of the company hold everything, so that processes that share a store share it too:
@@ -93,8 +93,8 @@ pub async fn delete_subscription(
     company_id: &CompanyId,
     user_id: &UserId,
 ) -> Result<bool, StoreError> {
-    let who = Subscriber::new(company_id, user_id);
-    let keys = [who.sign_ins_key()?, who.tokens_key()?];
+    let subscriber = Subscriber::new(company_id, user_id);
+    let keys = [subscriber.sign_ins_key()?, subscriber.tokens_key()?];
     let deletions = keys.map(|key| Write::Delete { key, precondition: Precondition::Any });
     let deleted = records.commit(deletions.into()).await?;
     Ok(deleted.iter().any(Option::is_some))

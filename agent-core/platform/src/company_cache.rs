@@ -1,4 +1,4 @@
-//! A cache that no company can fill at the cost of others.
+//! A cache with a share for each company.
 
 use std::borrow::Borrow;
 use std::hash::Hash;

@@ -1,4 +1,4 @@
-//! Permits of which a company gets a share, and numbers of entries by company.
+//! Permits with a share for each company, and numbers of entries by company.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::ids::CompanyId;
 
-/// A number of permits for all companies, of which one company holds a share at most.
+/// A number of permits for all companies. One company holds at most its share.
 #[derive(Debug)]
 pub struct CompanyPermits {
     max_total: usize,
     max_per_company: usize,
     held: Mutex<HeldPermits>,
-    /// Permits of which each of these holds one.
+    /// Outer permits; each of these permits holds one of them.
     outer: Option<Arc<CompanyPermits>>,
 }
 
@@ -24,12 +24,12 @@ struct HeldPermits {
 }
 
 impl CompanyPermits {
-    /// Creates `max_total` permits, of which a company gets `max_per_company`.
+    /// Creates `max_total` permits; a company gets at most `max_per_company`.
     pub fn new(max_total: usize, max_per_company: usize) -> Arc<Self> {
         Arc::new(Self { max_total, max_per_company, held: Mutex::default(), outer: None })
     }
 
-    /// Creates permits of which each holds one of `outer` too, so that several kinds of them have a share together.
+    /// Creates permits, each of which also holds one of `outer`, so that several kinds of permits share a limit.
     pub fn within(outer: &Arc<Self>, max_total: usize, max_per_company: usize) -> Arc<Self> {
         let outer = Some(outer.clone());
         Arc::new(Self { max_total, max_per_company, held: Mutex::default(), outer })
@@ -57,7 +57,7 @@ impl CompanyPermits {
         Some(self.add(&mut held, company_id, (count, outer)))
     }
 
-    /// Acquires a permit beyond the share, for work that is done and cannot be refused any more. The company gets no other
+    /// Acquires a permit beyond the share, for work that has been done and can no longer be refused. The company gets no other
     /// permit until it has fewer than its share.
     pub fn acquire_beyond(self: &Arc<Self>, company_id: &CompanyId) -> CompanyPermit {
         let outer = self.outer.as_ref().map(|outer| Box::new(outer.acquire_beyond(company_id)));
@@ -98,7 +98,7 @@ pub struct CompanyPermit {
 }
 
 impl CompanyPermit {
-    /// Returns the permits of which this is one, and its company.
+    /// Returns the permits that this one belongs to, and its company.
     pub fn origin(&self) -> (&Arc<CompanyPermits>, &CompanyId) {
         (&self.permits, &self.company_id)
     }

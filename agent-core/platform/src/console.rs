@@ -1,9 +1,9 @@
 //! Sign-in to the console: one-time codes, and the sessions for which they are exchanged.
 //!
-//! Codes and session texts are 256 random bits. Stored is the SHA-256 of each, as the record's id, so that neither can
-//! be read from the store, and a lookup compares nothing secret. The records are the platform's, since the company is
-//! not known before; an entry per user in the company's own records lists the user's sessions, so that they can be
-//! revoked together. Stores do not cache, so a revocation counts from the next request on.
+//! Codes and session texts are 256 random bits. Only the SHA-256 of each is stored, as the record's id. So neither can
+//! be read from the store, and a lookup compares no secrets. The records are the platform's, since the company is not
+//! known before; an entry per user in the company's own records lists the user's sessions, so that they can be revoked
+//! together. Stores do not cache, so a revocation counts from the next request on.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

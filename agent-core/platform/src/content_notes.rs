@@ -1,4 +1,4 @@
-//! Notes in prompts in place of content that is not sent.
+//! Notes in prompts that replace content which is not sent.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `key`, `thread`, `node`, `run`, `run_record`, `run_write`, `run_list`, `run_log`, `approval`, `feedback`, `agent_feedback` | data, in its JSON form on the wire |
 //! | `id_check`, `thread_limit` | checks of identifiers, limits on numbers |
-//! | `node_ids`, `pairing` | ids of nodes, tool calls and their results, as later turns look at what is new |
+//! | `node_ids`, `pairing` | incremental indexes of a growing thread: ids of nodes, tool calls with their results |
 //! | `approval_request`, `decision` | questions for approval, decisions about them |
 //! | `title`, `tree`, `merge`, `fold` | pure functions: titles, paths, requests into trees, events into nodes |
 //! | `context` | contexts with which messages were sent, and the nodes to which they belong |
@@ -17,7 +17,7 @@
 //! | [`commit`], [`page`] | a store's decisions as pure functions, for its implementations |
 //! | `memory` | [`MemoryConversations`] |
 //! | `thread_cache` | [`ThreadCache`] |
-//! | `visitor_nodes`, `export` | what a visitor sees of a thread; threads as text, in pieces |
+//! | `visitor_nodes`, `export` | the nodes that a visitor sees; export of threads as text, in pieces |
 
 mod agent_feedback;
 mod approval;
@@ -41,7 +41,7 @@ pub mod page;
 mod pairing;
 mod retention;
 mod run;
-mod run_failure;
+mod run_error;
 mod run_list;
 mod run_log;
 mod run_record;
@@ -61,7 +61,7 @@ pub use approval::{Approval, ApprovalState, CallExecution, DecisionRoute};
 pub use approval_request::{approval_interrupt, parse_approval_id};
 pub use context::{MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, PathContexts, SentContext, TurnContext};
 pub use decision::{
-    ChangeRun, ChangedRun, Decision, MAX_REASON_CHARS, ReissueInterrupts, RunChange, Verdict,
+    ChangeRunRequest, ChangedRun, Decision, MAX_REASON_CHARS, ReissueInterruptsRequest, RunChange, Verdict,
 };
 pub use error::ConversationError;
 pub use event_log::{ChunkReader, ChunkWriter, LogChunk, LogError};
@@ -73,7 +73,8 @@ pub use interrupt::interrupt_run;
 pub use key::{NodeId, ThreadKey, ThreadOwner, VISITOR_OWNER_PREFIX};
 pub use memory::MemoryConversations;
 pub use merge::{
-    Envelope, MergeInput, Merged, ParentChoice, UiTrigger, append_queued, continue_head, import_nodes, merge,
+    MergeInput, MergeResult, ParentChoice, RequestFormat, UiTrigger, append_queued, continue_head,
+    import_nodes, merge,
 };
 pub use node::{
     ContentHash, NewNode, Node, NodeContent, NodeLink, NodeMessage, NodeOrigin, NodeRole, NodeStatus,
@@ -83,10 +84,10 @@ pub use node_ids::NodeIds;
 pub(crate) use pairing::is_paired;
 pub use retention::{ActiveThread, MAX_SCANNED_THREADS, ThreadRetention, ThreadScan};
 pub use run::{
-    CancelReason, RUN_LEASE_MS, Run, RunContext, RunEndKind, RunEnding, RunEvents, RunState, RunStep,
+    CancelReason, RUN_LEASE_MS, Run, RunContext, RunEndKind, RunEnding, RunLogState, RunState, RunStep,
     RunStepError, RunTrigger, RunTriggerKind,
 };
-pub use run_failure::{RUN_INTERRUPTED, RunFailure};
+pub use run_error::{PublicRunError, RUN_INTERRUPTED};
 pub use run_list::{DueRuns, MAX_REAPED_RUNS, RunFilter, RunPage, WaitingRuns, parse_number_cursor};
 pub use run_log::{
     AppendedEvents, LogEnd, LogPage, MAX_LOG_PAGE_BYTES, MAX_TRIMMED_LOGS, RunChunk, RunClock, RunKey,
@@ -96,10 +97,14 @@ pub use run_record::{
     CallTiming, MAX_RUN_ATTEMPTS, MAX_TIMED_CALLS, MAX_TIMED_ROUNDS, PromptCacheLine, RoundTiming, RunPrompt,
     RunPromptPart, RunPromptTool, RunRecord, RunSelection, RunTiming,
 };
-pub use run_write::{BeginOrder, BeginRun, BegunRun, EndRun, EndedRun, MAX_QUEUED_RUNS, QueueRun, RunLease};
+pub use run_write::{
+    BeginOrder, BeginRunRequest, BegunRun, EndRunRequest, EndedRun, MAX_QUEUED_RUNS, QueueRunRequest,
+    RunLease,
+};
 pub use store::{
-    AppendedNodes, Conversations, CreateThread, DEFAULT_PAGE_NODES, DeleteFilter, DeletedThreads, ForkThread,
-    MAX_DELETED_THREADS, MAX_PAGE_NODES, NodePage, NodeQuery, NodeSelection, ThreadLinks, ThreadPath,
+    AppendedNodes, Conversations, CreateThreadRequest, DEFAULT_PAGE_NODES, DeleteFilter, DeletedThreads,
+    ForkThreadRequest, MAX_DELETED_THREADS, MAX_PAGE_NODES, NodePage, NodeQuery, NodeSelection, ThreadLinks,
+    ThreadPath,
 };
 pub use thread::{
     MAX_METADATA_BYTES, MAX_PAGE_THREADS, MAX_TITLE_CHARS, NewThread, Thread, ThreadCursor, ThreadFilter,

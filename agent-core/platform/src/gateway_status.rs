@@ -1,4 +1,4 @@
-//! Statuses of gateways after which it is not known whether a request was processed.
+//! HTTP statuses of gateways that leave open whether a request was processed.
 
 const BAD_GATEWAY: u16 = 502;
 const SERVICE_UNAVAILABLE: u16 = 503;

@@ -1,9 +1,10 @@
 //! Ingestion: extracts the texts of uploaded documents in the background.
 //!
-//! An upload puts a task into the store, in the commit that lets the document name its original. Any process of the platform
-//! claims the task under a lease, which it extends while it works; the version of the task's record is the fencing token. A
-//! process that was killed lets the lease expire, and another one takes the task over. The commit that stores the text checks the
-//! token and the upload's generation. If the document was deleted or replaced during the extraction, the result is dropped.
+//! An upload puts a task into the store, in the same commit that puts the original's name into the document. Any process of the
+//! platform claims the task under a lease, which it extends while it works; the version of the task's record is the fencing
+//! token. If a process is killed, its lease expires and another process takes the task over. The commit that stores the text
+//! checks the token and the upload's generation. If the document was deleted or replaced during the extraction, the result is
+//! dropped.
 //!
 //! A process works on a few tasks at once, of each company on fewer, and takes the tasks round-robin by company.
 
@@ -124,7 +125,7 @@ impl Ingestion {
         self.0.services.extractor.detect(declared_media_type, bytes)
     }
 
-    /// Lets the text of a document's upload be extracted again if another extractor, or another version of it, has extracted
+    /// Queues the text of a document's upload for another extraction if another extractor, or another version of it, has extracted
     /// it. Returns false for any other document. The present text stays until then.
     ///
     /// # Errors

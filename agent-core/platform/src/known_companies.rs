@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bounded_number_is_known() {
+    fn a_limited_number_of_entries_is_kept() {
         let known = KnownCompanies::default();
         let is_known = |id: usize| {
             let key = Key::new("c", "tokens", "1").expect("a key");

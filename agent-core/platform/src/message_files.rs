@@ -102,11 +102,11 @@ impl MessageFiles<'_> {
         Ok(user_files.into_iter().flatten().map(|record| (record.value.id.clone(), record)).collect())
     }
 
-    /// Keeps the files of the messages as long as `thread`, which has the messages, too.
+    /// Keeps the files of the messages at least as long as `thread`, which has the messages.
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn hold(&self, messages: &[Message], thread: &ThreadId) -> Result<(), StoreError> {
+    pub async fn retain_for_thread(&self, messages: &[Message], thread: &ThreadId) -> Result<(), StoreError> {
         let mut seen = HashSet::new();
         let ids: Vec<&str> = messages.iter().flat_map(file_ids).filter(|id| seen.insert(*id)).collect();
         for page in ids.chunks(MAX_PROMPT_FILES) {
@@ -119,7 +119,7 @@ impl MessageFiles<'_> {
 
     /// Replaces references to files by their contents, within the limits of a prompt. A file that the user does not have,
     /// or that is beyond the limits, is replaced by a note. The files stay as long as `thread`, if the turn has one. With
-    /// `shows_ids`, the model is told the ids of the files, for tools that send them.
+    /// `shows_ids`, the messages name the ids of the files, for tools that send them.
     ///
     /// # Errors
     /// Errors of the store.

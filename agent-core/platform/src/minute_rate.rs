@@ -74,20 +74,20 @@ impl MinuteState {
         Self { arrival_micros: arrival_micros.max(batch.arrival_micros).min(latest), per_minute }
     }
 
-    /// Returns true if the state has no effect any more, for processes whose clocks differ too.
+    /// Returns true if the state no longer has an effect, also for processes whose clocks differ.
     pub(crate) fn is_expired(self, now: Duration) -> bool {
         self.arrival_micros.saturating_add(MAX_CLOCK_SKEW_MICROS) < micros(now)
     }
 }
 
-/// Requests that were admitted without the stored state, or taken back, to be added to it later.
+/// Requests that were admitted without the stored state, or refunded, to be added to it later.
 ///
 /// Adding requests one by one maps an arrival time `t` to `max(t + count * interval, arrival)`, so that these two
 /// numbers are enough, and the time of the addition does not matter. Taking one back moves the arrival time back by an
 /// interval: if nothing was used meanwhile, it gives back nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct AdmittedBatch {
-    /// Number of requests that were admitted, less those that were taken back.
+    /// Number of requests that were admitted, less those that were refunded.
     count: i64,
     /// Arrival time after these requests alone.
     arrival_micros: u64,
@@ -105,8 +105,8 @@ impl AdmittedBatch {
         *self = self.followed_by(request, per_minute);
     }
 
-    /// Takes back a request that was admitted, in this batch or before.
-    pub(crate) fn take_back(&mut self, per_minute: NonZeroU32, now: Duration) {
+    /// Refunds a request that was admitted, in this batch or before.
+    pub(crate) fn refund(&mut self, per_minute: NonZeroU32, now: Duration) {
         *self = self.followed_by(Self { count: -1, arrival_micros: 0 }, per_minute);
         if self.count == 0 && self.arrival_micros <= micros(now) {
             // Nothing is used by what is left, so that there is nothing to write.
@@ -242,10 +242,10 @@ mod tests {
                 now += Duration::from_millis(pause);
                 let batch = &mut batches[usize::from(number >= split)];
                 if kind == 0 && admitted > 0 {
-                    let mut taken_back = AdmittedBatch::default();
-                    taken_back.take_back(per_minute, now);
-                    one_by_one = Some(MinuteState::with_batch(one_by_one, taken_back, per_minute, now));
-                    batch.take_back(per_minute, now);
+                    let mut refunded = AdmittedBatch::default();
+                    refunded.refund(per_minute, now);
+                    one_by_one = Some(MinuteState::with_batch(one_by_one, refunded, per_minute, now));
+                    batch.refund(per_minute, now);
                     admitted -= 1;
                 } else if let Ok(state) = MinuteState::admit(one_by_one, per_minute, now) {
                     one_by_one = Some(state);
@@ -301,12 +301,12 @@ mod tests {
         };
         let mut batch = AdmittedBatch::default();
         (0..3).for_each(|_| batch.push(per_minute, START));
-        batch.take_back(per_minute, START);
+        batch.refund(per_minute, START);
         assert_eq!(used(batch), 2);
-        (0..2).for_each(|_| batch.take_back(per_minute, START));
+        (0..2).for_each(|_| batch.refund(per_minute, START));
         assert!(batch.is_empty());
         // Nothing is used, and no later request is free.
-        batch.take_back(per_minute, START);
+        batch.refund(per_minute, START);
         assert!(!batch.is_empty());
         batch.push(per_minute, START);
         assert_eq!(used(batch), 1);

@@ -24,7 +24,7 @@ pub struct ParameterNotices<S> {
 }
 
 impl<S> ParameterNotices<S> {
-    /// Wraps a source of models, each of which is called by one provider's API.
+    /// Wraps a source of models. Each model is called through one provider's API.
     pub fn new(source: S) -> Self {
         Self { source }
     }

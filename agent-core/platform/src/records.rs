@@ -30,23 +30,23 @@ pub use agent_core::store_error::StoreError;
 
 mod key;
 mod list;
+mod nested_cursor;
 mod quota;
 mod record;
-mod walk;
 mod wrapper;
 mod writer_queues;
 
 pub use key::{Collection, Key, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES};
 pub use list::{DEFAULT_PAGE_RECORDS, ListQuery, MAX_PAGE_RECORDS, Order, Page};
+pub use nested_cursor::NestedCollectionCursor;
 pub use record::Record;
-pub use walk::PlatformWalk;
 pub use wrapper::{InventoryWrapper, RecordsWrapper};
 pub use writer_queues::{WriterPermit, WriterQueues};
 
+pub(crate) use nested_cursor::delete_unchanged;
 #[cfg(feature = "conformance")]
 pub(crate) use quota::QUOTAS;
 pub(crate) use quota::{CountQuota, CountQuotaError, Quota, put_within, quota_key};
-pub(crate) use walk::delete_unchanged;
 
 /// Default limit of a value's JSON text, in bytes. A store may be configured with another.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
@@ -387,7 +387,7 @@ impl<'r, R: Records + ?Sized> UpdateAttempts<'r, R> {
     /// value is dropped.
     ///
     /// # Errors
-    /// `error` if it is no conflict, or after [`UPDATE_ATTEMPTS`] attempts.
+    /// `error` if it is not a conflict, or after [`UPDATE_ATTEMPTS`] attempts.
     pub(crate) async fn retry(&mut self, error: StoreError) -> Result<(), StoreError> {
         self.conflicts += 1;
         if !matches!(error, StoreError::Conflict { .. }) || self.conflicts >= UPDATE_ATTEMPTS {
@@ -400,7 +400,7 @@ impl<'r, R: Records + ?Sized> UpdateAttempts<'r, R> {
     }
 }
 
-/// Commits writes, of which the first one is a put, and returns its version.
+/// Commits writes and returns the version of the first one, which is a put.
 pub(crate) async fn commit_put<R: Records + ?Sized>(
     records: &R,
     writes: Vec<Write>,

@@ -7,10 +7,10 @@
 //! | module | content |
 //! |---|---|
 //! | `bundle` | [`RunBundle`]: a run with its inputs and its log, as one JSON text |
-//! | `script` | course of the run by its events |
+//! | `script` | sequence of the run's answers and tool calls, made from its events |
 //! | `tools`, `models`, `backend`, `sources` | recorded implementations of the traits of a turn |
 //! | `driver` | runs the turn to its end |
-//! | `progress`, `outcome` | course and outcome of the replay |
+//! | `progress`, `outcome` | progress and outcome of the replay |
 //! | `compare` | [`ReplayReport`] |
 //! | `live` | models called live with the requests of the replay |
 
@@ -42,7 +42,7 @@ use crate::run_observer::{RunInputs, RunObservers};
 
 pub use backend::ReplayBackend;
 pub use bundle::{BundleError, MAX_BUNDLE_BYTES, RunBundle};
-pub use compare::{Difference, Finding, ReplayReport};
+pub use compare::{AspectComparison, Difference, ReplayReport};
 pub use live::{AnsweredCall, LiveCall, ModelAnswer};
 pub use models::ReplayModels;
 

@@ -77,7 +77,7 @@ impl NewRunId {
         Ok(Self { key: key(week)?, beside: [key(week.saturating_sub(1))?, key(week + 1)?] })
     }
 
-    /// Returns the writes of the claim, the last of which puts the id. They conflict, with no expected version, if the id is
+    /// Returns the writes of the claim. The last one puts the id. They conflict, with no expected version, if the id is
     /// used.
     pub(crate) fn writes(&self) -> Result<[Write; 3], StoreError> {
         let absent = |key| Write::Check { key, precondition: Precondition::Absent };

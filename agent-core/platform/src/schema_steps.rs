@@ -215,7 +215,7 @@ fn comparison_steps(keywords: &Map<String, Value>, value: &Value) -> usize {
     of_enum + of_value
 }
 
-/// Returns the steps for a look at all parts of a value.
+/// Returns the steps needed to visit all parts of a value.
 fn size_steps(value: &Value) -> usize {
     let of_text = |text: &str| text.len() / TEXT_BYTES_PER_STEP;
     let of_parts: usize = match value {

@@ -46,7 +46,7 @@ mod user;
 pub use caps::RunCapError;
 pub use end::TokenEndListener;
 pub use error::{TokenError, TokenMintError};
-pub use grant::{ApiGrant, Caps, Grant, McpGrant, WidgetGrant};
+pub use grant::{ApiGrant, Grant, McpGrant, RunCaps, WidgetGrant};
 pub use metadata::Token;
 pub use new_token::{MAX_AGENTS_PER_TOKEN, NewToken};
 pub use run::IssuedRunToken;

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_trace_is_valid_and_its_own() {
+    fn a_new_trace_is_valid_and_unique() {
         let (one, other) = (begin_trace(), continue_trace(None));
         assert_ne!(one.trace_id, other.trace_id);
         for trace in [one, other] {

@@ -27,11 +27,11 @@ pub use admission::{AdmittedRun, StoredOutcome};
 pub use backend::{Booking, MeteredBackend};
 pub use budget::{
     Budget, BudgetExceededError, BudgetKind, BudgetLimit, BudgetOptions, BudgetStatus, BudgetTimeZone,
-    BudgetUnit, BudgetWindow, Budgets, DefaultLimits, Hold, InvalidBudgetError, LimitStatus, MAX_LIMITS,
-    UnknownTimeZoneError,
+    BudgetUnit, BudgetWindow, Budgets, DefaultLimits, InvalidBudgetError, LimitStatus, MAX_LIMITS,
+    ReservationGuard, UnknownTimeZoneError,
 };
 pub use entry::{MAX_NAME_BYTES, RunScope, TokenCounts, UsageEntry, UsageOperation, ledger_user};
-pub use expired::ExpiredReservations;
+pub use expired::ReservationSweep;
 pub use memory::MemoryUsage;
 pub use models::{CallNumbers, MeteredModels};
 pub use observer::{RunSummary, UsageObserver};

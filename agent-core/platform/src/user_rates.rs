@@ -10,8 +10,8 @@
 //!   also claims the ids that clients have chosen for their runs. A run of a company that a budget's commit admits is counted
 //!   by that commit. A request above the limit commits nothing and is refused from memory until the minute has moved on.
 //!
-//! A run of a company that does not begin, since a budget refuses it or another request has taken its thread, is taken back, in
-//! the same two ways. A process takes back as many runs per minute as the limit has. The requests of users stay counted.
+//! A run of a company that does not begin, since a budget refuses it or another request has taken its thread, is refunded, in
+//! the same two ways. A process refunds as many runs per minute as the limit has. The requests of users stay counted.
 //!
 //! A limit of `n` is exact above its half if the processes know of each other's requests. A process that does not know them,
 //! because its last request of the user is older, may admit `⌈n / 2⌉` requests before its next commit. `p` processes
@@ -22,7 +22,7 @@
 //! and its outcome was lost. A process that ends loses the requests that it admitted since its last commit.
 //!
 //! The records belong to the platform, and stores do not cache them, since an outdated read would cause a conflict. Each
-//! company has a collection, `userRates/<company>`. [`ExpiredRates`] deletes the records without effect.
+//! company has a collection, `userRates/<company>`. [`RateRecordSweep`] deletes the records without effect.
 
 mod company_runs;
 mod expired;
@@ -58,7 +58,7 @@ use table::{CountedRequest, LocalDecision, Meter, MeterId, MeterTable};
 
 pub use crate::minute_rate::RateLimitError;
 pub(crate) use company_runs::CountedCompanyRun;
-pub use expired::ExpiredRates;
+pub use expired::RateRecordSweep;
 pub(crate) use joined::{AdmittedCompanyRun, RunCount, UncountedRun};
 pub use limits::{SessionLimits, UserRate};
 
@@ -207,8 +207,8 @@ impl UserRates {
         let metering = &self.metering;
         let ask = |meter: &mut Meter| UncountedRun::new(metering, company_id, meter);
         let scope = DecisionScope::Either;
-        let asked = self.admit((company_id, &MeterId::CompanyRuns), per_minute, scope, ask)?;
-        Ok(match asked.flatten() {
+        let uncounted = self.admit((company_id, &MeterId::CompanyRuns), per_minute, scope, ask)?;
+        Ok(match uncounted.flatten() {
             Some(run) => AdmittedCompanyRun::Uncounted(run),
             None => AdmittedCompanyRun::Counted(CountedCompanyRun::new(metering, company_id)),
         })
@@ -275,7 +275,7 @@ impl UserRates {
                 scope == DecisionScope::Process || meter.record.is_none() || is_unavailable
             }
         };
-        let asked = if is_local {
+        let answer = if is_local {
             meter.admit(now);
             None
         } else {
@@ -288,7 +288,7 @@ impl UserRates {
         if must_start {
             FlushTask::start(metering, company_id);
         }
-        Ok(asked)
+        Ok(answer)
     }
 }
 

@@ -2,7 +2,7 @@
 //! [`Records`](crate::records::Records), written once for every store.
 //!
 //! Each item is a record in the collection of its kind. The record's value is the item as JSON, including its id and company. The
-//! company comes from the caller's credential; another company's thing is absent. What belongs to one person (todo lists) is
+//! company comes from the caller's credential; what belongs to another company is reported as absent. What belongs to one person (todo lists) is
 //! asked for with the whole [`ExecutionContext`], and another person's is absent as well.
 //!
 //! [`ExecutionContext`]: agent_core::tool::ExecutionContext

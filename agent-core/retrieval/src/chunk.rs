@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 pub use structural::StructuralChunker;
 
-use crate::document::Extracted;
+use crate::document::ExtractedText;
 
 /// A part of a document's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub trait Chunker: Send + Sync {
     fn id(&self) -> String;
 
     /// Returns the chunks of a document in the order of their starts.
-    fn chunk(&self, document: &Extracted) -> Vec<Chunk>;
+    fn chunk(&self, document: &ExtractedText) -> Vec<Chunk>;
 }
 
 #[cfg(test)]

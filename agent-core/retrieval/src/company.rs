@@ -18,7 +18,7 @@ const MAX_SEGMENT_ENTRIES: usize = u32::MAX as usize / 2;
 
 /// The documents that a search may see.
 #[derive(Debug, Clone, Copy)]
-pub enum Scope<'a> {
+pub enum SearchScope<'a> {
     /// All documents of the index.
     All,
     /// The documents with these identifiers; identifiers that the index does not have are ignored.
@@ -27,7 +27,7 @@ pub enum Scope<'a> {
 
 /// A change of one document.
 #[derive(Debug, Clone)]
-pub enum Change {
+pub enum DocumentChange {
     /// Adds a document, or replaces it.
     Put(DocumentId, Arc<DocIndex>),
     /// Removes a document; without effect if there is none.
@@ -71,15 +71,15 @@ impl CompanyIndex {
     }
 
     /// Applies changes in their order. Many changes at once cost less than one by one.
-    pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) {
+    pub fn apply(&mut self, changes: impl IntoIterator<Item = DocumentChange>) {
         let mut put: BTreeMap<DocumentId, Arc<DocIndex>> = BTreeMap::new();
         for change in changes {
             match change {
-                Change::Put(id, index) => {
+                DocumentChange::Put(id, index) => {
                     self.mark_deleted(&id);
                     put.insert(id, index);
                 }
-                Change::Remove(id) => {
+                DocumentChange::Remove(id) => {
                     self.mark_deleted(&id);
                     put.remove(&id);
                 }
@@ -88,7 +88,7 @@ impl CompanyIndex {
         self.compact(put);
     }
 
-    /// Gives a document vectors in place of those that it had; false if there is no such document, or if they are not as
+    /// Replaces the vectors of a document; false if there is no such document, or if they are not as
     /// many as its chunks. Costs no merge.
     pub fn set_vectors(&mut self, id: &DocumentId, vectors: Option<Arc<Vectors>>) -> bool {
         let Some(&(number, position)) = self.positions.get(id) else { return false };
@@ -128,7 +128,7 @@ impl CompanyIndex {
     }
 
     /// Ranks the chunks of the documents in the scope.
-    pub fn search(&self, scope: Scope<'_>, query: &Query<'_>, options: &SearchOptions<'_>) -> Ranking {
+    pub fn search(&self, scope: SearchScope<'_>, query: &Query<'_>, options: &SearchOptions<'_>) -> Ranking {
         rank(&self.corpus(scope), query, options)
     }
 
@@ -137,7 +137,11 @@ impl CompanyIndex {
     ///
     /// # Errors
     /// The query's vector has components that are not finite, none, or too many, or the length 0.
-    pub fn nearest(&self, scope: Scope<'_>, query: &VectorQuery<'_>) -> Result<Vec<DenseHit>, VectorsError> {
+    pub fn nearest(
+        &self,
+        scope: SearchScope<'_>,
+        query: &VectorQuery<'_>,
+    ) -> Result<Vec<DenseHit>, VectorsError> {
         nearest(&self.corpus(scope), query)
     }
 
@@ -146,14 +150,14 @@ impl CompanyIndex {
     ///
     /// Takes some milliseconds and a look at each chunk, regardless of the number of documents. So the result should be kept
     /// until the documents of the scope or their vectors change.
-    pub fn check_vectors(&self, scope: Scope<'_>, embedder: &EmbedderId) -> VectorCheck {
+    pub fn check_vectors(&self, scope: SearchScope<'_>, embedder: &EmbedderId) -> VectorCheck {
         check_vectors(&self.corpus(scope), embedder)
     }
 
-    fn corpus(&self, scope: Scope<'_>) -> Corpus<'_> {
+    fn corpus(&self, scope: SearchScope<'_>) -> Corpus<'_> {
         let parts = match scope {
-            Scope::All => self.segments.iter().filter_map(Segment::scoped_whole).collect(),
-            Scope::Documents(ids) => {
+            SearchScope::All => self.segments.iter().filter_map(Segment::scoped_whole).collect(),
+            SearchScope::Documents(ids) => {
                 let mut allowed: Vec<Vec<bool>> =
                     self.segments.iter().map(|segment| vec![false; segment.documents.len()]).collect();
                 for &(number, position) in ids.iter().filter_map(|id| self.positions.get(id)) {

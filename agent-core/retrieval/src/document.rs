@@ -43,9 +43,9 @@ pub enum TextFormat {
     Markdown,
 }
 
-/// The text of a document with what an extractor knows about it.
+/// The text that was extracted from a document, with its title, its markup and the positions of its pages.
 #[derive(Debug, Clone, Default)]
-pub struct Extracted {
+pub struct ExtractedText {
     /// The title, indexed with every chunk; may be empty.
     pub title: String,
     /// The text, to which all offsets refer.
@@ -56,7 +56,7 @@ pub struct Extracted {
     pub page_starts: Vec<u32>,
 }
 
-impl Extracted {
+impl ExtractedText {
     /// Returns the number of the page, from 1, that has the byte at an offset.
     pub(crate) fn page_at(&self, offset: usize) -> Option<u32> {
         let page = self.page_starts.partition_point(|&start| start as usize <= offset);

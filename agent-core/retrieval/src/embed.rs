@@ -28,8 +28,8 @@ pub trait Embedder: Send + Sync + 'static {
     /// Returns the maximum number of texts of one call. A call with more is rejected.
     fn max_batch(&self) -> usize;
 
-    /// Returns the maximum number of calls with queries that wait at once. A call with more fails. By default, the embedder has
-    /// no limit of its own.
+    /// Returns the maximum number of calls with queries that wait at once. A call with more fails. By default, there is no
+    /// limit.
     fn max_waiting_queries(&self) -> usize {
         usize::MAX
     }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use thiserror::Error;
 
-use crate::document::Extracted;
+use crate::document::ExtractedText;
 
 /// Extracts the text of documents.
 #[async_trait]
@@ -17,22 +17,23 @@ pub trait Extractor: Send + Sync + 'static {
     /// Returns true if the extractor can read a media type, such as `application/pdf`.
     fn supports(&self, media_type: &str) -> bool;
 
-    /// Returns the media type of a document by its content, or `None` if it is none that the extractor reads. The
+    /// Returns the media type of a document by its content, or `None` if the extractor does not read it. The
     /// declared media type is at most a hint. By default, it is taken as correct.
     fn detect(&self, declared_media_type: &str, bytes: &[u8]) -> Option<String> {
         let _ = bytes;
         self.supports(declared_media_type).then(|| declared_media_type.to_owned())
     }
 
-    /// Extracts the text of a document of a media type that the extractor supports. Dropping the future stops the work.
-    async fn extract(&self, media_type: &str, bytes: Bytes) -> Result<Extraction, ExtractError>;
+    /// Extracts the text of a document of a media type that the extractor supports. Dropping the future stops the
+    /// extraction.
+    async fn extract(&self, media_type: &str, bytes: Bytes) -> Result<ExtractedDocument, ExtractError>;
 }
 
-/// The text of a document and what the extractor found beside it.
+/// A document as an extractor has read it: its text, the number of its pages and those without text.
 #[derive(Debug, Clone, Default)]
-pub struct Extraction {
+pub struct ExtractedDocument {
     /// The text, with the title if the document states one.
-    pub document: Extracted,
+    pub document: ExtractedText,
     /// Number of pages, sheets or slides; `None` for a format without them.
     pub pages: Option<u32>,
     /// The pages, from 1, that are pictures without text: an optical character recognition would have to read them.
@@ -43,7 +44,7 @@ pub struct Extraction {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ExtractError {
-    /// The media type is none that the extractor reads.
+    /// The extractor does not read the media type.
     #[error("the media type {0:?} is not supported")]
     Unsupported(String),
     /// The bytes are not a document of their media type.

@@ -1,39 +1,39 @@
-//! Search in an index outside of the platform, such as a vector database or a search service.
+//! Interface of a search index outside of the platform, such as a vector database or a search service.
 
 use std::ops::Range;
 
 use async_trait::async_trait;
 use thiserror::Error;
 
-use crate::document::{DocumentId, Extracted};
+use crate::document::{DocumentId, ExtractedText};
 use crate::search::Query;
 
-/// An index over documents of companies. The platform's own is derived from the stored documents; this trait is for others.
+/// A search index over the documents of companies that the platform does not keep itself.
 ///
 /// The platform keeps the documents and their rights. It adds documents that were written or are missing, passes the ids of the
 /// documents that a search may see, and drops hits in other documents or in older versions. The contract is the suite
 /// `conformance::index`.
 #[async_trait]
-pub trait Index: Send + Sync + 'static {
+pub trait SearchIndex: Send + Sync + 'static {
     /// Puts a document at a version into the index, in place of an earlier version.
     async fn put(
         &self,
         company: &str,
         document: &DocumentId,
         version: u64,
-        content: &Extracted,
+        content: &ExtractedText,
     ) -> Result<(), IndexError>;
 
     /// Removes a document; without effect if there is none.
     async fn remove(&self, company: &str, document: &DocumentId) -> Result<(), IndexError>;
 
     /// Returns the best chunks of the documents of a search, by descending scores.
-    async fn search(&self, search: &IndexSearch<'_>) -> Result<IndexAnswer, IndexError>;
+    async fn search(&self, search: &IndexQuery<'_>) -> Result<IndexResponse, IndexError>;
 }
 
-/// A search of one company's documents.
+/// Query for the documents of one company.
 #[derive(Debug, Clone, Copy)]
-pub struct IndexSearch<'a> {
+pub struct IndexQuery<'a> {
     /// Identifier of the company. Equal identifiers of documents in different companies name different documents.
     pub company: &'a str,
     /// The documents that the search may see, with their present versions.
@@ -44,9 +44,9 @@ pub struct IndexSearch<'a> {
     pub limit: usize,
 }
 
-/// Result of a search.
+/// Response to an [`IndexQuery`].
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct IndexAnswer {
+pub struct IndexResponse {
     /// The chunks that were found, by descending scores.
     pub hits: Vec<IndexHit>,
     /// Documents of the search that the index does not have at their versions. They are put into it.

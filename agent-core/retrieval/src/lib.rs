@@ -8,24 +8,24 @@
 //! ```
 //!
 //! Ranking is pure: no clock, no storage, no network, no model. The traits [`extract::Extractor`],
-//! [`embed::Embedder`], [`index::Index`] and [`rerank::Reranker`] are for what is outside. Equal documents and equal questions give equal
+//! [`embed::Embedder`], [`index::SearchIndex`] and [`rerank::Reranker`] are for what is outside. Equal documents and equal questions give equal
 //! rankings, whatever the order in which the documents were added, and whatever store keeps the values.
 //!
 //! ```
 //! use agent_retrieval::chunk::StructuralChunker;
-//! use agent_retrieval::company::{Change, CompanyIndex, Scope};
+//! use agent_retrieval::company::{CompanyIndex, DocumentChange, SearchScope};
 //! use agent_retrieval::doc_index::DocIndex;
-//! use agent_retrieval::document::Extracted;
+//! use agent_retrieval::document::ExtractedText;
 //! use agent_retrieval::search::{Query, SearchOptions};
 //!
 //! let text = "Receipts are kept for ten years.".to_owned();
-//! let document = Extracted { title: "Handbook".into(), text, ..Extracted::default() };
+//! let document = ExtractedText { title: "Handbook".into(), text, ..ExtractedText::default() };
 //! let index = DocIndex::build(&document, &StructuralChunker::default())?;
 //! let mut company = CompanyIndex::new();
-//! company.apply([Change::Put("handbook".into(), index.into())]);
+//! company.apply([DocumentChange::Put("handbook".into(), index.into())]);
 //!
 //! let query = Query { text: "How long do we keep a receipt?", previous: None };
-//! let ranking = company.search(Scope::All, &query, &SearchOptions::default());
+//! let ranking = company.search(SearchScope::All, &query, &SearchOptions::default());
 //! assert_eq!(&document.text[ranking.hits[0].range.clone()], "Receipts are kept for ten years.");
 //! # Ok::<(), agent_retrieval::doc_index::BuildError>(())
 //! ```

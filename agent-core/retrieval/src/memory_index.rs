@@ -1,4 +1,4 @@
-//! An [`Index`] in memory: the search of this crate for programs without the platform, and for tests.
+//! A [`SearchIndex`] in memory: the search of this crate for programs without the platform, and for tests.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -6,10 +6,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use async_trait::async_trait;
 
 use crate::chunk::StructuralChunker;
-use crate::company::{Change, CompanyIndex, Scope};
+use crate::company::{CompanyIndex, DocumentChange, SearchScope};
 use crate::doc_index::DocIndex;
-use crate::document::{DocumentId, Extracted};
-use crate::index::{Index, IndexAnswer, IndexError, IndexHit, IndexSearch};
+use crate::document::{DocumentId, ExtractedText};
+use crate::index::{IndexError, IndexHit, IndexQuery, IndexResponse, SearchIndex};
 use crate::search::SearchOptions;
 
 /// An index of companies' documents in memory. It grows with the documents that are put into it.
@@ -32,19 +32,19 @@ impl MemoryIndex {
 }
 
 #[async_trait]
-impl Index for MemoryIndex {
+impl SearchIndex for MemoryIndex {
     async fn put(
         &self,
         company: &str,
         document: &DocumentId,
         version: u64,
-        content: &Extracted,
+        content: &ExtractedText,
     ) -> Result<(), IndexError> {
         let index = DocIndex::build(content, &StructuralChunker::default());
         let index = index.map_err(|error| IndexError::Rejected(error.to_string()))?;
         let mut companies = self.companies.write().unwrap_or_else(PoisonError::into_inner);
         let company = companies.entry(company.to_owned()).or_default();
-        company.index.apply([Change::Put(document.clone(), Arc::new(index))]);
+        company.index.apply([DocumentChange::Put(document.clone(), Arc::new(index))]);
         company.versions.insert(document.clone(), version);
         Ok(())
     }
@@ -52,17 +52,17 @@ impl Index for MemoryIndex {
     async fn remove(&self, company: &str, document: &DocumentId) -> Result<(), IndexError> {
         let mut companies = self.companies.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(company) = companies.get_mut(company) {
-            company.index.apply([Change::Remove(document.clone())]);
+            company.index.apply([DocumentChange::Remove(document.clone())]);
             company.versions.remove(document);
         }
         Ok(())
     }
 
-    async fn search(&self, search: &IndexSearch<'_>) -> Result<IndexAnswer, IndexError> {
+    async fn search(&self, search: &IndexQuery<'_>) -> Result<IndexResponse, IndexError> {
         let companies = self.companies.read().unwrap_or_else(PoisonError::into_inner);
         let Some(company) = companies.get(search.company) else {
             let missing = search.documents.iter().map(|(id, _)| id.clone()).collect();
-            return Ok(IndexAnswer { hits: Vec::new(), missing });
+            return Ok(IndexResponse { hits: Vec::new(), missing });
         };
         let (current, missing): (Vec<_>, Vec<_>) =
             search.documents.iter().partition(|(id, version)| company.versions.get(id) == Some(version));
@@ -70,7 +70,7 @@ impl Index for MemoryIndex {
             current.iter().map(|(id, version)| (id, *version)).collect();
         let documents: BTreeSet<DocumentId> = current.iter().map(|(id, _)| id.clone()).collect();
         let options = SearchOptions { limit: search.limit, min_relevance: 0.0, ..SearchOptions::default() };
-        let ranking = company.index.search(Scope::Documents(&documents), &search.query, &options);
+        let ranking = company.index.search(SearchScope::Documents(&documents), &search.query, &options);
         let hits = ranking.hits.into_iter().filter_map(|hit| {
             Some(IndexHit {
                 version: *versions.get(&hit.document)?,
@@ -83,7 +83,7 @@ impl Index for MemoryIndex {
                 relevance: hit.relevance,
             })
         });
-        Ok(IndexAnswer {
+        Ok(IndexResponse {
             hits: hits.collect(),
             missing: missing.into_iter().map(|(id, _)| id.clone()).collect(),
         })

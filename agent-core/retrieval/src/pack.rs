@@ -63,7 +63,7 @@ pub struct Fragment {
 
 /// The fragments of a ranking that fit a budget.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Packed {
+pub struct PackedFragments {
     /// The fragments, the best first.
     pub fragments: Vec<Fragment>,
     /// The outcome for each hit of the ranking.
@@ -81,7 +81,7 @@ pub fn pack(
     max_tokens: usize,
     text_of: impl Fn(&DocumentId, Range<usize>) -> Option<String>,
     count_tokens: impl Fn(&str) -> usize,
-) -> Packed {
+) -> PackedFragments {
     let max_of_document = if ranking.documents == 1 { usize::MAX } else { MAX_FRAGMENTS_OF_DOCUMENT };
     let mut packer =
         Packer { max_tokens, max_of_document, text_of, count_tokens, fragments: Vec::new(), tokens: 0 };
@@ -91,7 +91,7 @@ pub fn pack(
     if let Some(number) = best.filter(|_| packer.fragments.is_empty()) {
         outcomes[number] = packer.add_beginning(number, &ranking.hits[number]);
     }
-    Packed { fragments: packer.fragments, outcomes, tokens: packer.tokens }
+    PackedFragments { fragments: packer.fragments, outcomes, tokens: packer.tokens }
 }
 
 struct Packer<T, C> {

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use fusion::{Dense, DenseHit};
+pub use fusion::{DenseHit, DenseRanking};
 pub use nearest::VectorQuery;
 pub(crate) use nearest::nearest;
 pub use query::{Query, QueryTerm, TermOrigin};
@@ -49,7 +49,7 @@ pub struct SearchOptions<'a> {
     /// True for relevance feedback.
     pub feedback: bool,
     /// The chunks that are most similar by vectors.
-    pub dense: Option<Dense<'a>>,
+    pub dense: Option<DenseRanking<'a>>,
 }
 
 impl Default for SearchOptions<'_> {

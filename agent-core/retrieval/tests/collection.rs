@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_retrieval::chunk::StructuralChunker;
-use agent_retrieval::company::{Change, CompanyIndex, Scope};
+use agent_retrieval::company::{CompanyIndex, DocumentChange, SearchScope};
 use agent_retrieval::doc_index::DocIndex;
-use agent_retrieval::document::{DocumentId, Extracted, TextFormat};
+use agent_retrieval::document::{DocumentId, ExtractedText, TextFormat};
 use agent_retrieval::pack::{PackOutcome, pack};
 use agent_retrieval::search::{Query, Ranking, SearchOptions, search_documents};
 
@@ -50,7 +50,7 @@ impl Collection {
             let is_markdown = path.extension().is_some_and(|extension| extension == "md");
             let format = if is_markdown { TextFormat::Markdown } else { TextFormat::Plain };
             let document =
-                Extracted { title: name.clone(), text: text.clone(), format, ..Extracted::default() };
+                ExtractedText { title: name.clone(), text: text.clone(), format, ..ExtractedText::default() };
             let index = DocIndex::build(&document, &StructuralChunker::default()).expect("it is indexed");
             indexes.insert(DocumentId::from(name.as_str()), Arc::new(index));
             texts.insert(DocumentId::from(name), text);
@@ -68,7 +68,7 @@ impl Collection {
     fn company(&self, is_included: impl Fn(&DocumentId) -> bool) -> CompanyIndex {
         let mut company = CompanyIndex::new();
         let included = self.indexes.iter().filter(|(id, _)| is_included(id));
-        company.apply(included.map(|(id, index)| Change::Put(id.clone(), index.clone())));
+        company.apply(included.map(|(id, index)| DocumentChange::Put(id.clone(), index.clone())));
         company
     }
 
@@ -102,7 +102,7 @@ fn answers_are_ranked_first_and_reach_the_prompt() {
     let company = collection.company(|_| true);
     let (mut total, mut answered, mut poor) = (0.0, 0, Vec::new());
     for question in &collection.questions {
-        let ranking = company.search(Scope::All, &question.query(), &SearchOptions::default());
+        let ranking = company.search(SearchScope::All, &question.query(), &SearchOptions::default());
         let (judged, relevant) = collection.judge(question, &ranking);
         assert!(relevant > 0, "no chunk has the answer of {:?}", question.text);
         let score = ndcg(&judged, relevant);
@@ -131,12 +131,12 @@ fn documents_outside_the_scope_are_not_visible() {
         let scope: BTreeSet<DocumentId> =
             collection.indexes.keys().filter(|id| id.as_str() != question.document).cloned().collect();
         let options = SearchOptions::default();
-        let ranking = company.search(Scope::Documents(&scope), &question.query(), &options);
+        let ranking = company.search(SearchScope::Documents(&scope), &question.query(), &options);
         assert!(ranking.hits.iter().all(|hit| hit.document.as_str() != question.document));
         let without = collection.company(|id| scope.contains(id));
         assert_eq!(
             ranking,
-            without.search(Scope::All, &question.query(), &options),
+            without.search(SearchScope::All, &question.query(), &options),
             "the hidden document changes terms or scores for {:?}",
             question.text
         );
@@ -149,13 +149,13 @@ fn merged_stored_and_unmerged_indexes_rank_alike() {
     let mut company = CompanyIndex::new();
     for (id, index) in collection.indexes.iter().rev() {
         let stored = DocIndex::decode(&index.encode()).expect("an index is decoded");
-        company.apply([Change::Put(id.clone(), Arc::new(stored))]);
+        company.apply([DocumentChange::Put(id.clone(), Arc::new(stored))]);
     }
     for question in &collection.questions {
         let documents = collection.indexes.iter().map(|(id, index)| (id.clone(), index.as_ref()));
         let options = SearchOptions::default();
         assert_eq!(
-            company.search(Scope::All, &question.query(), &options),
+            company.search(SearchScope::All, &question.query(), &options),
             search_documents(documents, &question.query(), &options)
         );
     }
@@ -172,7 +172,8 @@ fn questions_of_another_world_are_answered_by_nothing() {
         "Welcher Vulkan zerstörte die minoische Siedlung auf Santorin?",
     ];
     for text in questions {
-        let ranking = company.search(Scope::All, &Query { text, previous: None }, &SearchOptions::default());
+        let ranking =
+            company.search(SearchScope::All, &Query { text, previous: None }, &SearchOptions::default());
         let packed = pack(&ranking, MAX_TOKENS, |_, _| Some(String::new()), |_| 1);
         assert!(packed.fragments.is_empty(), "{text} is answered: {:?}", ranking.hits.first());
         assert!(packed.outcomes.iter().all(|&outcome| outcome == PackOutcome::Irrelevant));

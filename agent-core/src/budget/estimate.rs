@@ -2,7 +2,7 @@
 
 use super::TokenCounter;
 
-/// Estimates token counts by the way in which byte-pair encodings with large vocabularies split text: into words with
+/// Estimates token counts by how byte-pair encodings with large vocabularies split text: into words with
 /// the preceding space or punctuation character, groups of three digits, runs of punctuation and of white space.
 ///
 /// For a few hundred bytes or more of prose in several scripts, source code, Markdown, JSON or tables, the estimate is

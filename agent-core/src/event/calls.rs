@@ -18,6 +18,6 @@ pub trait ReportedToolCalls: Send + 'static {
     /// Registers the waker for the next report, in place of an earlier one; returns true if events are unread already.
     fn register_waker(&self, waker: &Waker) -> bool;
 
-    /// Returns the number of calls of which no event was emitted because the stream was read too slowly.
+    /// Returns the number of calls that were not emitted as events because the stream was read too slowly.
     fn omitted_count(&self) -> usize;
 }

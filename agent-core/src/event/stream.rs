@@ -61,7 +61,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// Wraps a source of events. The stream adds `RUN_STARTED`, the ends of what is open, and the terminal event.
+    /// Wraps a source of events. The stream adds `RUN_STARTED`, the end events of open items, and the terminal event.
     pub fn new(
         run: RunIds,
         source: impl Stream<Item = Result<SourceEvent, AgentError>> + Send + 'static,

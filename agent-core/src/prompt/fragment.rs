@@ -42,7 +42,7 @@ pub struct Fragment {
     pub report: Option<Arc<dyn LayerReport>>,
 }
 
-/// Account of a layer of how it chose its fragments, such as the scores of retrieved texts.
+/// Report of a layer on how it chose its fragments, such as the scores of retrieved texts.
 pub trait LayerReport: Debug + Send + Sync + 'static {
     /// Returns the report as a member of a preview: its name and its value.
     fn preview(&self) -> (&'static str, Value);

@@ -29,7 +29,7 @@ const MIN_KEPT_CONTEXT_BYTES: usize = 4 << 10;
 /// In-process cache of the contexts of user messages.
 pub(crate) struct SentContexts(Cache<ContextKey, Arc<[Fragment]>, ContextWeighter>);
 
-/// Returns the limit on a kept context in bytes: an eighth of the prompt's budget, lest they fill it in few turns.
+/// Returns the limit on a kept context in bytes: an eighth of the prompt's budget, so that contexts do not fill it within a few turns.
 fn max_kept_bytes(max_prompt_tokens: usize) -> usize {
     (max_prompt_tokens / 2).clamp(MIN_KEPT_CONTEXT_BYTES, MAX_KEPT_CONTEXT_BYTES)
 }

@@ -10,17 +10,17 @@ pub struct ApprovalRule {
     /// Names of the tools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
-    /// Hints of which a tool must have one.
+    /// A tool must have at least one of these hints.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub annotations: Vec<ToolHint>,
     /// The people who may decide.
-    pub by: ApprovalBy,
+    pub by: Approver,
     /// Treatment of a call while no user can be asked.
     pub unattended: UnattendedCalls,
     /// Time for the decision, in milliseconds; a day if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// Lets the person change the arguments; absent means true.
+    /// True if the person may change the arguments; absent means true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub editable: Option<bool>,
     /// Question for the person.
@@ -43,7 +43,7 @@ pub enum ToolHint {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum ApprovalBy {
+pub enum Approver {
     /// The user of the run.
     #[default]
     User,

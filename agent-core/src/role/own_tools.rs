@@ -39,7 +39,7 @@ impl OwnTool {
     }
 }
 
-/// Returns the name of a tool of a group: the group's id and the tool's own name, with underscores for what a name cannot have.
+/// Returns the name of a tool of a group: the group's id and the tool's own name, with underscores for invalid characters.
 /// The end of one of more than 64 bytes is replaced by a hash of the tool's own name.
 pub fn grouped_name(group: &str, tool: &str) -> String {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');

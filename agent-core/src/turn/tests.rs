@@ -89,7 +89,7 @@ async fn read(stream: EventStream) -> Vec<Event> {
 }
 
 #[tokio::test]
-async fn an_agent_is_there_for_its_own_company_alone() {
+async fn an_agent_exists_only_for_its_own_company() {
     let bench = bench(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
     let stranger = Principal::new("eve", "another", Caller::Session);
     for (principal, agent) in [(&stranger, "a"), (&ada(), "b"), (&ada(), "")] {

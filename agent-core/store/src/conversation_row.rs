@@ -22,7 +22,7 @@ pub(crate) const DELETE_BATCH_CHUNKS: usize = 2_000;
 /// Size of logs at which a commit deletes or reads no further log, in bytes.
 pub(crate) const BATCH_LOG_BYTES: usize = 8 << 20;
 
-/// Number in the table of logs of the row with a run's inputs, which is no event: selections of events begin at 0. The row of a
+/// Number in the table of logs of the row with a run's inputs, which is not an event: selections of events begin at 0. The row of a
 /// run that must not store its inputs at its end is empty.
 pub(crate) const INPUTS_NUMBER: i64 = -1;
 
@@ -380,7 +380,7 @@ pub(crate) fn due_ms(run: &Run) -> Option<i64> {
 /// the last.
 pub(crate) fn with_stored_events(mut run: Run, last: Option<i64>) -> Run {
     if run.state.is_live() {
-        // That of the inputs is no event.
+        // The row of the inputs is not an event.
         run.events.count = last.filter(|last| *last >= 0).map_or(0, |last| from_number(last) + 1);
     }
     run

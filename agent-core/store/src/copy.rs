@@ -69,7 +69,7 @@ async fn copy_into(mut source: impl CopyRows, mut target: impl CopyTarget) -> Re
     let written = transfer(&mut source, &mut target).await?;
     target.set_last_version(source.last_version().await?).await?;
     let (summary, hash) = written.finish();
-    if transfer(target.rows(), &mut NoSink).await?.finish() != (summary, hash) {
+    if transfer(target.rows(), &mut DiscardingSink).await?.finish() != (summary, hash) {
         return Err(CopyError::Mismatch);
     }
     target.finish().await?;
@@ -108,10 +108,10 @@ async fn transfer(rows: &mut impl CopyRows, sink: &mut impl CopySink) -> Result<
     Ok(digest)
 }
 
-/// Discards rows, to read them only.
-struct NoSink;
+/// Sink that discards rows, to read them only.
+struct DiscardingSink;
 
-impl CopySink for NoSink {
+impl CopySink for DiscardingSink {
     async fn insert_records(&mut self, _: &[RecordRow]) -> Result<(), CopyError> {
         Ok(())
     }

@@ -19,7 +19,7 @@ pub enum CopyError {
     /// A statement failed.
     #[error("the copy failed")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The target does not contain what was written.
+    /// The target does not contain the rows that were written.
     #[error("the target differs from the source after the copy")]
     Mismatch,
 }

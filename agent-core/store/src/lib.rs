@@ -10,13 +10,13 @@
 //! them. The modules here add each database's own: when a write is durable, and how recent the data of a read is.
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod activity;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod conversation_row;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
 pub mod copy;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
 mod copy_rows;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod counters;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod job_row;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

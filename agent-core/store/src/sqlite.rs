@@ -15,7 +15,7 @@
 //! | `readers` | the reader threads |
 //! | `operation_queue` | queues of both, round-robin by company |
 //! | `spin` | brief polling of queues before a thread or task sleeps |
-//! | `freshness` | cache invalidation by writes of this process and of others |
+//! | `change_tracker` | cache invalidation by writes of this process and of others |
 //! | `backup` | online backup and integrity check |
 //! | `copy` | source and target of a copy of a whole database |
 //!
@@ -65,18 +65,19 @@ use agent_platform::records::{
 use async_trait::async_trait;
 use serde_json::value::RawValue;
 
-use self::freshness::ChangeTracker;
+use self::change_tracker::ChangeTracker;
 use self::readers::Readers;
-use self::version_memo::VersionMemo;
+use self::version_cache::VersionCache;
 use self::writer::WriterHandle;
-pub use crate::activity::Activity;
-use crate::activity::ActivityCounters;
+use crate::counters::AtomicCounters;
+pub use crate::counters::StoreCounters;
 use crate::job_row::UnreadableJobs;
 use crate::owner::{owner_of_collection, owner_of_keys};
 use crate::read_cache::{PageKey, ReadCache};
 
 mod backup;
-mod claimed;
+mod change_tracker;
+mod claimed_jobs;
 mod conversations;
 #[cfg(feature = "postgres")]
 pub(crate) mod copy;
@@ -84,7 +85,6 @@ pub(crate) mod copy;
 mod copy_folder;
 mod error;
 mod file;
-mod freshness;
 mod jobs;
 mod open_error;
 mod operation_queue;
@@ -94,13 +94,13 @@ mod rows;
 mod schema;
 mod spin;
 mod usage;
-mod version_memo;
+mod version_cache;
 mod write_op;
 mod writer;
 
 pub use backup::BackupError;
+pub use change_tracker::MAX_STALENESS;
 pub use error::{SqliteError, SqliteErrorKind};
-pub use freshness::MAX_STALENESS;
 pub use open_error::SqliteOpenError;
 pub use options::SqliteOptions;
 pub use schema::schema_versions;
@@ -114,13 +114,13 @@ const PROBES: &str = "probes";
 pub struct SqliteStore {
     path: PathBuf,
     max_value_bytes: usize,
-    counts: Arc<ActivityCounters>,
+    counts: Arc<AtomicCounters>,
     cache: Option<ReadCache<ChangeTracker>>,
     /// Signal for subscribers of [`wakes`](agent_jobs::job::JobStore::wakes), given when another job becomes
     /// the earliest.
     signal: WakeSignal,
     unreadable: UnreadableJobs,
-    versions: Arc<VersionMemo>,
+    versions: Arc<VersionCache>,
     queues: WriterQueues,
     // Fields are dropped in this order: the writer closes the file last, which checkpoints and removes the
     // write-ahead log.
@@ -137,7 +137,7 @@ impl SqliteStore {
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, SqliteOpenError> {
         let path = file::absolute(path.as_ref())?;
         let (writer, version) = file::open(&path, &options)?;
-        let counts = Arc::new(ActivityCounters::default());
+        let counts = Arc::new(AtomicCounters::default());
         let freshness = Arc::new(ChangeTracker::new(Arc::clone(&options.clock), version));
         let readers = Readers::start(&path, &options, &freshness, &counts)?;
         let cache = (options.cache_bytes > 0).then(|| ReadCache::new(options.cache_bytes, &freshness));
@@ -166,7 +166,7 @@ impl SqliteStore {
     }
 
     /// Returns the counters since the store was opened.
-    pub fn activity(&self) -> Activity {
+    pub fn counters(&self) -> StoreCounters {
         self.counts.read()
     }
 

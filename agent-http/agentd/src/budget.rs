@@ -11,8 +11,8 @@ use agent_platform::workspace::utc_time;
 use serde_json::{Map, Value};
 
 use crate::cli::{BudgetArgs, BudgetCommand};
+use crate::command_error::CommandError;
 use crate::config::Env;
-use crate::failure::CommandError;
 use crate::stores::Stores;
 
 /// Runs a subcommand.

@@ -101,7 +101,7 @@ pub(crate) enum Command {
     /// Export and delete the conversations of a user.
     #[command(subcommand)]
     Threads(ThreadsCommand),
-    /// Print what the calls of models of a company have used, as a table with tabs.
+    /// Print the usage of a company's model calls, as a tab-separated table.
     Usage {
         /// Sums to print.
         #[command(flatten)]

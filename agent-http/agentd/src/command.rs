@@ -10,9 +10,9 @@ use crate::cli::{
     Cli, Command, ConfigCommand, ConsoleCommand, ModelCommand, SecretsCommand, ThreadsCommand, TokenCommand,
     UserCommand,
 };
+use crate::command_error::CommandError;
 use crate::config::{AppConfig, Env, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use crate::extract::command::ProcessLimits;
-use crate::failure::CommandError;
 use crate::{
     budget, console, data, dev, extract, healthcheck, logging, migration, model, prompt, provider, replay,
     run, settings, threads, token, usage, user, weights,

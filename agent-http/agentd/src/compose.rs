@@ -29,8 +29,8 @@ use agent_core::prompt::PartCache;
 use agent_core::tool::ToolRegistry;
 use agent_core::turn::Platform;
 use agent_http::app::{
-    App, CodingLink, CodingLinkConfig, ConsoleService, ConversationService, DocumentUploads, ProviderService,
-    RateLimits, RequestBounds, UsageService,
+    App, ConsoleService, ConversationService, DocumentUploads, ProviderService, RateLimits, RequestBounds,
+    SubscriptionService, SubscriptionServiceConfig, UsageService,
 };
 use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::health::HealthState;
@@ -76,7 +76,7 @@ use crate::stores::Stores;
 use background::background_spawner;
 use compaction::compaction;
 use fallback::{circuits, with_fallbacks, with_server_fallbacks};
-use jobs::{JobServices, job_services, scheduler_link};
+use jobs::{JobServices, job_services, scheduler_connection};
 pub(crate) use models::model_source;
 use models::{LocalModel, embedded_models, hosted_vendor, model_limits, ollama};
 pub use replay::replay;
@@ -118,7 +118,7 @@ pub fn application(
         uploads: DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever)),
         runs: RunRegistry::new(stores.records.clone(), Arc::new(TokioClock)),
         tools: agent_tools,
-        pulse: scheduler_link(config, jobs, (&public_url, &tools), (&stores, &journals)),
+        pulse: scheduler_connection(config, jobs, (&public_url, &tools), (&stores, &journals)),
         roles: stores.roles.clone(),
         records: stores.records.clone(),
         documents: documents.clone(),
@@ -156,7 +156,7 @@ fn journals(stores: &Stores) -> Arc<Journals> {
     Arc::new(Journals::new(stores.records.clone(), Arc::new(TokioClock)))
 }
 
-/// Returns what the built-in tools work with.
+/// Returns the services of the built-in tools.
 fn tool_services(
     messenger: Option<Arc<dyn Messenger>>,
     retriever: &Arc<dyn Retriever>,
@@ -246,12 +246,12 @@ fn user_rates(config: &AppConfig, stores: &Stores) -> UserRates {
 }
 
 /// Creates the users' subscriptions, whose issuer is reached through the operator's own runtime.
-fn coding(config: &AppConfig, outbound: &OutboundClient, stores: &Stores) -> CodingLink {
+fn coding(config: &AppConfig, outbound: &OutboundClient, stores: &Stores) -> SubscriptionService {
     let authority = config.runtime_url.clone().map(|runtime| {
         let (outbound, secret) = (outbound.clone(), config.runtime_secret.clone());
         Arc::new(RuntimeCodingAuthority { outbound, runtime, secret }) as Arc<dyn CodingAuthority>
     });
-    CodingLink::new(CodingLinkConfig {
+    SubscriptionService::new(SubscriptionServiceConfig {
         authority,
         records: stores.records.clone(),
         sealer: stores.roles.sealer().clone(),
@@ -265,7 +265,7 @@ fn coding(config: &AppConfig, outbound: &OutboundClient, stores: &Stores) -> Cod
 fn subscriptions(
     config: &AppConfig,
     outbound: &OutboundClient,
-    coding: &CodingLink,
+    coding: &SubscriptionService,
     limits: &ModelLimits,
 ) -> SubscriptionModels {
     let access = match (&config.runtime_url, coding.tokens()) {
@@ -301,7 +301,7 @@ fn platform(
     (outbound, public_url): (&OutboundClient, &url::Url),
     stores: Stores,
     (tools, journals, run_tokens): (Arc<dyn ToolRegistry>, Arc<Journals>, Arc<Tokens>),
-    (parts, documents, coding): (Arc<PartCache>, DocumentsLayer, &CodingLink),
+    (parts, documents, coding): (Arc<PartCache>, DocumentsLayer, &SubscriptionService),
     services: &BackendServices,
 ) -> Platform {
     let BackendServices { local, usage, circuits, conversations, providers, .. } = services;
@@ -362,7 +362,7 @@ fn model_backend<S: BackendSettings>(
         .with_limits(config.server.tool_loop)
 }
 
-/// Returns the backend of agent servers, one of which may be the operator's own runtime.
+/// Returns the backend of agent servers; one of them may be the operator's own runtime.
 fn agent_server_backend(
     config: &AppConfig,
     outbound: &OutboundClient,

@@ -5,8 +5,8 @@ use std::io::Write;
 use agent_platform::console::NewConsoleCode;
 
 use crate::cli::LinkArgs;
+use crate::command_error::CommandError;
 use crate::config::Env;
-use crate::failure::CommandError;
 use crate::sign_in_link::create_link;
 use crate::stores::Stores;
 

@@ -11,7 +11,7 @@ use agent_platform::workspace::{ExportError, WorkspaceFile};
 use agent_platform::{coding, providers};
 use agent_store::sqlite::BackupError;
 
-use crate::failure::CommandError;
+use crate::command_error::CommandError;
 
 /// Imports a workspace file into the store, in full or not at all.
 pub(crate) async fn import(file: &Path, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {

@@ -91,7 +91,7 @@ pub(crate) async fn run(options: DevOptions) -> Result<(), StartError> {
     };
     print_welcome(&app, &origin, &options, link.as_deref(), has_demo)?;
     if let Some(description) = server_description {
-        say(&format!("{description}\n"));
+        print_line(&format!("{description}\n"));
     }
     if has_coding_issuer(&overlay) {
         print_sign_in(&app);
@@ -114,7 +114,7 @@ async fn open_workspace(app: &AppConfig, options: &DevOptions) -> Result<(Stores
     let is_new = stores.records.companies(None).await?.is_empty();
     if let Some(path) = &options.workspace {
         for warning in stores.import_file(path).await?.warnings {
-            say(&format!("warning: {} {}", warning.path, warning.message));
+            print_line(&format!("warning: {} {}", warning.path, warning.message));
         }
         return Ok((stores, path.display().to_string()));
     }
@@ -135,11 +135,11 @@ async fn select_models(app: &mut AppConfig) -> Result<Option<Arc<dyn Model>>, St
     let ollama_message = detect_ollama(app).await?;
     let vendors = [&app.server.hosted, &app.anthropic];
     if let Some(hosted) = vendors.into_iter().find(|vendor| vendor.api_key.is_some()) {
-        say(&format!("Agents use {} at {}.", hosted.model, hosted.base_url));
+        print_line(&format!("Agents use {} at {}.", hosted.model, hosted.base_url));
         return weights::open_configured(app);
     }
     if let Some(message) = ollama_message {
-        say(&message);
+        print_line(&message);
     }
     if app.server.ollama.preferred { weights::open_configured(app) } else { weights::open_or_pull(app).await }
 }
@@ -282,7 +282,7 @@ fn random_secret() -> String {
     format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
 }
 
-/// Creates a link that signs the demo's user in to the console. It is good for as long as a code can be, since it waits
+/// Creates a link that signs the demo's user in to the console. It is valid for the maximum lifetime of a code, since it waits
 /// in the terminal.
 async fn demo_console_link(app: &AppConfig, stores: &Stores) -> Result<String, StartError> {
     let new = NewConsoleCode { ttl: MAX_CODE_TTL, ..NewConsoleCode::new(DEMO_ID, DEMO_ID) };
@@ -300,23 +300,23 @@ fn print_welcome(
     has_demo: bool,
 ) -> Result<(), StartError> {
     let address: SocketAddr = app.server.listen;
-    say(&format!("\nThe agents of {origin} are served at http://{address}. Press Ctrl-C to stop."));
+    print_line(&format!("\nThe agents of {origin} are served at http://{address}. Press Ctrl-C to stop."));
     if let Some(link) = link {
-        say(&format!("\nOpen the console (the link is good once, for an hour):\n\n  {link}"));
+        print_line(&format!("\nOpen the console (the link is good once, for an hour):\n\n  {link}"));
     }
     if !has_demo {
         let secrets = options.data.join(SECRETS_FILE);
         let secrets = secrets.display();
         if app.console {
             let database = options.data.join("app.db");
-            say(&format!(
+            print_line(&format!(
                 "\nCreate a link to the console:\n\n  DATABASE_URL=sqlite://{} PORT={} agentd console link --user USER \
                  --company COMPANY",
                 database.display(),
                 options.port
             ));
         }
-        say(&format!(
+        print_line(&format!(
             "\nCreate a session token:\n\n  (set -a; . {secrets}; agentd token session --user USER --company COMPANY)\n"
         ));
         return Ok(());
@@ -330,8 +330,8 @@ fn print_welcome(
              -H 'Content-Type: application/json' \\\n    -d '{body}'\n"
         )
     };
-    say(&format!("\nSend a message:\n\n{}", curl(DEMO_CHAT_REQUEST)));
-    say(&format!("Create a todo, which is kept across restarts:\n\n{}", curl(DEMO_TOOL_REQUEST)));
+    print_line(&format!("\nSend a message:\n\n{}", curl(DEMO_CHAT_REQUEST)));
+    print_line(&format!("Create a todo, which is kept across restarts:\n\n{}", curl(DEMO_TOOL_REQUEST)));
     Ok(())
 }
 
@@ -341,17 +341,17 @@ fn has_coding_issuer(env: &dyn Env) -> bool {
     is_set("CODING_AUTH_URL") && is_set("CODING_CLIENT_ID")
 }
 
-/// Prints how a user signs in to the own subscription.
+/// Prints how users sign in to their subscriptions.
 fn print_sign_in(app: &AppConfig) {
     let address = app.server.listen;
-    say(&format!(
+    print_line(&format!(
         "Sign in to your own subscription, with a session token in TOKEN; the answer has the page and the code:\n\n  \
          curl -X POST http://{address}/api/coding/sign-in \\\n    -H \"Authorization: Bearer $TOKEN\"\n"
     ));
 }
 
-/// Prints a text for the newcomer at the terminal. The services run on if the output is closed, as by `agentd dev | head`.
-fn say(text: &str) {
+/// Prints a text for the developer at the terminal. The services keep running if the output is closed, as by `agentd dev | head`.
+fn print_line(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 

@@ -96,7 +96,7 @@ pub(crate) fn with_source(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// Returns the text for an error of the store. A missing setting and an argument that cannot be stored are no failures of
+/// Returns the text for an error of the store. A missing setting and an argument that cannot be stored are not failures of
 /// the store.
 pub(crate) fn store_message(error: &StoreError) -> String {
     match error {
@@ -107,7 +107,7 @@ pub(crate) fn store_message(error: &StoreError) -> String {
     }
 }
 
-/// Returns what the operator can do about an address that cannot be bound, if that is known.
+/// Returns a hint on how to fix an address that cannot be bound, if the cause is known.
 fn listen_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => "; is another process using the port?",
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_that_cannot_be_stored_is_no_failure_of_the_store() {
+    fn an_argument_that_cannot_be_stored_is_not_an_error_of_the_store() {
         let empty = StartError::Store(StoreError::Invalid("the id is empty".to_owned()));
         assert_eq!(empty.to_string(), "the id is empty");
         let full = StartError::Store(StoreError::unavailable("the disk is full"));

@@ -8,7 +8,7 @@ use agent_core::error::AgentError;
 use url::Url;
 
 use crate::cli::HealthcheckArgs;
-use crate::failure::CommandError;
+use crate::command_error::CommandError;
 
 /// Requests `/livez` of the service. Any result except a 2xx status within the timeout is an error.
 pub(crate) async fn run(args: &HealthcheckArgs, env: &dyn Env) -> Result<(), CommandError> {

@@ -18,6 +18,7 @@
 mod budget;
 mod cli;
 mod command;
+mod command_error;
 pub mod compose;
 pub mod config;
 mod console;
@@ -26,7 +27,6 @@ pub mod dev;
 mod embedder;
 mod error;
 pub mod extract;
-mod failure;
 mod healthcheck;
 pub mod logging;
 mod masked_secrets;

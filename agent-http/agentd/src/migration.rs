@@ -7,8 +7,8 @@ use agent_store::copy::{CopyDatabase, copy};
 
 #[cfg(not(feature = "postgres"))]
 use crate::StartError;
+use crate::command_error::CommandError;
 use crate::config::{AppConfig, Database, parse_database};
-use crate::failure::CommandError;
 use crate::stores;
 
 /// Brings the tables of the configured database to this program's version. With `check_only`, changes nothing and

@@ -11,8 +11,8 @@ use agent_platform::providers::ProviderType;
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS};
 use agent_platform::roles::{RoleStore as _, company_provider_id};
 
+use crate::command_error::CommandError;
 use crate::config::AppConfig;
-use crate::failure::CommandError;
 use crate::stores::Stores;
 use crate::{compose, weights};
 

@@ -19,7 +19,7 @@ use agent_platform::preview::{SelectionReport, preview_turn};
 
 use self::report::Styles;
 use crate::cli::{AgentArgs, PromptArgs};
-use crate::failure::CommandError;
+use crate::command_error::CommandError;
 
 /// Writes the preview of a turn. Nothing is sent.
 pub(crate) async fn show(args: PromptArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {

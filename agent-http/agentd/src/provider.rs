@@ -10,9 +10,9 @@ use agent_platform::roles::check_provider_id;
 use serde_json::{Map, Value};
 
 use crate::cli::{ConfigFileArg, ProviderCommand};
+use crate::command_error::CommandError;
 use crate::compose;
 use crate::config::{AppConfig, Env};
-use crate::failure::CommandError;
 use crate::stores::Stores;
 use crate::{StartError, with_source};
 

@@ -9,13 +9,15 @@ use agent_core::role::{RoleBlock, RoleSource};
 use agent_http::app::PROGRAM;
 use agent_platform::conversation::{ConversationError, RunKey, ThreadOwner};
 use agent_platform::records::StoreError;
-use agent_platform::replay::{AnsweredCall, Difference, Finding, LiveCall, Replay, ReplayReport, RunBundle};
+use agent_platform::replay::{
+    AnsweredCall, AspectComparison, Difference, LiveCall, Replay, ReplayReport, RunBundle,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::cli::ReplayArgs;
+use crate::command_error::CommandError;
 use crate::config::Env;
-use crate::failure::CommandError;
 use crate::stores::Stores;
 use crate::{StartError, compose, weights};
 
@@ -118,11 +120,11 @@ struct ReplayOutput {
 
 /// Prints a report, a line an aspect and a line a difference, and then the answers of the models that were called.
 fn print(ReplayOutput { report, live }: &ReplayOutput, out: &mut dyn Write) -> std::io::Result<()> {
-    for (name, finding) in report.findings() {
-        match finding {
-            Finding::Identical => writeln!(out, "{name}: identical")?,
-            Finding::NotRecorded => writeln!(out, "{name}: not recorded")?,
-            Finding::Different(differences) => {
+    for (name, comparison) in report.aspects() {
+        match comparison {
+            AspectComparison::Identical => writeln!(out, "{name}: identical")?,
+            AspectComparison::NotRecorded => writeln!(out, "{name}: not recorded")?,
+            AspectComparison::Different(differences) => {
                 writeln!(out, "{name}: different")?;
                 for Difference { name, recorded, replayed } in differences {
                     writeln!(out, "  {name}")?;

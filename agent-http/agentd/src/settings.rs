@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::config::{AppConfig, ConfigError, Env, ResolvedSettings, RuntimeConfig, SchedulerConfig};
 
 use crate::cli::{ConfigArgs, ServiceName};
-use crate::failure::CommandError;
+use crate::command_error::CommandError;
 
 const SERVICES: &[ServiceName] = &[ServiceName::App, ServiceName::Runtime, ServiceName::Scheduler];
 

@@ -24,7 +24,7 @@ use agent_store::postgres::{self, PostgresJobs, PostgresOptions, PostgresRecords
 use agent_store::sqlite::{self, SqliteOptions, SqliteStore};
 
 use crate::StartError;
-use crate::failure::CommandError;
+use crate::command_error::CommandError;
 use crate::masked_secrets::find_missing_secrets;
 
 /// Stores of the application.
@@ -129,7 +129,7 @@ impl Stores {
     /// Imports a parsed workspace file, in full or not at all.
     ///
     /// # Errors
-    /// References of the file to what does not exist, by line and field, or an error of the store.
+    /// The file's references to missing items, by line and field, or an error of the store.
     pub(crate) async fn import_parsed(&self, workspace: &ParsedWorkspace) -> Result<Imported, StartError> {
         let ParsedWorkspace { origin, text, file } = workspace;
         file.check_references(text, &*self.records).await.map_err(|error| match error {

@@ -10,8 +10,8 @@ use agent_platform::conversation::{
 };
 use jiff::Timestamp;
 
+use crate::command_error::CommandError;
 use crate::config::AppConfig;
-use crate::failure::CommandError;
 use crate::stores::Stores;
 
 /// Prints all threads of a user.
@@ -94,7 +94,7 @@ fn store_error(error: ConversationError) -> StoreError {
 #[cfg(test)]
 mod tests {
     use agent_core::message::Message;
-    use agent_platform::conversation::{CreateThread, NewNode, NewThread, ThreadKey};
+    use agent_platform::conversation::{CreateThreadRequest, NewNode, NewThread, ThreadKey};
     use serde_json::{Value, json};
 
     use super::*;
@@ -105,7 +105,7 @@ mod tests {
         for (company, user, id) in
             [("c1", "ada", "a"), ("c1", "ada", "b"), ("c1", "bob", "t"), ("c2", "ada", "t")]
         {
-            let create = CreateThread {
+            let create = CreateThreadRequest {
                 key: ThreadKey::new(company, user, id),
                 agent_id: "gardener".into(),
                 new: NewThread::default(),

@@ -14,11 +14,11 @@ use agent_platform::records::ListQuery;
 use agent_platform::roles::RoleStore as _;
 use agent_platform::run_tools::allowed_tools_in_run;
 use agent_platform::token::{
-    ApiGrant, Caps, Grant, McpGrant, MintedToken, NewToken, Token, TokenError, Tokens, WidgetGrant,
+    ApiGrant, Grant, McpGrant, MintedToken, NewToken, RunCaps, Token, TokenError, Tokens, WidgetGrant,
 };
 
 use crate::cli::{AgentArgs, ApiArgs, McpArgs, NewTokenArgs, SessionArgs, WidgetArgs};
-use crate::failure::CommandError;
+use crate::command_error::CommandError;
 
 /// Creates a session token and writes it alone on the last line, where scripts can read it.
 pub(crate) fn session(args: SessionArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
@@ -35,7 +35,7 @@ pub(crate) fn session(args: SessionArgs, env: &dyn Env, out: &mut dyn Write) -> 
 pub(crate) async fn widget(args: WidgetArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let WidgetArgs { token, origins, runs_per_minute, runs_per_day } = args;
     let NewTokenArgs { agent: AgentArgs { agent, company, settings }, ttl, label } = token;
-    let grant = Grant::Widget(WidgetGrant { origins, caps: Caps { runs_per_minute, runs_per_day } });
+    let grant = Grant::Widget(WidgetGrant { origins, caps: RunCaps { runs_per_minute, runs_per_day } });
     let grant = NewGrant { grant, ttl, label };
     mint(
         "Widget token",
@@ -67,7 +67,7 @@ pub(crate) async fn mcp(args: McpArgs, env: &dyn Env, out: &mut dyn Write) -> Re
 /// Creates an API token and writes it alone on the last line.
 pub(crate) async fn api(args: ApiArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let ApiArgs { user, agents, company, runs_per_minute, runs_per_day, ttl, label, settings } = args;
-    let caps = runs_per_minute.map(|runs_per_minute| Caps { runs_per_minute, runs_per_day });
+    let caps = runs_per_minute.map(|runs_per_minute| RunCaps { runs_per_minute, runs_per_day });
     let grant = Grant::Api(ApiGrant { user_id: user, agents, caps });
     let stores = Stores::open_existing(&settings.load(env)?).await?;
     mint_api(company.as_ref(), NewGrant { grant, ttl, label }, &stores, out).await
@@ -122,7 +122,7 @@ async fn check_tools(
     }
 }
 
-/// Creates a token for the agents of its grant, all of which must exist in one company.
+/// Creates a token for the agents of its grant. They must exist in one company.
 async fn mint_api(
     company: Option<&CompanyId>,
     new: NewGrant,
@@ -279,7 +279,7 @@ mod tests {
 
     fn widget_grant() -> NewGrant {
         let origins = vec!["https://shop.example".to_owned()];
-        let grant = WidgetGrant { origins, caps: Caps::default() };
+        let grant = WidgetGrant { origins, caps: RunCaps::default() };
         new_grant(Grant::Widget(grant), Some(Duration::from_secs(3600)), None)
     }
 

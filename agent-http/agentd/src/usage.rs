@@ -9,8 +9,8 @@ use agent_platform::usage::{
 use clap::Args;
 use jiff::civil::Date;
 
+use crate::command_error::CommandError;
 use crate::config::AppConfig;
-use crate::failure::CommandError;
 use crate::stores::Stores;
 
 /// Columns after those of the groups.

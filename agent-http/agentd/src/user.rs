@@ -9,8 +9,8 @@ use agent_platform::console::ConsoleSessions;
 use agent_platform::token::Tokens;
 use agent_platform::workspace::{UserDeletion, delete_user};
 
+use crate::command_error::CommandError;
 use crate::config::AppConfig;
-use crate::failure::CommandError;
 use crate::stores::Stores;
 use crate::threads::delete_threads;
 
@@ -56,7 +56,7 @@ async fn delete_in(
 #[cfg(test)]
 mod tests {
     use agent_platform::coding::TOKEN_COLLECTION;
-    use agent_platform::conversation::{CreateThread, NewThread, ThreadKey};
+    use agent_platform::conversation::{CreateThreadRequest, NewThread, ThreadKey};
     use agent_platform::records::{Key, Precondition, RecordsExt};
     use agent_platform::token::{Grant, McpGrant, NewToken};
     use agent_platform::workspace::{NewUserFile, WorkspaceFile};
@@ -112,7 +112,7 @@ mod tests {
         }
         let owners = [("c1", "ada"), ("c1", "bob"), ("c2", "ada")];
         for (company, user) in owners {
-            let create = CreateThread {
+            let create = CreateThreadRequest {
                 key: ThreadKey::new(company, user, "t"),
                 agent_id: "a".into(),
                 new: NewThread::default(),

@@ -68,7 +68,7 @@ pub(crate) async fn pull(config: &AppConfig, name: Option<&str>) -> Result<PathB
     let tls = agent_client::outbound::default_tls_config()?;
     let proxies = hyper_util::client::proxy::matcher::Matcher::from_env();
     let downloader = WeightsDownloader::new(http_source::HttpSource::new(tls, proxies)).with_progress_bar();
-    downloader.run(model, &config.model_dir, &say).await.map_err(failed)
+    downloader.run(model, &config.model_dir, &print_line).await.map_err(failed)
 }
 
 /// Returns the known models, one line each.
@@ -149,7 +149,7 @@ fn missing_feature_error(setting: &str) -> StartError {
 /// As [`open_configured`] and [`pull`], or the weights cannot be loaded.
 #[cfg(feature = "embedded")]
 pub(crate) async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
-    say(
+    print_line(
         "No key in the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY) and no model on an Ollama server, so a small \
          demo model answers in this process.",
     );
@@ -178,9 +178,9 @@ pub(crate) async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Mo
     open_configured(config)
 }
 
-/// Prints a text for the person who waits for the download. A closed output does not end it.
+/// Prints a text for the person who waits for the download, which continues if the output is closed.
 #[cfg(feature = "embedded")]
-fn say(text: &str) {
+fn print_line(text: &str) {
     use std::io::Write;
 
     let _ = writeln!(std::io::stderr(), "{text}");

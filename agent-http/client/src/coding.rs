@@ -123,7 +123,7 @@ struct DeviceAnswer {
 }
 
 impl DeviceAnswer {
-    /// Returns the device code; `None` if a member is not what a user can be shown.
+    /// Returns the device code; `None` if a member cannot be shown to a user.
     fn into_code(self) -> Option<DeviceCode> {
         let user_code = self.user_code.expose();
         let is_valid = is_user_code(user_code)

@@ -59,7 +59,7 @@ impl RuntimeMessenger {
         let secret = self.secret.as_ref();
         let mut request =
             self.outbound.post_json(url, UrlTrust::Operator, secret, "application/json", body)?;
-        // A key that is no header value, such as one of a foreign client, is left out.
+        // A key that is not a valid header value, such as one from a foreign client, is left out.
         if let Some(key) = key.and_then(|key| HeaderValue::from_str(key).ok()) {
             request = request.header(IDEMPOTENCY_KEY, key);
         }

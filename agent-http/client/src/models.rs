@@ -151,7 +151,7 @@ impl HostedVendor {
     }
 
     /// Returns the model that `settings` select, called through the vendor's Responses API. The limit on the answer is sent,
-    /// unless the server's API does not have it: what a budget reserves for the call holds by it.
+    /// unless the server's API does not have it: the reservation of the call in budgets depends on the limit.
     ///
     /// # Errors
     /// As [`model`](Self::model).

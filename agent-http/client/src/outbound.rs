@@ -20,11 +20,11 @@
 //! query, a header, or any text from the remote side.
 
 mod address;
+mod agent_error;
 mod body;
 mod connect;
 mod connect_error;
 mod connection;
-mod failure;
 mod lazy_target;
 mod network;
 mod pool;
@@ -200,11 +200,11 @@ impl OutboundClient {
     /// [`Blocked`](agent_core::error::AgentErrorKind::Blocked). A URL whose name resolves to a refused address fails
     /// with the same kind when a request is sent.
     pub fn target(&self, url: &Url, trust: UrlTrust) -> Result<Target, AgentError> {
-        let connector = match self.inner.allow.check_url(url, trust).map_err(failure::blocked)? {
+        let connector = match self.inner.allow.check_url(url, trust).map_err(agent_error::blocked)? {
             AddressCheck::Unchecked => &self.inner.unchecked,
             AddressCheck::CheckResolved => &self.inner.checked,
         };
-        let uri = url.as_str().parse().map_err(failure::unsendable)?;
+        let uri = url.as_str().parse().map_err(agent_error::unsendable)?;
         let Inner { user_agent, header_timeout, .. } = &*self.inner;
         Target::new(connector.clone(), uri, user_agent.clone(), *header_timeout)
     }

@@ -4,7 +4,7 @@
 //! The page is plain ES modules below `web/`, without a build step, and imports the JavaScript client from
 //! `clients/js`; the widget shares its modules. [`respond`] and [`widget::respond`] are pure functions of path and request
 //! headers. All files but the page and the widget's loader have the hash of the whole tree in their paths, so that
-//! browsers keep them for ever and relative imports need no rewriting.
+//! browsers keep them indefinitely and relative imports need no rewriting.
 
 #[cfg(debug_assertions)]
 mod disk;

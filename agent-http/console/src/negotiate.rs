@@ -12,7 +12,7 @@ pub(crate) enum ContentCoding {
 }
 
 impl ContentCoding {
-    /// All codings, of which the first counts where the client prefers none.
+    /// All codings. The first one counts if the client has no preference.
     const ALL: [Self; 3] = [Self::Brotli, Self::Gzip, Self::Identity];
 
     /// Returns true if a client means this coding by the name.
@@ -53,7 +53,7 @@ fn list(request: &HeaderMap, name: http::HeaderName) -> impl Iterator<Item = &st
     lines.flat_map(|line| line.split(',')).map(str::trim)
 }
 
-/// Returns the weight among an item's parameters, from 0 to 1; 1 if it has none, or one that is no number.
+/// Returns the weight among an item's parameters, from 0 to 1; 1 if it has none, or an invalid one.
 fn weight(parameters: &str) -> f32 {
     let named = parameters.split(';').filter_map(|parameter| parameter.split_once('='));
     let mut weights = named.filter(|(name, _)| name.trim().eq_ignore_ascii_case("q"));

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_widget_has_its_own_files_alone() {
+    fn the_widget_has_only_its_own_files() {
         for name in SHARED.into_iter().chain(["widget.js", "widget/main.js", "widget/questions.js"]) {
             let response = get(&format!("/widget/{HASH}/{name}")).unwrap_or_else(|| panic!("no {name}"));
             assert_eq!(text(&response, CACHE_CONTROL), IMMUTABLE, "{name}");

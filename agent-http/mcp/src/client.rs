@@ -7,7 +7,7 @@
 //!
 //! A rejected call is sent again at most once, if the server has not run it:
 //!
-//! - The server does not know the session any more (404). Another session is opened.
+//! - The server no longer has the session (404). Another session is opened.
 //! - The revision came from the cache, and the server now has an older revision.
 //!
 //! Dropping a call cancels it at the server (`notifications/cancelled`, or the end of its connection). Dropping the registry

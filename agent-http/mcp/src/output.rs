@@ -23,7 +23,7 @@ pub(crate) fn to_tool_output(mut result: CallToolResult) -> ToolOutput {
 }
 
 /// Converts a tool result with blocks that are not understood, such as those of a later revision. A note stands in their place.
-/// Returns `None` for JSON that is no tool result.
+/// Returns `None` for JSON that is not a tool result.
 pub(crate) fn to_known_output(mut result: Value) -> Option<ToolOutput> {
     let content = result.get_mut("content").and_then(Value::as_array_mut)?;
     let (mut texts, mut has_any_text, mut unread) = (Vec::new(), false, 0_usize);
@@ -188,7 +188,7 @@ mod tests {
         let many = read(json!(vec![video.clone(); 1_000])).text;
         assert!(many.ends_with("[further blocks of unknown kinds, omitted: 993]"), "{many}");
         assert_eq!(many.lines().count(), MAX_NOTES);
-        // A note is no text, so that the structured content follows.
+        // A note is not text, so the structured content follows.
         let structured = json!({"content": [video], "structuredContent": {"n": 1}});
         let text = to_known_output(structured).expect("a tool result").text;
         assert_eq!(text.lines().last(), Some(r#"{"n":1}"#));

@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 
 use super::ownership::{AGENTS_TAG, load_owned};
 use super::threads::private;
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::service::HandlerResult;
@@ -167,7 +167,7 @@ fn built_in(spec: &Arc<ToolSpec>) -> OwnToolReport {
 /// Handles `GET /api/agents/{id}/tools`. No tool server is called.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let agent = OwnedAgent::load(context.state, principal, context.params.get("id")?).await?;
-    private(answer::json(StatusCode::OK, &agent.list_with_skipped().await?))
+    private(response::json(StatusCode::OK, &agent.list_with_skipped().await?))
 }
 
 /// Handles `POST /api/agents/{id}/tools/discover`.
@@ -176,7 +176,7 @@ pub(super) async fn discover(context: RequestContext<App>, principal: Principal)
     let agent = OwnedAgent::load(state, principal, params.get("id")?).await?;
     let DiscoverRequest { server_id } = body.read_json(&head.headers).await?;
     let discovery = agent.registry().discover(&agent.role, &agent.context(), &server_id).await;
-    private(answer::json(StatusCode::OK, &discovery.map_err(inspection_error)?))
+    private(response::json(StatusCode::OK, &discovery.map_err(inspection_error)?))
 }
 
 /// Handles `POST /api/agents/{id}/tools/pin`.
@@ -187,7 +187,7 @@ pub(super) async fn pin(context: RequestContext<App>, principal: Principal) -> H
     let pinned = agent.registry().pin(&agent.role, &agent.context(), &server_id, &fingerprints).await;
     pinned.map_err(inspection_error)?;
     super::agents::announce(&agent.app, &agent.principal.company_id, &agent.role.id);
-    private(answer::json(StatusCode::OK, &agent.list_with_skipped().await?))
+    private(response::json(StatusCode::OK, &agent.list_with_skipped().await?))
 }
 
 /// Handles `POST /api/agents/{id}/tools/{name}/test`: calls a tool that the role defines, without an approval. The audit
@@ -206,7 +206,7 @@ pub(super) async fn test(context: RequestContext<App>, principal: Principal) -> 
     let timeout = calls.clock.sleep(calls.limits.tool_timeout);
     let arguments = Ok(Value::Object(arguments.to_object()));
     let output = call_tool(&tools, &context, name, arguments, &NoProgress, timeout, calls.limits).await;
-    private(answer::json(StatusCode::OK, &TrialResult::from(output)))
+    private(response::json(StatusCode::OK, &TrialResult::from(output)))
 }
 
 fn inspection_error(error: InspectionError) -> HttpError {
@@ -314,7 +314,7 @@ pub(super) fn describe_pin(schemas: &mut Schemas) -> Operation {
         "Pins the definitions of a tool server's tools; for the agent's owner.",
     )
     .describe(
-        "The server's list is read again: a fingerprint that is not the one of the server's definition is 409. Tools without a fingerprint are not pinned any more.",
+        "The server's list is read again: a fingerprint that is not the one of the server's definition is 409. Tools without a fingerprint are no longer pinned.",
     )
     .body(schemas.schema_for::<PinRequest>())
     .json_response(200, "The agent's tools.", tool_list())

@@ -25,7 +25,7 @@ use super::pulse::sync::cancel_disallowed_jobs;
 use super::resource::{
     self, IdOrigin, Listing, MAX_WRITE_ATTEMPTS, Resource, Versioned, set_or_check_id, write_contention,
 };
-use super::{App, answer, assignments, tokens};
+use super::{App, assignments, response, tokens};
 use crate::endpoint::{Operation, Params, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::request::parse_json;
@@ -270,7 +270,7 @@ pub(super) async fn put_owner(context: RequestContext<App>, principal: Principal
             Ok(_) => {
                 agents.announce(id);
                 let stored = load_in_company(&agents.app, &agents.principal, id).await?;
-                return answer::json(StatusCode::OK, &stored.value);
+                return response::json(StatusCode::OK, &stored.value);
             }
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),

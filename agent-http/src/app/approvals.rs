@@ -6,7 +6,7 @@ use agent_core::ids::AgentId;
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_platform::conversation::{
-    Approval, ApprovalState, ChangeRun, ChangedRun, Decision, DecisionRoute, MAX_REASON_CHARS, Run,
+    Approval, ApprovalState, ChangeRunRequest, ChangedRun, Decision, DecisionRoute, MAX_REASON_CHARS, Run,
     RunChange, RunFilter, RunKey, RunState, ThreadOwner, Verdict, WaitingRuns, parse_approval_id,
 };
 use agent_platform::exact_object::ExactObject;
@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use super::conversation::continue_run;
 use super::threads::{OwnConversations, private, word_param};
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::RequestContext;
 use crate::error::HttpError;
 use crate::request::{Query, parse_json};
@@ -68,7 +68,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     }
     approvals.sort_by_key(|approval| std::cmp::Reverse(approval.created_at));
     // A `Value` would round the numbers of the arguments.
-    private(answer::json(StatusCode::OK, &BTreeMap::from([("approvals", approvals)])))
+    private(response::json(StatusCode::OK, &BTreeMap::from([("approvals", approvals)])))
 }
 
 /// Returns a page of the runs that wait for decisions. A visitor sees only the visitor's own runs, so those of the company are
@@ -92,7 +92,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let conversations = OwnConversations::open(context.state, &principal)?;
     let found = FoundApproval::load(&conversations, &principal, context.params.get("id")?).await?;
     let approval = found.approval.at(conversations.app.conversations.now());
-    private(answer::json(StatusCode::OK, &approval))
+    private(response::json(StatusCode::OK, &approval))
 }
 
 /// Handles `POST /api/approvals/{id}`.
@@ -117,7 +117,7 @@ pub(super) async fn decide(context: RequestContext<App>, principal: Principal) -
     let run = RunKey { owner: found.owner.clone(), id: found.run.id.clone() };
     let change = RunChange::Decide(decision.clone());
     let ChangedRun { run, is_changed } =
-        conversations.store.change_run(ChangeRun { run, change, now }).await?;
+        conversations.store.change_run(ChangeRunRequest { run, change, now }).await?;
     // The same decision again changes nothing.
     if is_changed {
         conversations.app.record_decision(&found.owner, &found.approval, &decision);
@@ -129,7 +129,7 @@ pub(super) async fn decide(context: RequestContext<App>, principal: Principal) -
         // The decision is stored, and the thread's next message continues the run.
         tracing::warn!(run_id = %run.id, error = %error.detail(), "failed to continue a decided run; the next message continues it");
     }
-    private(answer::json(StatusCode::OK, &approval.ok_or_else(HttpError::not_found)?))
+    private(response::json(StatusCode::OK, &approval.ok_or_else(HttpError::not_found)?))
 }
 
 #[derive(Deserialize)]

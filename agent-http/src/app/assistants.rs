@@ -8,7 +8,7 @@ use http::StatusCode;
 use http::header::{HeaderName, HeaderValue, LINK};
 use serde_json::json;
 
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::service::HandlerResult;
 
@@ -27,7 +27,7 @@ pub(super) async fn respond(_: RequestContext<App>, _: Principal) -> HandlerResu
         "active": false,
         "detail": "deprecated, no operation: send pageContext and blocksContext with each message to /api/agent/chat",
     });
-    let mut response = answer::json(StatusCode::OK, &body)?;
+    let mut response = response::json(StatusCode::OK, &body)?;
     response.headers_mut().insert(DEPRECATION, DEPRECATED_SINCE);
     response.headers_mut().insert(LINK, SUCCESSOR_LINK);
     Ok(response)

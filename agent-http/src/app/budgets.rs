@@ -1,4 +1,4 @@
-//! `/api/budgets/{kind}/{id}`: limits on what a company, an agent, a user, a token or a run uses.
+//! `/api/budgets/{kind}/{id}`: limits on the usage of a company, an agent, a user, a token or a run.
 //!
 //! An admin of the company manages its budgets, except that of the company itself, which the operator sets on the command
 //! line (`agentd budget`), with the time zone of all of them.

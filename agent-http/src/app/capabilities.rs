@@ -1,7 +1,7 @@
 //! `GET /api/agents/{id}/capabilities`: an agent's capabilities, in the format of AG-UI's `AgentCapabilities`.
 
 use agent_core::request::Principal;
-use agent_core::role::{ApprovalBy, ApprovalRule, ConversationSettings, RoleBlock};
+use agent_core::role::{ApprovalRule, Approver, ConversationSettings, RoleBlock};
 use agent_core::select::{BackendKind, select_backend};
 use agent_core::tool::{ExecutionContext, ToolRegistry, ToolSpec};
 use agent_platform::approval_floor::{ApprovalFloor, load_approval_floor};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::ownership::AGENTS_TAG;
 use super::threads::private;
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::service::HandlerResult;
@@ -24,7 +24,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let role = app.roles.role(&principal.company_id, &agent).await?.ok_or_else(HttpError::not_found)?;
     let tools = list_tools(app, &principal, &role).await?;
     let floor = load_approval_floor(&*app.records, &principal.company_id).await?;
-    private(answer::json(StatusCode::OK, &capabilities(app, &principal, &role, (tools.as_slice(), &floor))))
+    private(response::json(StatusCode::OK, &capabilities(app, &principal, &role, (tools.as_slice(), &floor))))
 }
 
 /// Lists the tools that the agent may use for the caller.
@@ -61,7 +61,7 @@ fn capabilities(
     let rules = &role.content.approvals;
     let has_floor = tools.iter().any(|tool| floor.applies_to(tool));
     let asks = has_threads && (has_floor || !rules.is_empty());
-    let is_editable = |rule: &ApprovalRule| rule.editable.unwrap_or(rule.by != ApprovalBy::Visitor);
+    let is_editable = |rule: &ApprovalRule| rule.editable.unwrap_or(rule.by != Approver::Visitor);
     let mut of_tools = tools.iter().filter_map(|tool| floor.effective_rule(rules, tool));
     let edits = asks && (rules.iter().any(is_editable) || of_tools.any(|rule| is_editable(&rule)));
     let item = |tool: &Arc<ToolSpec>| json!({"name": tool.name, "description": tool.description, "parameters": tool.input_schema});

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::thread_docs::object;
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::request::Query;
 use crate::service::HandlerResult;
@@ -32,7 +32,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     models.sort_by_key(|ListedModel { provider_type, model }| {
         (&model.provider, provider_type.is_some(), &model.model)
     });
-    answer::json(StatusCode::OK, &json!({"asOf": app.catalog.as_of().to_string(), "models": models}))
+    response::json(StatusCode::OK, &json!({"asOf": app.catalog.as_of().to_string(), "models": models}))
 }
 
 /// A model as the list has it.

@@ -1,4 +1,4 @@
-//! `/api/coding`: the sign-in of a user to the own subscription, by which agents with a subscription answer that user.
+//! `/api/coding`: the sign-in of a user to the user's subscription, by which agents with a subscription answer that user.
 //!
 //! The routes need a session. Codes and tokens are the user's own: nothing here reads those of another user, and no
 //! response contains a token.
@@ -17,7 +17,7 @@ use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{App, answer, resource};
+use super::{App, resource, response};
 use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError, RatePolicy};
 use crate::service::HandlerResult;
@@ -126,14 +126,14 @@ pub(super) async fn begin(context: RequestContext<App>, principal: Principal) ->
     let (sign_ins, _) = context.state.coding.open()?;
     let sign_in = sign_ins.begin(&principal.company_id, &principal.user_id).await.map_err(sign_in_error)?;
     let status = if sign_in.is_new { StatusCode::CREATED } else { StatusCode::OK };
-    answer::json(status, &BegunSignInView::from(sign_in))
+    response::json(status, &BegunSignInView::from(sign_in))
 }
 
 pub(super) async fn status(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let (sign_ins, _) = context.state.coding.open()?;
     let id = context.params.get("id")?;
     let status = sign_ins.status(&principal.company_id, &principal.user_id, id).await;
-    answer::json(StatusCode::OK, &SignInStatusView::from(status.map_err(sign_in_error)?))
+    response::json(StatusCode::OK, &SignInStatusView::from(status.map_err(sign_in_error)?))
 }
 
 pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -> HandlerResult {
@@ -152,7 +152,7 @@ pub(super) async fn sign_out(context: RequestContext<App>, principal: Principal)
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let (_, tokens) = context.state.coding.open()?;
     let status = tokens.status(&principal.company_id, &principal.user_id).await?;
-    answer::json(StatusCode::OK, &SubscriptionView::from(status))
+    response::json(StatusCode::OK, &SubscriptionView::from(status))
 }
 
 fn sign_in_error(error: SignInError) -> HttpError {

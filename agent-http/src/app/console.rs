@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::services::{ConsoleService, console_link};
-use super::{App, answer, resource};
+use super::{App, resource, response};
 use crate::auth::check_site;
 use crate::body::full;
 use crate::endpoint::{Authenticate, CredentialClass, Operation, RequestContext, Schemas, string_schema};
@@ -103,7 +103,7 @@ pub(super) async fn post_link(context: RequestContext<App>, (): ()) -> HandlerRe
     new.session_idle = input.session_ms.map_or(new.session_idle, Duration::from_millis);
     let code = console.auth.sessions.create_code(new).await.map_err(code_error)?;
     let url = console_link(&console.public_url, code.text.expose());
-    answer::json(StatusCode::CREATED, &LinkView { url, expires_at: utc_time(code.expires_at) })
+    response::json(StatusCode::CREATED, &LinkView { url, expires_at: utc_time(code.expires_at) })
 }
 
 fn code_error(error: ConsoleError) -> HttpError {
@@ -140,7 +140,7 @@ pub(super) async fn post_session(context: RequestContext<App>, (): ()) -> Handle
     }
 }
 
-/// The signed-in user, and what the page can show.
+/// The signed-in user, and the features of the page.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct SessionView {
@@ -172,7 +172,7 @@ pub(super) async fn get_session(
     };
     let expires_at = session.map(|session| utc_time(session.expires_at));
     let (version, features) = (env!("CARGO_PKG_VERSION"), features(app, routes));
-    answer::json(
+    response::json(
         StatusCode::OK,
         &SessionView { user_id, company_id, roles: [role], expires_at, version, features },
     )

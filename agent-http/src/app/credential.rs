@@ -72,7 +72,7 @@ impl Authenticate<App> for QuerySession {
     }
 }
 
-/// Session of a signed-in user, or widget token of a visitor with a key: for what belongs to either.
+/// Session of a signed-in user, or widget token of a visitor with a key, for resources that either can own.
 #[derive(Clone, Copy)]
 pub(super) struct SessionOrVisitor;
 

@@ -29,7 +29,7 @@ use self::cron_run::{CronRun, MAX_CONCURRENT_RUNS, MAX_RUNS_PER_CALL};
 use self::local::run_local;
 use super::due::DueOccurrences;
 use super::pulse::{Completion, is_busy, run_occurrence};
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
@@ -56,7 +56,7 @@ pub(super) async fn get(context: RequestContext<App>, (): ()) -> HandlerResult {
         Some(_) => return Err(HttpError::invalid("run", "must be true or false")),
     };
     let status = CronStatus { status: "ok", canonical_scheduler: "pulse", run };
-    answer::json(StatusCode::OK, &status)
+    response::json(StatusCode::OK, &status)
 }
 
 async fn run(app: &Arc<App>) -> Result<CronRun, HttpError> {
@@ -148,7 +148,7 @@ async fn is_undelivered(records: &dyn Records, job: &JobView) -> Result<bool, Pu
     }
 }
 
-/// Reads what the scheduler has last reported of each assignment's job, to the end or until the time is up.
+/// Reads the scheduler's last report on each assignment's job, to the end or until the time is up.
 async fn due_from_links(app: &App, until: Instant) -> Result<DueOccurrences, StoreError> {
     let (now, mut due) = (app.pulse.now(), DueOccurrences::new(MAX_RUNS_PER_CALL));
     let mut last_company: Option<String> = None;

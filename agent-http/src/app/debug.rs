@@ -13,7 +13,7 @@ use serde_json::json;
 use super::chat::{self, AuthorizedTurn};
 use super::conversation::{ThreadRequest, load_preview_messages};
 use super::credential::session_needed;
-use super::{App, answer};
+use super::{App, response};
 use crate::auth::{self, Credential, HeadCredential};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
@@ -87,7 +87,7 @@ async fn preview_response(
     };
     let preview = app.preview_turn(&principal, turn).await?;
     let preview = if has_payloads { preview.with_attempt_payloads() } else { preview };
-    answer::json(StatusCode::OK, &preview)
+    response::json(StatusCode::OK, &preview)
 }
 
 pub(super) fn describe_debug(_: &mut Schemas) -> Operation {

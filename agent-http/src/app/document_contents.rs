@@ -21,13 +21,13 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::App;
-use super::answer;
 use super::attachment::Attachment;
 use super::documents::{Documents, TAG};
 use super::files::find_file;
 use super::resource::{
     self, MAX_WRITE_ATTEMPTS, Resource as _, Versioned, check_conditions, with_entity_tag, write_contention,
 };
+use super::response;
 use super::services::{hold_while_read, run_blocking};
 use super::upload_checks::{line_parameter, upload_error};
 use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas, string_schema};
@@ -256,7 +256,9 @@ async fn respond(
     };
     let content = stored.value.content.clone().unwrap_or_default();
     let mut response = match content.status {
-        ContentStatus::Ready => with_entity_tag(answer::json(StatusCode::OK, &stored.value)?, stored.version),
+        ContentStatus::Ready => {
+            with_entity_tag(response::json(StatusCode::OK, &stored.value)?, stored.version)
+        }
         ContentStatus::Failed => {
             let detail = content.error.unwrap_or_else(|| "the text could not be extracted".to_owned());
             let error = HttpError::new(Code::ExtractionFailed, detail);
@@ -264,7 +266,7 @@ async fn respond(
         }
         status => {
             let status = UploadStatus { id: id.to_owned(), version: stored.version, status };
-            with_entity_tag(answer::json(StatusCode::ACCEPTED, &status)?, stored.version)
+            with_entity_tag(response::json(StatusCode::ACCEPTED, &status)?, stored.version)
         }
     };
     let path = format!("/api/documents/{}", encode_segment(id));

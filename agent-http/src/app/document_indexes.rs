@@ -10,10 +10,10 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::App;
-use super::answer;
 use super::documents::{Documents, TAG};
 use super::ownership::check_admin;
 use super::resource::{Resource as _, Versioned, get_response, page_params};
+use super::response;
 use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
@@ -100,7 +100,7 @@ pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) 
         }
     }
     let announced = AnnouncedDocuments { documents: announced, next_cursor: page.next_cursor };
-    answer::json(StatusCode::ACCEPTED, &announced)
+    response::json(StatusCode::ACCEPTED, &announced)
 }
 
 /// Queues the documents of a page whose texts were extracted by another version of the extractor for a new extraction.
@@ -118,7 +118,7 @@ async fn reindex_texts(app: &App, principal: &Principal, query: &Query<'_>) -> H
             documents.push(document.id);
         }
     }
-    answer::json(StatusCode::ACCEPTED, &AnnouncedDocuments { documents, next_cursor: page.next_cursor })
+    response::json(StatusCode::ACCEPTED, &AnnouncedDocuments { documents, next_cursor: page.next_cursor })
 }
 
 pub(super) fn describe_reindex(schemas: &mut Schemas) -> Operation {

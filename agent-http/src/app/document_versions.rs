@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::documents::{Documents, TAG};
 use super::resource::{Listing, Resource as _};
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::{Operation, Params, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::service::HandlerResult;
@@ -59,7 +59,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
         Versions::open(state, principal, &params).await?;
     let revision = revision(&params)?;
     let version = get_document_version(&*app.records, &principal.company_id, &id, revision).await?;
-    answer::json(StatusCode::OK, &version.ok_or_else(HttpError::not_found)?)
+    response::json(StatusCode::OK, &version.ok_or_else(HttpError::not_found)?)
 }
 
 pub(super) async fn restore(context: RequestContext<App>, principal: Principal) -> HandlerResult {
@@ -83,10 +83,10 @@ pub(super) async fn restore(context: RequestContext<App>, principal: Principal) 
         error => HttpError::internal(error),
     })?;
     documents.announce(&id, false);
-    answer::json(StatusCode::OK, &document)
+    response::json(StatusCode::OK, &document)
 }
 
-/// Returns the revision in the path; 404 for what is none.
+/// Returns the revision in the path; 404 for anything else.
 fn revision(params: &Params) -> Result<u64, HttpError> {
     params.get("revision")?.parse().map_err(|_| HttpError::not_found())
 }

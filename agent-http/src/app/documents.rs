@@ -19,9 +19,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::App;
-use super::answer;
 use super::ownership::{check_admin, check_creator, new_owner, new_owner_schema};
 use super::resource::{self, IdOrigin, Listing, Resource, Versioned, set_or_check_id};
+use super::response;
 use crate::endpoint::{Operation, Params, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
@@ -258,7 +258,7 @@ pub(super) async fn put_owner(context: RequestContext<App>, principal: Principal
         Ok::<_, HttpError>(Document { owner_id: Some(owner_id.clone()), ..document })
     };
     let (document, _) = documents.app.records.update(&key, hand_over).await?;
-    answer::json(StatusCode::OK, &document)
+    response::json(StatusCode::OK, &document)
 }
 
 pub(super) fn describe_put_owner(schemas: &mut Schemas) -> Operation {

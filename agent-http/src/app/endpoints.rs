@@ -29,7 +29,7 @@ use super::{credential, document_contents as contents};
 use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
 use crate::health::HealthRoute;
-use crate::probe;
+use crate::health_endpoints;
 
 /// Session for the management endpoints.
 const USER: UserSession = UserSession(user_needed);
@@ -81,7 +81,7 @@ fn routes() -> &'static [&'static str] {
 }
 
 fn permanent_endpoints() -> Vec<Endpoint<App>> {
-    let health = probe::endpoints(|app: Arc<App>, route| async move {
+    let health = health_endpoints::endpoints(|app: Arc<App>, route| async move {
         let store = match route {
             HealthRoute::Ready | HealthRoute::Health => app.records.check_writable().await,
             HealthRoute::Live | HealthRoute::Metrics => Ok(()),

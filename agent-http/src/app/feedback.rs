@@ -17,7 +17,7 @@ use super::ownership::load_in_company;
 use super::resource::page_params;
 use super::thread_docs::{TAG, list_schema, object, thread_schema, words};
 use super::threads::{OwnConversations, node_id, private};
-use super::{App, answer, resource};
+use super::{App, resource, response};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
@@ -50,7 +50,7 @@ pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> H
     let (id, created_at) = (agent_core::new_id(), conversations.app.conversations.now());
     let feedback = Feedback { id, rating, tags, comment, share, created_at };
     conversations.store.set_feedback(&key, &node, Some(feedback.clone())).await?;
-    private(answer::json(StatusCode::OK, &feedback))
+    private(response::json(StatusCode::OK, &feedback))
 }
 
 /// Handles `DELETE /api/threads/{id}/messages/{node}/feedback`.
@@ -67,7 +67,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     let (conversations, agent, page) = agent_page(context, &principal).await?;
     let (company, cursor) = (&principal.company_id, page.cursor.as_deref());
     let page = conversations.store.agent_feedback(company, &agent, cursor, page.page_size()).await?;
-    private(answer::json(StatusCode::OK, &page))
+    private(response::json(StatusCode::OK, &page))
 }
 
 /// Handles `GET /api/agents/{id}/threads`.
@@ -75,7 +75,7 @@ pub(super) async fn list_threads(context: RequestContext<App>, principal: Princi
     let (conversations, agent, page) = agent_page(context, &principal).await?;
     let (company, cursor) = (&principal.company_id, page.cursor.as_deref());
     let page = conversations.store.visitor_threads(company, &agent, cursor, page.page_size()).await?;
-    private(answer::json(StatusCode::OK, &page))
+    private(response::json(StatusCode::OK, &page))
 }
 
 /// Reads a request for a page of an agent's records. The caller must own the agent.
@@ -103,7 +103,7 @@ impl OwnConversations {
     /// with agents that the caller owns.
     ///
     /// # Errors
-    /// 404 for an owner who is no visitor, and for a caller who is one.
+    /// 404 if the owner is not a visitor, or the caller is one.
     pub(super) fn named(mut self, principal: &Principal, query: &Query<'_>) -> Result<Self, HttpError> {
         let Some(owner) = query.get("owner")? else { return Ok(self) };
         let owner = ThreadOwner::new(principal.company_id.clone(), owner);

@@ -26,7 +26,7 @@ use super::attachment::Attachment;
 use super::resource::Listing;
 use super::services::{hold_while_read, run_blocking};
 use super::upload_checks::{line_parameter, upload_error};
-use super::{App, answer};
+use super::{App, response};
 use crate::body::empty;
 use crate::endpoint::{Operation, Params, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
@@ -35,7 +35,7 @@ use crate::service::HandlerResult;
 
 /// Tag of the operations.
 const TAG: &str = "files";
-/// Media types of pictures and recordings that models read. A picture with scripts (SVG) is none of them.
+/// Media types of pictures and recordings that models read. SVG, which may contain scripts, is not among them.
 const MEDIA_TYPES: [&str; 6] =
     ["image/png", "image/jpeg", "image/gif", "image/webp", "audio/mpeg", "audio/x-wav"];
 
@@ -126,7 +126,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let expires_at = now.saturating_add(app.quotas.file_ttl).map_err(HttpError::internal)?;
     let stored = file.store(&*app.records, owner, now, expires_at).await;
     let file = FileView::from(stored.map_err(upload_error)?);
-    let mut response = answer::json(StatusCode::CREATED, &file)?;
+    let mut response = response::json(StatusCode::CREATED, &file)?;
     let location = HeaderValue::try_from(format!("/api/files/{}", file.file_id));
     response.headers_mut().insert(LOCATION, location.map_err(HttpError::internal)?);
     Ok(response)

@@ -8,7 +8,7 @@ use agent_platform::workspace::{CompanyRole, get_company_role};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::{App, answer};
+use super::{App, response};
 use crate::connection_permit::ConnectionPermit;
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
@@ -48,7 +48,7 @@ pub(super) async fn audit(context: RequestContext<App>, principal: Principal) ->
         .audit()
         .list_calls(&principal.company_id, &agent, limit.transpose()?, cursor)
         .await?;
-    answer::json(StatusCode::OK, &calls)
+    response::json(StatusCode::OK, &calls)
 }
 
 async fn may_audit(app: &App, principal: &Principal, agent: &AgentId) -> Result<bool, HttpError> {

@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::conversation::ThreadRequest;
-use super::{App, answer, chat};
+use super::{App, chat, response};
 use crate::auth::ApiClient;
 use crate::body::ResponseBody;
 use crate::cors::ProtocolHeaders;
@@ -98,7 +98,7 @@ pub(super) async fn list_models(context: RequestContext<App>, client: ApiClient)
     for agent in &client.agents {
         data.extend(load_model(&context.state, &client, agent).await?);
     }
-    answer::json(StatusCode::OK, &ModelList { object: "list", data })
+    response::json(StatusCode::OK, &ModelList { object: "list", data })
 }
 
 /// Handles `GET /v1/models/{id}`.
@@ -108,7 +108,7 @@ pub(super) async fn get_model(context: RequestContext<App>, client: ApiClient) -
         return Err(model_not_found());
     }
     let model = load_model(&context.state, &client, &agent).await?.ok_or_else(model_not_found)?;
-    answer::json(StatusCode::OK, &model)
+    response::json(StatusCode::OK, &model)
 }
 
 async fn load_model(
@@ -159,7 +159,7 @@ pub(super) async fn post_completion(context: RequestContext<App>, client: ApiCli
             let collected = collected.map_err(HttpError::prevent_retry)?;
             let json = completion.to_json(&collected).map_err(HttpError::prevent_retry)?;
             let is_waiting = !collected.interrupts.is_empty();
-            with_state(answer::json_bytes(StatusCode::OK, json), is_waiting)
+            with_state(response::json_bytes(StatusCode::OK, json), is_waiting)
         }
     };
     let headers = response.headers_mut();
@@ -193,7 +193,7 @@ fn model_not_found() -> HttpError {
     HttpError::new(Code::NotFound, detail).with_param("model")
 }
 
-/// Names the model in the error of a run whose agent does not exist any more.
+/// Names the model in the error of a run whose agent has been deleted.
 fn without_agent(error: HttpError) -> HttpError {
     if error.code() == Code::NotFound { model_not_found() } else { error }
 }

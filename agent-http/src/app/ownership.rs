@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::App;
 use crate::error::HttpError;
 
-/// Tag of the operations on agents and on what belongs to them.
+/// Tag of the operations on agents and their resources.
 pub(super) const AGENTS_TAG: &str = "agents";
 
 /// Returns an agent of the caller's company.

@@ -19,7 +19,7 @@ use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::service::HandlerResult;
 
@@ -33,7 +33,7 @@ pub(super) const TAG: &str = "jobs";
 
 pub(super) async fn status(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let status = connection_status(&context.state, scope(&principal)).await;
-    answer::json(StatusCode::OK, &status)
+    response::json(StatusCode::OK, &status)
 }
 
 fn scope(principal: &Principal) -> JobScope {

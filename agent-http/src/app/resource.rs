@@ -14,7 +14,7 @@ use http::{HeaderMap, Response, StatusCode, Uri};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{App, answer};
+use super::{App, response};
 use crate::body::{ResponseBody, empty};
 use crate::endpoint::{Params, RequestContext};
 use crate::error::{Code, HttpError};
@@ -124,7 +124,7 @@ impl<T> From<Record<T>> for Versioned<T> {
 pub(super) async fn list<L: Listing>(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let listing = L::open(context.state, principal, &context.params).await?;
     let list = page_params(&Query::from_uri(&context.head.uri))?;
-    answer::json(StatusCode::OK, &listing.page(list).await?)
+    response::json(StatusCode::OK, &listing.page(list).await?)
 }
 
 /// Handles `GET` of an item.
@@ -302,13 +302,13 @@ pub(super) fn get_response(headers: &HeaderMap, item: &Versioned<impl Serialize>
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return Ok(with_entity_tag(response, version));
     }
-    Ok(with_entity_tag(answer::json(StatusCode::OK, &item.value)?, version))
+    Ok(with_entity_tag(response::json(StatusCode::OK, &item.value)?, version))
 }
 
 /// Returns the response to `PUT`: 201 with `Location`, or 200, and the stored value.
 fn put_response(uri: &Uri, is_new: bool, stored: &Versioned<impl Serialize>) -> HandlerResult {
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    let mut response = with_entity_tag(answer::json(status, &stored.value)?, stored.version);
+    let mut response = with_entity_tag(response::json(status, &stored.value)?, stored.version);
     if is_new && let Ok(path) = HeaderValue::from_str(uri.path()) {
         response.headers_mut().insert(LOCATION, path);
     }

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::ownership::{AGENTS_TAG, load_in_company};
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::service::HandlerResult;
@@ -101,7 +101,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     };
     let report = app.documents.retrieve(&turn, limit).await.map_err(TurnError::from)?;
     let report = report.map_or_else(empty_report, |report| report.to_json());
-    answer::json(StatusCode::OK, &with_assumed_budget(report, max_prompt_tokens))
+    response::json(StatusCode::OK, &with_assumed_budget(report, max_prompt_tokens))
 }
 
 /// Adds to a report the budget of the prompt that was assumed, for an agent whose backend reports none.
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn an_assumed_budget_is_reported() {
         assert_eq!(with_assumed_budget(empty_report(), Some(8_000)), empty_report());
-        let told = with_assumed_budget(empty_report(), None);
-        assert_eq!(told["assumedMaxPromptTokens"], 111_616);
+        let report = with_assumed_budget(empty_report(), None);
+        assert_eq!(report["assumedMaxPromptTokens"], 111_616);
     }
 }

@@ -16,7 +16,7 @@ use super::agents::Agents;
 use super::conversation::{ThreadRequest, load_preview_messages};
 use super::ownership::AGENTS_TAG;
 use super::resource::{IdOrigin, Listing, Resource, set_or_check_id};
-use super::{App, answer, chat};
+use super::{App, chat, response};
 use crate::auth::Credential;
 use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
@@ -64,7 +64,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let _previewed = app.own_tool_registry.preview_role(principal.user_id.clone(), turn.run_id.clone(), role);
     load_preview_messages(&app, &principal, &mut turn, thread).await?;
     let preview = app.preview_turn(&principal, turn).await?;
-    answer::json(StatusCode::OK, &RolePreview { preview, warnings })
+    response::json(StatusCode::OK, &RolePreview { preview, warnings })
 }
 
 pub(super) fn describe(schemas: &mut Schemas) -> Operation {

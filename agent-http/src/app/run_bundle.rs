@@ -13,7 +13,7 @@ use http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, HeaderValue};
 use super::run_docs::{TAG, object};
 use super::services::{hold_while_read, run_blocking};
 use super::threads::{OwnConversations, private};
-use super::{App, answer};
+use super::{App, response};
 use crate::body::{ResponseBody, streaming};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
@@ -36,7 +36,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     // It can have tens of megabytes.
     let (text, permit) = run_blocking(permit, move || bundle.to_json()).await?;
     let text = text.map_err(bundle_error)?;
-    let mut response = answer::json_bytes(StatusCode::OK, Vec::new());
+    let mut response = response::json_bytes(StatusCode::OK, Vec::new());
     response.headers_mut().insert(CONTENT_LENGTH, text.len().into());
     *response.body_mut() = bundle_body(text.into(), permit);
     let name = HeaderValue::from_static("attachment; filename=\"run.json\"");

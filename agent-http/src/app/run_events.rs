@@ -1,4 +1,4 @@
-//! `GET /api/runs/{id}/events`: the log of a run, from any event on, and what follows live; and
+//! `GET /api/runs/{id}/events`: the log of a run, from any event on, continued live; and
 //! `GET /api/agent/chat/{threadId}/stream`, by which the AI SDK resumes a thread's run.
 
 use agent_core::event::Event;
@@ -116,7 +116,7 @@ enum LogPosition {
 /// Returns the position of event `from` in a run's log.
 ///
 /// # Errors
-/// 410 if the log is not kept any more.
+/// 410 if the log has been deleted.
 fn log_position(run: &Run, from: u64, now: Timestamp) -> Result<LogPosition, HttpError> {
     if run.state.is_live() {
         return Ok(LogPosition::From(from));

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::conversation::events_path;
 use super::resource::page_params;
 use super::threads::{OwnConversations, private, word_param};
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::RequestContext;
 use crate::error::{Code, HttpError};
 use crate::request::Query;
@@ -36,7 +36,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
         .runs(&conversations.owner, &filter, list.cursor.as_deref(), list.page_size())
         .await?;
     page.runs = page.runs.into_iter().map(|run| conversations.run_on_wire(run)).collect();
-    private(answer::json(StatusCode::OK, &page))
+    private(response::json(StatusCode::OK, &page))
 }
 
 /// Handles `GET /api/runs/{id}`.
@@ -44,7 +44,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let conversations = OwnConversations::open(context.state, &principal)?;
     let key = conversations.run_key(context.params.get("id")?)?;
     let run = conversations.recorded_run(&key).await?;
-    private(answer::json(StatusCode::OK, &conversations.run_on_wire(run)))
+    private(response::json(StatusCode::OK, &conversations.run_on_wire(run)))
 }
 
 /// Handles `GET /api/runs/{id}/prompt`.
@@ -57,7 +57,7 @@ pub(super) async fn prompt(context: RequestContext<App>, principal: Principal) -
     if let Some(inputs) = conversations.inputs(&key).await? {
         inputs.add_contents(&mut prompt);
     }
-    private(answer::json(StatusCode::OK, &prompt))
+    private(response::json(StatusCode::OK, &prompt))
 }
 
 /// Handles `POST /api/runs/{id}/cancel`.
@@ -67,14 +67,14 @@ pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -
     let cancelled =
         conversations.app.conversations.cancel(&*conversations.store, &key, CancelReason::Requested).await?;
     let run = cancelled.ok_or_else(HttpError::not_found)?;
-    private(answer::json(StatusCode::OK, &conversations.run_on_wire(run)))
+    private(response::json(StatusCode::OK, &conversations.run_on_wire(run)))
 }
 
 /// Returns the answer to a request whose run continues in the background.
 pub(super) fn accepted(run: &RunIds, state: RunState) -> HandlerResult {
     let RunIds { thread_id, run_id } = run;
     let body = json!({"threadId": thread_id, "runId": run_id, "state": state});
-    let mut response = answer::json(StatusCode::ACCEPTED, &body)?;
+    let mut response = response::json(StatusCode::ACCEPTED, &body)?;
     let location = HeaderValue::try_from(events_path(run_id));
     response.headers_mut().extend(location.ok().map(|path| (LOCATION, path)));
     private(Ok(response))

@@ -24,7 +24,7 @@ mod usage;
 
 pub use approved_calls::ApprovedCalls;
 pub(super) use blocking_work::run_blocking;
-pub use coding::{CodingLink, CodingLinkConfig};
+pub use coding::{SubscriptionService, SubscriptionServiceConfig};
 pub use console::{ConsoleService, console_link};
 pub(in crate::app) use conversation::EarlySignal;
 pub use conversation::{ConversationService, RunSettings};
@@ -38,5 +38,5 @@ pub use request_bounds::RequestBounds;
 pub(super) use response_readers::hold_while_read;
 pub(super) use run_id::{ChosenRunId, UnstartedRunId};
 pub(super) use scheduler::CALLBACK_PATH;
-pub use scheduler::{SchedulerLink, SchedulerLinkConfig};
+pub use scheduler::{SchedulerConnection, SchedulerConnectionConfig};
 pub use usage::UsageService;

@@ -13,8 +13,8 @@ use agent_platform::run_registry::RunRegistry;
 use agent_platform::token::Tokens;
 
 use super::services::{
-    ApprovedCalls, CodingLink, ConsoleService, ConversationService, DocumentUploads, McpEndpoint,
-    ProviderService, RateLimits, RequestBounds, ResourceQuotas, SchedulerLink, UsageService,
+    ApprovedCalls, ConsoleService, ConversationService, DocumentUploads, McpEndpoint, ProviderService,
+    RateLimits, RequestBounds, ResourceQuotas, SchedulerConnection, SubscriptionService, UsageService,
 };
 use crate::auth::Authenticator;
 use crate::connection_permit::ConnectionPermit;
@@ -70,9 +70,9 @@ pub struct App {
     /// The MCP server for agents' tools.
     pub tools: McpEndpoint,
     /// The scheduler client, and the state of the scheduler's callback.
-    pub pulse: SchedulerLink,
+    pub pulse: SchedulerConnection,
     /// Users' sign-ins to their own subscriptions.
-    pub coding: CodingLink,
+    pub coding: SubscriptionService,
     /// Limits on response streams.
     pub stream: StreamLimits,
     /// State and limits of all endpoints.

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::conversation::delete_message_notifications;
 use super::threads::{OwnConversations, node_id, node_id_of_field, private};
-use super::{App, answer, resource};
+use super::{App, resource, response};
 use crate::endpoint::RequestContext;
 use crate::error::HttpError;
 use crate::request::parse_json;
@@ -54,8 +54,8 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     }
     let added = conversations.store.append(&key, nodes, conversations.app.conversations.now()).await;
     let added = added.map_err(|error| HttpError::from_node_error(error, "parentId"))?;
-    conversations.hold_files(&principal, &messages, &key.id).await;
-    private(answer::json(StatusCode::CREATED, &json!({"nodes": added.nodes})))
+    conversations.retain_files(&principal, &messages, &key.id).await;
+    private(response::json(StatusCode::CREATED, &json!({"nodes": added.nodes})))
 }
 
 /// Returns the node with its author: the owner of a user message, the client of others.

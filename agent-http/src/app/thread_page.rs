@@ -30,7 +30,7 @@ pub(super) async fn read_page(
     Ok(Some(page))
 }
 
-/// Reads a page of what a visitor sees.
+/// Reads a page of the nodes that a visitor sees.
 async fn read_visitor_page(
     store: &dyn Conversations,
     key: &ThreadKey,
@@ -62,7 +62,7 @@ async fn complete_turn(
         NodeSelection::Path { at: None } => NodeSelection::Path { at: page.thread.head.clone() },
         select => select.clone(),
     };
-    // Each iteration reads further nodes, of which a thread has a limited number.
+    // Each iteration reads further nodes; their number in a thread is limited.
     while let Some(cursor) = page.next_cursor.clone() {
         let later = |limit| NodeQuery { select: select.clone(), cursor: Some(cursor.clone()), limit };
         let Some(next) = store.nodes(key, &later(query.limit)).await? else { return Ok(()) };

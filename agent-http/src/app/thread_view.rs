@@ -235,8 +235,8 @@ fn tool_part(call: &ToolCall, result: Option<&String>, approval: Option<&Approva
 #[cfg(test)]
 mod tests {
     use agent_platform::conversation::{
-        BeginRun, Conversations, EndRun, MemoryConversations, NewNode, NewThread, NodeOrigin, NodeQuery,
-        OnDisconnect, RunEnding, RunLease, RunRecord, RunTrigger, ThreadKey,
+        BeginRunRequest, Conversations, EndRunRequest, MemoryConversations, NewNode, NewThread, NodeOrigin,
+        NodeQuery, OnDisconnect, RunEnding, RunLease, RunRecord, RunTrigger, ThreadKey,
     };
     use jiff::Timestamp;
 
@@ -253,7 +253,7 @@ mod tests {
         let store = MemoryConversations::default();
         let key = ThreadKey::new("c", "u", "t");
         let question = NewNode { id: "q".into(), ..NewNode::user(None, Message::user("How many?")) };
-        let begin = BeginRun {
+        let begin = BeginRunRequest {
             key: key.clone(),
             agent_id: "a".into(),
             run_id: "r".into(),
@@ -283,7 +283,7 @@ mod tests {
             answer("m2", "m3", Message::tool_result("c1", "[1, 2]").into()),
             answer("m3", "m4", Message::assistant("Two.").into()),
         ];
-        let end = EndRun {
+        let end = EndRunRequest {
             owner: key.thread_owner(),
             run_id: "r".into(),
             process: "p".to_owned(),

@@ -8,10 +8,10 @@ use agent_core::ids::{AgentId, RunId, ThreadId};
 use agent_core::message::Message;
 use agent_core::request::Principal;
 use agent_platform::conversation::{
-    Approval, CancelReason, ConversationError, Conversations, CreateThread, DeleteFilter, ForkThread,
-    MAX_PAGE_NODES, NewThread, NodeContent, NodeId, NodeQuery, NodeRole, NodeSelection, RunKey, Thread,
-    ThreadFilter, ThreadKey, ThreadOrigin, ThreadOwner, ThreadPatch, ThreadStatus, check_conversation_id,
-    import_nodes,
+    Approval, CancelReason, ConversationError, Conversations, CreateThreadRequest, DeleteFilter,
+    ForkThreadRequest, MAX_PAGE_NODES, NewThread, NodeContent, NodeId, NodeQuery, NodeRole, NodeSelection,
+    RunKey, Thread, ThreadFilter, ThreadKey, ThreadOrigin, ThreadOwner, ThreadPatch, ThreadStatus,
+    check_conversation_id, import_nodes,
 };
 use agent_platform::history;
 use agent_platform::ids::encode_segment;
@@ -28,7 +28,7 @@ use super::ownership::load_in_company;
 use super::resource::{self, Versioned, check_conditions, page_params};
 use super::thread_page::read_page;
 use super::thread_view::{NodeFormat, ThreadView};
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::RequestContext;
 use crate::error::{Code, HttpError};
 use crate::request::{Query, parse_json};
@@ -73,21 +73,21 @@ impl OwnConversations {
 
     /// Keeps the files of messages as long as their thread. After an error, the next turn of the thread keeps those of its
     /// prompt.
-    pub(super) async fn hold_files(&self, principal: &Principal, messages: &[Message], thread: &ThreadId) {
-        if let Err(error) = self.app.hold_files(principal, messages, thread).await {
+    pub(super) async fn retain_files(&self, principal: &Principal, messages: &[Message], thread: &ThreadId) {
+        if let Err(error) = self.app.retain_files(principal, messages, thread).await {
             tracing::warn!(thread_id = %thread, %error, "failed to keep the files of a thread");
         }
     }
 
     /// Keeps the files of a copied thread as long as the copy. After an error, the next turn of the copy keeps those of its
     /// prompt.
-    async fn hold_copied_files(&self, principal: &Principal, copy: &Thread) {
-        if let Err(error) = self.try_hold_copied_files(principal, copy).await {
+    async fn retain_copied_files(&self, principal: &Principal, copy: &Thread) {
+        if let Err(error) = self.try_retain_copied_files(principal, copy).await {
             tracing::warn!(thread_id = %copy.id, %error, "failed to keep the files of a copied thread");
         }
     }
 
-    async fn try_hold_copied_files(
+    async fn try_retain_copied_files(
         &self,
         principal: &Principal,
         copy: &Thread,
@@ -99,7 +99,7 @@ impl OwnConversations {
         for page in seqs.chunks(MAX_PAGE_NODES) {
             let contents = self.store.contents(&key, page).await?;
             let messages = contents.into_iter().filter_map(NodeContent::into_prompt_message);
-            self.app.hold_files(principal, &messages.collect::<Vec<_>>(), &copy.id).await?;
+            self.app.retain_files(principal, &messages.collect::<Vec<_>>(), &copy.id).await?;
         }
         Ok(())
     }
@@ -166,11 +166,11 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
         .threads(&conversations.owner, &filter, list.cursor.as_deref(), list.page_size())
         .await?;
     private(match conversations.audience {
-        Audience::Trusted => answer::json(StatusCode::OK, &page),
+        Audience::Trusted => response::json(StatusCode::OK, &page),
         Audience::Visitor => {
             let mut shown = json!(page);
             shown["threads"] = page.threads.iter().map(Thread::shown_to_visitor).collect();
-            answer::json(StatusCode::OK, &shown)
+            response::json(StatusCode::OK, &shown)
         }
     })
 }
@@ -199,7 +199,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
         .app
         .conversations
         .retention(&conversations.owner, &role.value.content.conversations.unwrap_or_default());
-    let create = CreateThread {
+    let create = CreateThreadRequest {
         key: conversations.owner.thread(new_thread_id(input.id)?),
         agent_id: input.agent_id,
         new: NewThread {
@@ -212,7 +212,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
         now: conversations.app.conversations.now(),
     };
     let thread = conversations.store.create(create).await?;
-    conversations.hold_files(&principal, &messages, &thread.id).await;
+    conversations.retain_files(&principal, &messages, &thread.id).await;
     created(&thread)
 }
 
@@ -228,7 +228,7 @@ fn new_thread_id(requested: Option<ThreadId>) -> Result<ThreadId, HttpError> {
 }
 
 fn created(thread: &agent_platform::conversation::Thread) -> HandlerResult {
-    let mut response = answer::json(StatusCode::CREATED, thread)?;
+    let mut response = response::json(StatusCode::CREATED, thread)?;
     let id = encode_segment(&thread.id);
     let location = HeaderValue::try_from(format!("/api/threads/{id}"));
     response.headers_mut().extend(location.ok().map(|path| (LOCATION, path)));
@@ -329,8 +329,8 @@ pub(super) async fn patch(context: RequestContext<App>, principal: Principal) ->
         patched => patched.map_err(|error| HttpError::from_node_error(error, "head"))?,
     };
     let response = match conversations.audience {
-        Audience::Trusted => answer::json(StatusCode::OK, &thread)?,
-        Audience::Visitor => answer::json(StatusCode::OK, &thread.shown_to_visitor())?,
+        Audience::Trusted => response::json(StatusCode::OK, &thread)?,
+        Audience::Visitor => response::json(StatusCode::OK, &thread.shown_to_visitor())?,
     };
     private(Ok(resource::with_entity_tag(response, thread.version)))
 }
@@ -362,7 +362,7 @@ pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -
     service
         .cancel_thread(&*conversations.store, &conversations.owner, &thread, CancelReason::Requested)
         .await?;
-    private(answer::json(StatusCode::OK, &thread))
+    private(response::json(StatusCode::OK, &thread))
 }
 
 /// Checks the condition of a deletion, if it has one, and the right of an agent's owner to it.
@@ -402,7 +402,7 @@ pub(super) async fn delete_many(context: RequestContext<App>, principal: Princip
     conversations.stop_runs(deleted.active_runs);
     delete_obsolete_summaries(&conversations.app, &conversations.owner).await;
     delete_obsolete_notifications(&conversations.app, &conversations.owner).await;
-    private(answer::json(StatusCode::OK, &json!({"deleted": deleted.deleted, "more": deleted.more})))
+    private(response::json(StatusCode::OK, &json!({"deleted": deleted.deleted, "more": deleted.more})))
 }
 
 /// Body of `POST /api/threads/{id}/fork`.
@@ -426,7 +426,7 @@ pub(super) async fn fork(context: RequestContext<App>, principal: Principal) -> 
         let role = load_in_company(&conversations.app, &principal, agent).await;
         role.map_err(|error| error.with_missing_field("agentId"))?;
     }
-    let fork = ForkThread {
+    let fork = ForkThreadRequest {
         key,
         at: input.at.map(|at| node_id_of_field(at.as_str(), "at")).transpose()?,
         id: new_thread_id(input.id)?,
@@ -436,6 +436,6 @@ pub(super) async fn fork(context: RequestContext<App>, principal: Principal) -> 
     };
     let copy = conversations.store.fork(fork).await;
     let copy = copy.map_err(|error| HttpError::from_node_error(error, "at"))?;
-    conversations.hold_copied_files(&principal, &copy).await;
+    conversations.retain_copied_files(&principal, &copy).await;
     created(&copy)
 }

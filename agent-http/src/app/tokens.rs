@@ -11,7 +11,7 @@ use agent_core::tool::Caller;
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, StoreError};
 use agent_platform::run_tools::allowed_tools_in_run;
 use agent_platform::token::{
-    ApiGrant, Caps, Grant, MAX_AGENTS_PER_TOKEN, McpGrant, MintedToken, NewToken, Token, TokenMintError,
+    ApiGrant, Grant, MAX_AGENTS_PER_TOKEN, McpGrant, MintedToken, NewToken, RunCaps, Token, TokenMintError,
     WidgetGrant,
 };
 use async_trait::async_trait;
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ownership::{AGENTS_TAG, load_owned};
 use super::resource::{self, Listing};
-use super::{App, answer};
+use super::{App, response};
 use crate::cors::normalize_origin;
 use crate::endpoint::{Operation, Params, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
@@ -40,7 +40,7 @@ struct TokenRequest {
     /// Widget: origins of the pages that may use the token; any origin if empty or absent.
     origins: Option<Vec<String>>,
     /// Widget and API: rate limits.
-    caps: Option<Caps>,
+    caps: Option<RunCaps>,
     /// MCP: the todo list that tasks and plans are written to.
     todo_list_id: Option<String>,
     /// MCP: restricts the agent's tools to these.
@@ -171,7 +171,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
         NewToken { ttl, label: request.label, ..NewToken::new(principal.company_id, agent_id, grant) };
     let MintedToken { token: known, text } = app.tokens.mint(new_token).await.map_err(mint_error_response)?;
     let created = CreatedToken { known, token: text.expose().to_owned() };
-    answer::json(StatusCode::CREATED, &created)
+    response::json(StatusCode::CREATED, &created)
 }
 
 /// Checks that the agent may use each of the tools, since a token for others would grant nothing.

@@ -80,13 +80,13 @@ impl App {
     ///
     /// # Errors
     /// Errors of the store.
-    pub(super) async fn hold_files(
+    pub(super) async fn retain_files(
         &self,
         principal: &Principal,
         messages: &[Message],
         thread: &ThreadId,
     ) -> Result<(), StoreError> {
-        self.files_of(principal).hold(messages, thread).await
+        self.files_of(principal).retain_for_thread(messages, thread).await
     }
 
     /// Replaces references to files by their contents, with the ids of the files if the agent has tools that send files.

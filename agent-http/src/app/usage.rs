@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use super::budgets::own_limits;
 use super::ownership::is_admin;
 use super::usage_docs::CURRENCY;
-use super::{App, answer};
+use super::{App, response};
 use crate::endpoint::RequestContext;
 use crate::error::HttpError;
 use crate::request::Query;
@@ -55,7 +55,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     if let Some(cursor) = page.next_cursor {
         body["nextCursor"] = cursor.into();
     }
-    answer::json(StatusCode::OK, &body)
+    response::json(StatusCode::OK, &body)
 }
 
 /// Handles `GET /api/usage/runs/{runId}`.
@@ -76,7 +76,7 @@ pub(super) async fn get_run(context: RequestContext<App>, principal: Principal) 
     if truncated {
         body.insert("truncated".to_owned(), true.into());
     }
-    answer::json(StatusCode::OK, &body)
+    response::json(StatusCode::OK, &body)
 }
 
 /// Handles `GET /api/limits`.
@@ -101,7 +101,7 @@ pub(super) async fn get_limits(context: RequestContext<App>, principal: Principa
         })
         .collect();
     limits.extend(own_limits(&app, &principal).await?);
-    answer::json(StatusCode::OK, &json!({"asOf": utc_time(now), "limits": limits}))
+    response::json(StatusCode::OK, &json!({"asOf": utc_time(now), "limits": limits}))
 }
 
 fn limit(query: &Query<'_>) -> Result<usize, HttpError> {
@@ -143,7 +143,7 @@ fn read_filter(query: &Query<'_>, now: Timestamp) -> Result<UsageFilter, HttpErr
     })
 }
 
-/// Restricts a query to what the caller may see: all of the company for its admins, all of an agent for its owner, and
+/// Restricts a query to the entries that the caller may see: all of the company for its admins, all of an agent for its owner, and
 /// the caller's own usage.
 async fn restrict_to_caller(
     app: &App,

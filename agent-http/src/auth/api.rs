@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
-use agent_platform::token::{ApiGrant, Caps, Grant, Token, TokenError, Tokens};
+use agent_platform::token::{ApiGrant, Grant, RunCaps, Token, TokenError, Tokens};
 
 use super::AuthError;
 
@@ -22,7 +22,7 @@ pub struct ApiClient {
     /// The agents that the client may chat with.
     pub agents: Vec<AgentId>,
     /// Rate caps of the token.
-    pub caps: Option<Caps>,
+    pub caps: Option<RunCaps>,
 }
 
 impl ApiClient {

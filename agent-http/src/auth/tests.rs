@@ -4,7 +4,7 @@ use agent_core::testing::ManualClock;
 use agent_core::tool::Caller;
 use agent_platform::memory::MemoryRecords;
 use agent_platform::records::StoreError;
-use agent_platform::token::{Caps, Grant, McpGrant, NewToken, WidgetGrant};
+use agent_platform::token::{Grant, McpGrant, NewToken, RunCaps, WidgetGrant};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::FutureExt;
@@ -474,7 +474,7 @@ fn a_widget_token_makes_a_visitor_of_its_own() {
         token_id: id.clone(),
         company_id: "acme".into(),
         agent_id: "guide".into(),
-        caps: Caps::default(),
+        caps: RunCaps::default(),
         key_hash: None,
     };
     let principal = Principal {

@@ -11,7 +11,7 @@ use agent_core::ids::{AgentId, CompanyId};
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_platform::ids::WIDGET_USER_PREFIX;
-use agent_platform::token::{Caps, Grant, Token, TokenError, Tokens, WidgetGrant};
+use agent_platform::token::{Grant, RunCaps, Token, TokenError, Tokens, WidgetGrant};
 use http::header::ORIGIN;
 use http::{HeaderMap, HeaderValue};
 use sha2::{Digest, Sha256};
@@ -32,7 +32,7 @@ pub struct Visitor {
     /// The agent that the visitor may chat with.
     pub agent_id: AgentId,
     /// Usage caps of the token.
-    pub caps: Caps,
+    pub caps: RunCaps,
     /// SHA-256 of the visitor's key in hexadecimal. All visitors of a token without a key are one user, who has no
     /// threads.
     pub key_hash: Option<String>,

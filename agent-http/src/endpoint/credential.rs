@@ -62,7 +62,7 @@ impl CredentialClass {
         )
     }
 
-    /// Returns the OpenAPI security requirement: the schemes of which one is needed. An empty object allows requests
+    /// Returns the OpenAPI security requirement: the schemes; one of them is needed. An empty object allows requests
     /// without a credential.
     pub(super) fn security_requirement(self) -> Value {
         match self {

@@ -81,7 +81,7 @@ codes! {
     Gone = "GONE", GONE;
     /// The time for the decision about a tool call is over.
     InterruptExpired = "INTERRUPT_EXPIRED", GONE;
-    /// The run's events are not kept any more; the thread has its messages.
+    /// The run's events have been deleted; the thread has its messages.
     RunLogGone = "RUN_LOG_GONE", GONE;
     /// A precondition of the request, such as `If-Match`, does not hold.
     PreconditionFailed = "PRECONDITION_FAILED", PRECONDITION_FAILED;

@@ -24,8 +24,8 @@ pub(crate) struct RatePolicy {
 }
 
 impl RatePolicy {
-    /// Returns the policy of a budget's limit on a rate that refuses a run; `None` for another error. A visitor
-    /// must not learn of budgets, so the error of a visitor's run has no state of one.
+    /// Returns the policy of a budget's limit on a rate that refuses a run; `None` for another error. Budgets
+    /// are not disclosed to visitors, so the error of a visitor's run does not contain the state of one.
     pub(super) fn from_budget(error: &AgentError) -> Option<Self> {
         let exceeded = BudgetExceededError::find(error)?;
         let is_disclosed = error.members().iter().any(|(name, _)| *name == "budget");

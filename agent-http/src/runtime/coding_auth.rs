@@ -1,7 +1,7 @@
 //! `POST /coding-auth/…`: sign-in to a coding subscription by a device code, refresh and revocation of its tokens.
 //!
 //! The runtime stores nothing: the codes of a sign-in travel in its handle, sealed. Outward, requests and errors are
-//! those of RFC 8628 and RFC 6749, whichever dialect the issuer speaks. Tokens and codes are in no log and no error.
+//! those of RFC 8628 and RFC 6749 for every dialect of issuers. Tokens and codes are in no log and no error.
 
 mod describe;
 
@@ -16,9 +16,9 @@ use serde_json::{Map, Value, json};
 
 use super::proxy::check_secret;
 use super::state::RuntimeState;
-use crate::answer;
 use crate::endpoint::RequestContext;
 use crate::error::{Code, HttpError};
+use crate::response;
 use crate::service::HandlerResult;
 
 pub(super) use self::describe::{describe_device, describe_refresh, describe_revoke, describe_token};
@@ -79,7 +79,7 @@ async fn start(context: RequestContext<RuntimeState>) -> HandlerResult {
     }
     let device_code = record("device", auth.client.start(scope).await)?;
     let handle = auth.handles.seal(&device_code, runtime.clock.now())?;
-    answer::json(StatusCode::OK, &device_answer(&device_code, &handle))
+    response::json(StatusCode::OK, &device_answer(&device_code, &handle))
 }
 
 async fn poll(context: RequestContext<RuntimeState>) -> HandlerResult {
@@ -90,7 +90,7 @@ async fn poll(context: RequestContext<RuntimeState>) -> HandlerResult {
     let codes = auth.handles.open(&handle, runtime.clock.now());
     let Some(codes) = codes else { return Err(oauth_error(OauthErrorCode::ExpiredToken)) };
     let result = auth.client.poll(&codes.device_code, &codes.user_code).await;
-    answer::json(StatusCode::OK, &token_answer(&record("token", result)?))
+    response::json(StatusCode::OK, &token_answer(&record("token", result)?))
 }
 
 async fn exchange_refresh_token(context: RequestContext<RuntimeState>) -> HandlerResult {
@@ -99,7 +99,7 @@ async fn exchange_refresh_token(context: RequestContext<RuntimeState>) -> Handle
     let request: RefreshRequest = body.read_json(&head.headers).await?;
     let (token, _) = check_secret("refresh_token", request.refresh_token.as_ref(), MAX_TOKEN_BYTES)?;
     let result = auth.client.refresh(token).await;
-    answer::json(StatusCode::OK, &token_answer(&record("refresh", result)?))
+    response::json(StatusCode::OK, &token_answer(&record("refresh", result)?))
 }
 
 async fn revoke_token(context: RequestContext<RuntimeState>) -> HandlerResult {
@@ -114,7 +114,7 @@ async fn revoke_token(context: RequestContext<RuntimeState>) -> HandlerResult {
         })?),
     };
     let revoked = record("revoke", auth.client.revoke(token, hint).await)?;
-    answer::json(StatusCode::OK, &json!({"revoked": revoked}))
+    response::json(StatusCode::OK, &json!({"revoked": revoked}))
 }
 
 /// Logs the outcome of a call and converts its error.

@@ -15,10 +15,10 @@ use super::state::Scheduler;
 use super::wire::{
     CancelledJobs, CreateJobRequest, JobCount, JobDetails, JobList, JobStatus, ScheduledJob, resolve,
 };
-use crate::answer::json;
 use crate::endpoint::{Params, RequestContext};
 use crate::error::{Code, HttpError, unavailable_reason};
 use crate::request::{MAX_JOB_PARAMETER_BYTES, Query, parse_json};
+use crate::response::json;
 use crate::service::HandlerResult;
 
 pub(super) use describe::*;

@@ -35,7 +35,7 @@ use tokio::sync::{Notify, RwLock, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::delivery::CallbackClient;
-use super::meters::SchedulerMetrics;
+use super::metrics::SchedulerMetrics;
 use crate::shutdown::{Shutdown, ShutdownStage};
 use claimed::{ClaimKey, ClaimedJobs};
 

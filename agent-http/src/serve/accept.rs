@@ -23,7 +23,7 @@ use crate::shutdown::{Shutdown, ShutdownStage};
 const ACCEPT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
 
 /// Time in which runs that outlive the drain write their terminal events and their connections close. It is taken from
-/// the end of the drain, of which it is at most half.
+/// the end of the drain and is at most half of it.
 pub const FINAL_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Minimum time between two warnings that the connection limit is reached. At the limit, every connection that ends

@@ -73,7 +73,7 @@ impl<S: HttpService> ConnectionSpawner<S> {
         Self { service, limits, protocol, probe_protocol, keep_alive, draining, shutdown, workers, evictions }
     }
 
-    /// Returns the open connections by address, of which idle ones can be evicted.
+    /// Returns the open connections by address. Idle ones can be evicted.
     pub(super) fn evictions(&self) -> &EvictionQueue {
         &self.evictions
     }
@@ -91,7 +91,7 @@ impl<S: HttpService> ConnectionSpawner<S> {
         let (service, limits) = (self.service.clone(), self.limits.clone());
         let (draining, shutdown) = (self.draining.clone(), self.shutdown.clone());
         // Inserted here, so that connections that wait for their worker thread count. Dropped in this order, also if
-        // the connection is never served: the slot is free before waiting clients are told.
+        // the connection is never served: the slot is freed before waiting clients are notified.
         let evictable = self.evictions.insert(Peer(peer).network(), slot.is_common());
         let reservation = (slot, Arc::new(evictable));
         let serve = move |stream| {

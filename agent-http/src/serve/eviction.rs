@@ -1,7 +1,7 @@
 //! Eviction of idle connections, by client address.
 //!
 //! Idle connections, on which no exchange is in progress, of a single client could otherwise hold all slots: silent
-//! ones for [`ServeLimits::head_read`](super::ServeLimits::head_read), those with a request from time to time for ever.
+//! ones for [`ServeLimits::head_read`](super::ServeLimits::head_read), those with a request from time to time indefinitely.
 //! For a client that finds no slot, the longest idle connection of the address that has the most of them is therefore
 //! closed, if these are more than the address's share of all slots; otherwise the longest idle one of all, since a client
 //! may have many addresses. RFC 9112 section 9.5 lets a server close an idle connection at any time. A connection is not

@@ -169,7 +169,7 @@ pub(super) struct ObservedBody {
     /// `Some` until drop.
     access: Option<AccessLogEntry>,
     defers_log: bool,
-    /// Entry of the connection, which hears of the drop.
+    /// Entry of the connection, which is notified of the drop.
     evictable: Option<Arc<Evictable>>,
 }
 

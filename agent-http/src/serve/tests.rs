@@ -288,7 +288,7 @@ async fn connections_over_the_limit_wait_for_a_slot() {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_500_and_the_server_lives() {
+async fn a_panic_is_a_500_and_the_server_continues() {
     let server = TestServer::start(ServeLimits::default(), |request| async move {
         match request.uri().path() {
             "/panic" => panic!("a secret"),

@@ -145,7 +145,7 @@ fn encode_event(
 }
 
 impl Drop for StreamBody {
-    /// Leaves a run that is not over.
+    /// Detaches from a run that has not ended.
     fn drop(&mut self) {
         if let Some(run) = self.run.take() {
             run.events.client_disconnected();

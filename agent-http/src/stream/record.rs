@@ -186,7 +186,7 @@ mod tests {
     async fn the_terminal_event_waits_until_the_end_is_stored() {
         let (mut events, stored, names) = recorded(vec![finished()]);
         assert_eq!(events.next().await.expect("it begins").name(), "RUN_STARTED");
-        // The limits on the run have no effect any more.
+        // The limits on the run no longer have an effect.
         let waiting = tokio::time::timeout(Duration::from_secs(3_600), events.next()).await;
         assert!(waiting.is_err(), "{waiting:?}");
         assert_eq!(*names.lock().expect("unpoisoned"), ["RUN_STARTED", "RUN_FINISHED"]);

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_queued_run_shows_that_it_lives_and_its_limits_begin_with_it() {
+    async fn a_queued_run_sends_keep_alives_and_its_limits_begin_with_it() {
         for (framing, sign) in [
             (Framing::Sse, ": queued\n\n"),
             (Framing::UiMessage, ": queued\n\n"),

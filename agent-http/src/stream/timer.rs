@@ -80,7 +80,7 @@ impl StreamTimer {
         self.seen_items = self.seen_items.saturating_add(1);
     }
 
-    /// Records that the client receives nothing of the latest item.
+    /// Records that the client does not receive the latest item.
     pub(super) fn record_unseen_item(&mut self) {
         self.seen_items = self.seen_items.saturating_sub(1);
     }
@@ -92,7 +92,7 @@ impl StreamTimer {
         self.update_keep_alive(self.idle_since);
     }
 
-    /// Makes a sign of life due if the client has received nothing for [`KEEP_ALIVE_INTERVAL`].
+    /// Makes a keep-alive due if the client has received nothing for [`KEEP_ALIVE_INTERVAL`].
     fn update_keep_alive(&mut self, now: Instant) {
         if self.seen_items == 0 && now.duration_since(self.unseen_since) >= KEEP_ALIVE_INTERVAL {
             self.unseen_since = now;

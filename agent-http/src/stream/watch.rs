@@ -151,7 +151,7 @@ impl TimeoutStream {
             self.timer.record_item();
         }
         if self.events.take_hidden() || self.is_replay {
-            // The limit is on the backend's silence, not on what the client sees.
+            // The limit applies to the backend's silence, not to that of the client's stream.
             self.timer.record_hidden_items();
         }
         let timeout = self.timer.poll_pending(cx);

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use agent_embedded::{EmbeddingPriority, LocalEmbedder, catalog};
 use agent_retrieval::chunk::StructuralChunker;
-use agent_retrieval::company::{Change, CompanyIndex, Scope};
+use agent_retrieval::company::{CompanyIndex, DocumentChange, SearchScope};
 use agent_retrieval::doc_index::{DocIndex, Vectors};
-use agent_retrieval::document::Extracted;
+use agent_retrieval::document::ExtractedText;
 use agent_retrieval::embed::{EmbedRole, EmbedderId, Embeddings, Prefixes};
-use agent_retrieval::search::{Dense, Query, SearchOptions, VectorCheck, VectorQuality, VectorQuery};
+use agent_retrieval::search::{DenseRanking, Query, SearchOptions, VectorCheck, VectorQuality, VectorQuery};
 use anyhow::{Context, Result, ensure};
 use futures_executor::block_on;
 
@@ -178,17 +178,17 @@ struct Scores {
 impl Scores {
     fn measure(embedder: &dyn Embed, collection: &Collection) -> Result<Self> {
         let company = index(embedder, collection)?;
-        let (check, check_time) = timed(|| company.check_vectors(Scope::All, embedder.id()));
+        let (check, check_time) = timed(|| company.check_vectors(SearchScope::All, embedder.id()));
         let questions: Vec<String> = collection.queries.iter().map(|query| query.text.clone()).collect();
         let questions = embedder.embed(&questions, EmbedRole::Query)?;
         let score = |weight: Option<f32>| -> Result<f64> {
             let mut scores = Vec::with_capacity(questions.len());
             for (query, vector) in collection.queries.iter().zip(&questions) {
-                let hits = company.nearest(Scope::All, &VectorQuery::new(embedder.id(), vector))?;
-                let dense = weight.map(|weight| Dense { hits: &hits, weight, min_similarity: 2.0 });
+                let hits = company.nearest(SearchScope::All, &VectorQuery::new(embedder.id(), vector))?;
+                let dense = weight.map(|weight| DenseRanking { hits: &hits, weight, min_similarity: 2.0 });
                 let options = SearchOptions { limit: 10, dense, ..SearchOptions::default() };
                 let query_text = Query { text: &query.text, previous: None };
-                let found = company.search(Scope::All, &query_text, &options);
+                let found = company.search(SearchScope::All, &query_text, &options);
                 let found: Vec<String> = found.hits.iter().map(|hit| hit.document.to_string()).collect();
                 scores.push(ndcg(&found, &query.relevant));
             }
@@ -220,12 +220,18 @@ fn index(embedder: &dyn Embed, collection: &Collection) -> Result<CompanyIndex> 
     let vectors = embedder.embed(&texts, EmbedRole::Document)?;
     let mut changes = Vec::new();
     for (document, vector) in collection.documents.iter().zip(vectors) {
-        let extracted =
-            Extracted { title: document.title.clone(), text: document.text.clone(), ..Extracted::default() };
+        let extracted = ExtractedText {
+            title: document.title.clone(),
+            text: document.text.clone(),
+            ..ExtractedText::default()
+        };
         let index = DocIndex::build(&extracted, &StructuralChunker::new(WHOLE, 0))?;
         let all = vec![Some(&vector); index.chunk_count()];
         let quantized = Vectors::quantize(embedder.id().as_str(), vector.len(), &all)?;
-        changes.push(Change::Put(document.id.as_str().into(), index.with_vectors(Some(quantized))?.into()));
+        changes.push(DocumentChange::Put(
+            document.id.as_str().into(),
+            index.with_vectors(Some(quantized))?.into(),
+        ));
     }
     let mut company = CompanyIndex::new();
     company.apply(changes);

@@ -12,7 +12,7 @@ use crate::table::Table;
 const PAGES: usize = 200;
 /// Number of lines of a page, of about ten words each.
 const LINES: u32 = 46;
-/// Number of extractions of which the fastest counts.
+/// Number of extractions. The fastest one counts.
 const ROUNDS: usize = 5;
 /// Words of the pages.
 const WORDS: [&str; 16] = [

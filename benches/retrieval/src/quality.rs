@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use agent_retrieval::chunk::StructuralChunker;
-use agent_retrieval::company::{Change, CompanyIndex, Scope};
+use agent_retrieval::company::{CompanyIndex, DocumentChange, SearchScope};
 use agent_retrieval::doc_index::DocIndex;
-use agent_retrieval::document::Extracted;
+use agent_retrieval::document::ExtractedText;
 use agent_retrieval::search::{Query, SearchOptions};
 use anyhow::Result;
 
@@ -36,10 +36,13 @@ fn index<'d>(
     let mut company = CompanyIndex::new();
     let mut changes = Vec::new();
     for document in documents {
-        let extracted =
-            Extracted { title: document.title.clone(), text: document.text.clone(), ..Extracted::default() };
+        let extracted = ExtractedText {
+            title: document.title.clone(),
+            text: document.text.clone(),
+            ..ExtractedText::default()
+        };
         let index = DocIndex::build(&extracted, &chunker)?;
-        changes.push(Change::Put(document.id.as_str().into(), index.into()));
+        changes.push(DocumentChange::Put(document.id.as_str().into(), index.into()));
     }
     company.apply(changes);
     Ok(company)
@@ -49,7 +52,7 @@ fn index<'d>(
 fn best_documents(company: &CompanyIndex, query: &Query<'_>, feedback: bool) -> Vec<String> {
     let options = SearchOptions { limit: HITS, feedback, ..SearchOptions::default() };
     let mut found = Vec::new();
-    for hit in company.search(Scope::All, query, &options).hits {
+    for hit in company.search(SearchScope::All, query, &options).hits {
         let id = hit.document.to_string();
         if !found.contains(&id) {
             found.push(id);
@@ -168,7 +171,8 @@ fn gate(collection: &Collection, table: &mut Table) -> Result<()> {
         let company = index(documents, StructuralChunker::default())?;
         for query in &collection.queries {
             let options = SearchOptions { limit: 1, ..SearchOptions::default() };
-            let ranking = company.search(Scope::All, &Query { text: &query.text, previous: None }, &options);
+            let ranking =
+                company.search(SearchScope::All, &Query { text: &query.text, previous: None }, &options);
             let is_own = query.relevant.iter().any(|id| company.contains(id));
             if is_own { own.push(ranking.relevance) } else { foreign.push(ranking.relevance) }
         }

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agent_retrieval::chunk::StructuralChunker;
-use agent_retrieval::company::{Change, CompanyIndex, Scope};
+use agent_retrieval::company::{CompanyIndex, DocumentChange, SearchScope};
 use agent_retrieval::doc_index::{DocIndex, Vectors};
-use agent_retrieval::document::Extracted;
+use agent_retrieval::document::ExtractedText;
 use agent_retrieval::search::{Query, SearchOptions, search_documents};
 use anyhow::Result;
 use rusqlite::{Connection, params};
@@ -82,10 +82,10 @@ fn measure(
     let started = Instant::now();
     let mut indexes = Vec::new();
     for (number, paragraphs) in documents.iter().enumerate() {
-        let extracted = Extracted {
+        let extracted = ExtractedText {
             title: format!("Document {number}"),
             text: paragraphs.join("\n\n"),
-            ..Extracted::default()
+            ..ExtractedText::default()
         };
         indexes.push(DocIndex::build(&extracted, &StructuralChunker::default())?);
     }
@@ -106,11 +106,9 @@ fn measure(
         .collect();
     let started = Instant::now();
     let mut company = CompanyIndex::new();
-    company.apply(
-        (0..)
-            .zip(decoded)
-            .map(|(number, index): (usize, DocIndex)| Change::Put(number.to_string().into(), index.into())),
-    );
+    company.apply((0..).zip(decoded).map(|(number, index): (usize, DocIndex)| {
+        DocumentChange::Put(number.to_string().into(), index.into())
+    }));
     let merging = started.elapsed();
     let found_chunks = company.chunk_count();
 
@@ -141,11 +139,11 @@ fn measure(
 
     let options = SearchOptions { limit: 10, ..SearchOptions::default() };
     let ours = quantiles(questions, QUERIES, |text| {
-        black_box(company.search(Scope::All, &Query { text, previous: None }, &options));
+        black_box(company.search(SearchScope::All, &Query { text, previous: None }, &options));
     });
     let plain_options = SearchOptions { feedback: false, ..options.clone() };
     let plain = quantiles(questions, QUERIES, |text| {
-        black_box(company.search(Scope::All, &Query { text, previous: None }, &plain_options));
+        black_box(company.search(SearchScope::All, &Query { text, previous: None }, &plain_options));
     });
     let unmerged = quantiles(questions, QUERIES, |text| {
         let documents = some.iter().map(|(id, index)| (id.as_str().into(), index));
@@ -187,7 +185,7 @@ fn memory_with_vectors(encoded: &[Vec<u8>]) -> Result<usize> {
         let vectors: Vec<Vec<f32>> = (0..index.chunk_count()).map(|_| random.vector(&[], 1.0)).collect();
         let vectors: Vec<Option<&Vec<f32>>> = vectors.iter().map(Some).collect();
         let index = index.with_vectors(Some(Vectors::quantize("bench", DIMENSIONS, &vectors)?))?;
-        company.apply([Change::Put(number.to_string().into(), index.into())]);
+        company.apply([DocumentChange::Put(number.to_string().into(), index.into())]);
     }
     Ok(company.memory_bytes())
 }

@@ -4,9 +4,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use agent_retrieval::chunk::StructuralChunker;
-use agent_retrieval::company::{Change, CompanyIndex, Scope};
+use agent_retrieval::company::{CompanyIndex, DocumentChange, SearchScope};
 use agent_retrieval::doc_index::{DocIndex, DotProducts, Vectors};
-use agent_retrieval::document::Extracted;
+use agent_retrieval::document::ExtractedText;
 use agent_retrieval::embed::EmbedderId;
 use agent_retrieval::search::VectorQuery;
 use anyhow::Result;
@@ -54,7 +54,7 @@ fn measure(chunks: usize, table: &mut Table) -> Result<()> {
         times[0].push(time);
         for (slot, method) in [(1, DotProducts::Plain), (2, DotProducts::Wide)] {
             let query = VectorQuery { method, ..VectorQuery::new(&id, vector) };
-            let (hits, time) = timed(|| company.nearest(Scope::All, &query));
+            let (hits, time) = timed(|| company.nearest(SearchScope::All, &query));
             times[slot].push(time);
             if method == DotProducts::Wide {
                 let hits = hits?;
@@ -91,13 +91,13 @@ fn company(
     for (number, vectors) in vectors.chunks(DOCUMENT_CHUNKS).enumerate() {
         let paragraphs: Vec<String> =
             (0..vectors.len()).map(|chunk| format!("Part {chunk} of it.")).collect();
-        let extracted = Extracted { text: paragraphs.join("\n\n"), ..Extracted::default() };
+        let extracted = ExtractedText { text: paragraphs.join("\n\n"), ..ExtractedText::default() };
         let index = DocIndex::build(&extracted, &StructuralChunker::new(16, 0))?;
         anyhow::ensure!(index.chunk_count() == vectors.len(), "a paragraph is not a chunk");
         let vectors: Vec<Option<&Vec<f32>>> = vectors.iter().map(Some).collect();
         let vectors = embed.then(|| Vectors::quantize(id.as_str(), DIMENSIONS, &vectors)).transpose()?;
         names.insert(number.to_string(), number * DOCUMENT_CHUNKS);
-        changes.push(Change::Put(number.to_string().into(), index.with_vectors(vectors)?.into()));
+        changes.push(DocumentChange::Put(number.to_string().into(), index.with_vectors(vectors)?.into()));
     }
     let mut company = CompanyIndex::new();
     company.apply(changes);

@@ -2,7 +2,7 @@
 
 use candle_core::{Device, Result, Tensor};
 
-use super::config::EncoderShape;
+use super::config::EncoderDimensions;
 use super::layers::{Linear, Norm, Tensors, attend, split_heads};
 
 /// Prefix of the names in checkpoints with a head.
@@ -21,7 +21,7 @@ struct BertLayer {
 
 /// A BERT encoder.
 pub(super) struct Bert {
-    shape: EncoderShape,
+    dimensions: EncoderDimensions,
     words: Tensor,
     positions: Tensor,
     /// Embedding of the first token type, the one of single texts.
@@ -31,8 +31,8 @@ pub(super) struct Bert {
 }
 
 impl Bert {
-    pub(super) fn load(shape: EncoderShape, token_types: usize, tensors: &Tensors) -> Result<Self> {
-        let EncoderShape { hidden, feed_forward, norm_epsilon, .. } = shape;
+    pub(super) fn load(dimensions: EncoderDimensions, token_types: usize, tensors: &Tensors) -> Result<Self> {
+        let EncoderDimensions { hidden, feed_forward, norm_epsilon, .. } = dimensions;
         let embeddings = |name: &str, rows: usize| {
             tensors.load_in_file_precision(&format!("embeddings.{name}_embeddings.weight"), &[rows, hidden])
         };
@@ -52,12 +52,12 @@ impl Bert {
             })
         };
         Ok(Self {
-            words: embeddings("word", shape.vocabulary)?,
-            positions: embeddings("position", shape.positions)?,
+            words: embeddings("word", dimensions.vocabulary)?,
+            positions: embeddings("position", dimensions.positions)?,
             token_type: embeddings("token_type", token_types)?.narrow(0, 0, 1)?,
             norm: norm("embeddings.LayerNorm")?,
-            layers: (0..shape.layers).map(layer).collect::<Result<_>>()?,
-            shape,
+            layers: (0..dimensions.layers).map(layer).collect::<Result<_>>()?,
+            dimensions,
         })
     }
 
@@ -75,10 +75,10 @@ impl Bert {
     }
 
     fn layer(&self, layer: &BertLayer, input: &Tensor) -> Result<Tensor> {
-        let heads = |linear: &Linear| split_heads(&linear.forward(input)?, self.shape.heads);
+        let heads = |linear: &Linear| split_heads(&linear.forward(input)?, self.dimensions.heads);
         let mixed = attend(&heads(&layer.query)?, &heads(&layer.key)?, &heads(&layer.value)?, None)?;
         let attended = layer.attention_norm.forward(&(layer.attention_output.forward(&mixed)? + input)?)?;
-        let fed = self.shape.activation.apply(&layer.feed_in.forward(&attended)?)?;
+        let fed = self.dimensions.activation.apply(&layer.feed_in.forward(&attended)?)?;
         layer.feed_norm.forward(&(layer.feed_out.forward(&fed)? + attended)?)
     }
 }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::EmbeddingModelError;
 use super::layers::Activation;
 
-/// Maximum values that are accepted, so that a faulty file cannot ask for endless work.
+/// Maximum accepted values, so that an invalid file cannot cause unbounded work.
 const MAX_LAYERS: usize = 64;
 const MAX_HIDDEN: usize = 8192;
 
@@ -53,7 +53,7 @@ struct RopeParameter {
 
 /// Dimensions that both architectures have.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct EncoderShape {
+pub(super) struct EncoderDimensions {
     pub(super) vocabulary: usize,
     pub(super) hidden: usize,
     pub(super) layers: usize,
@@ -83,7 +83,7 @@ pub(super) struct LocalAttention {
 }
 
 /// Reads `config.json`.
-pub(super) fn read(json: &[u8]) -> Result<(EncoderShape, Architecture), EmbeddingModelError> {
+pub(super) fn read(json: &[u8]) -> Result<(EncoderDimensions, Architecture), EmbeddingModelError> {
     let raw: RawConfig = serde_json::from_slice(json)
         .map_err(|error| EmbeddingModelError::unusable(format!("config.json: {error}")))?;
     let unusable = |detail: String| EmbeddingModelError::unusable(format!("config.json: {detail}"));
@@ -101,7 +101,7 @@ pub(super) fn read(json: &[u8]) -> Result<(EncoderShape, Architecture), Embeddin
         other => Err(format!("the architecture {other:?} is not supported, only bert and modernbert are")),
     };
     let default_epsilon = if raw.model_type == "bert" { 1e-12 } else { 1e-5 };
-    let shape = EncoderShape {
+    let dimensions = EncoderDimensions {
         vocabulary: raw.vocab_size,
         hidden: raw.hidden_size,
         layers: raw.num_hidden_layers,
@@ -111,7 +111,7 @@ pub(super) fn read(json: &[u8]) -> Result<(EncoderShape, Architecture), Embeddin
         activation: Activation::from_name(raw.hidden_act.as_deref().unwrap_or("gelu")).map_err(unusable)?,
         norm_epsilon: raw.layer_norm_eps.unwrap_or(default_epsilon),
     };
-    Ok((shape, architecture.map_err(unusable)?))
+    Ok((dimensions, architecture.map_err(unusable)?))
 }
 
 fn bert(raw: &RawConfig) -> Result<Architecture, String> {

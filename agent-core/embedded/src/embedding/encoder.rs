@@ -32,29 +32,29 @@ impl TextEncoder {
         spec: &EmbeddingSpec,
         files: EmbeddingFiles,
     ) -> std::result::Result<Self, EmbeddingModelError> {
-        let (shape, architecture) = config::read(&files.config)?;
-        if shape.hidden != spec.dimensions {
-            let detail = format!("it has {} dimensions in place of {}", shape.hidden, spec.dimensions);
+        let (dimensions, architecture) = config::read(&files.config)?;
+        if dimensions.hidden != spec.dimensions {
+            let detail = format!("it has {} dimensions in place of {}", dimensions.hidden, spec.dimensions);
             return Err(EmbeddingModelError::unusable(detail));
         }
         let in_tokenizer = |error| EmbeddingModelError::unusable(format!("tokenizer.json: {error}"));
         let mut tokenizer = Tokenizer::from_bytes(&files.tokenizer).map_err(in_tokenizer)?;
-        let max_length = spec.max_tokens.min(shape.positions);
+        let max_length = spec.max_tokens.min(dimensions.positions);
         let truncation = TruncationParams { max_length, ..TruncationParams::default() };
         tokenizer.with_truncation(Some(truncation)).map_err(in_tokenizer)?;
         tokenizer.with_padding(None);
-        if tokenizer.get_vocab_size(true) > shape.vocabulary {
+        if tokenizer.get_vocab_size(true) > dimensions.vocabulary {
             return Err(EmbeddingModelError::unusable("the tokenizer has more tokens than the model"));
         }
         let in_weights = |error| EmbeddingModelError::unusable(format!("model.safetensors: {error}"));
         let encoder = match architecture {
             Architecture::Bert { token_types } => {
                 let tensors = Tensors::read(files.weights, bert::PREFIX)?;
-                Encoder::Bert(Bert::load(shape, token_types, &tensors).map_err(in_weights)?)
+                Encoder::Bert(Bert::load(dimensions, token_types, &tensors).map_err(in_weights)?)
             }
             Architecture::ModernBert(attention) => {
                 let tensors = Tensors::read(files.weights, modernbert::PREFIX)?;
-                Encoder::ModernBert(ModernBert::load(shape, attention, &tensors).map_err(in_weights)?)
+                Encoder::ModernBert(ModernBert::load(dimensions, attention, &tensors).map_err(in_weights)?)
             }
         };
         Ok(Self { tokenizer, encoder, pooling: spec.pooling })

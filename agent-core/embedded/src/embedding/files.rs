@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::EmbeddingModelError;
 use crate::catalog::{ChecksumError, KnownModel, ModelFile};
 
-/// Names of the files.
+/// Names of a model's files.
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
 const WEIGHTS: &str = "model.safetensors";

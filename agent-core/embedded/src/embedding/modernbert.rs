@@ -3,7 +3,7 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::config::{EncoderShape, LocalAttention};
+use super::config::{EncoderDimensions, LocalAttention};
 use super::layers::{Linear, Norm, Tensors, attend, split_heads};
 
 /// Prefix of the names in checkpoints with a head.
@@ -22,7 +22,7 @@ struct ModernBertLayer {
 
 /// A ModernBERT encoder.
 pub(super) struct ModernBert {
-    shape: EncoderShape,
+    dimensions: EncoderDimensions,
     attention: LocalAttention,
     words: Tensor,
     norm: Norm,
@@ -31,8 +31,12 @@ pub(super) struct ModernBert {
 }
 
 impl ModernBert {
-    pub(super) fn load(shape: EncoderShape, attention: LocalAttention, tensors: &Tensors) -> Result<Self> {
-        let EncoderShape { hidden, feed_forward, norm_epsilon, .. } = shape;
+    pub(super) fn load(
+        dimensions: EncoderDimensions,
+        attention: LocalAttention,
+        tensors: &Tensors,
+    ) -> Result<Self> {
+        let EncoderDimensions { hidden, feed_forward, norm_epsilon, .. } = dimensions;
         let norm = |name: &str| tensors.norm(name, hidden, norm_epsilon, false);
         let layer = |number: usize| {
             let name = |part: &str| format!("layers.{number}.{part}");
@@ -46,19 +50,21 @@ impl ModernBert {
             })
         };
         Ok(Self {
-            words: tensors
-                .load_in_file_precision("embeddings.tok_embeddings.weight", &[shape.vocabulary, hidden])?,
+            words: tensors.load_in_file_precision(
+                "embeddings.tok_embeddings.weight",
+                &[dimensions.vocabulary, hidden],
+            )?,
             norm: norm("embeddings.norm")?,
-            layers: (0..shape.layers).map(layer).collect::<Result<_>>()?,
+            layers: (0..dimensions.layers).map(layer).collect::<Result<_>>()?,
             final_norm: norm("final_norm")?,
-            shape,
+            dimensions,
             attention,
         })
     }
 
     /// Returns the last hidden state of each token.
     pub(super) fn forward(&self, tokens: &[u32]) -> Result<Tensor> {
-        let size = self.shape.hidden / self.shape.heads;
+        let size = self.dimensions.hidden / self.dimensions.heads;
         let global = Rotation::new(tokens.len(), size, self.attention.global_theta)?;
         let local = Rotation::new(tokens.len(), size, self.attention.local_theta)?;
         let mask = window_mask(tokens.len(), self.attention.window)?;
@@ -83,16 +89,17 @@ impl ModernBert {
             Some(norm) => layer.projections.forward(&norm.forward(input)?)?,
             None => layer.projections.forward(input)?,
         };
-        let hidden = self.shape.hidden;
-        let heads = |part: usize| split_heads(&projected.narrow(1, part * hidden, hidden)?, self.shape.heads);
+        let hidden = self.dimensions.hidden;
+        let heads =
+            |part: usize| split_heads(&projected.narrow(1, part * hidden, hidden)?, self.dimensions.heads);
         let (query, key) = (rotation.apply(&heads(0)?)?, rotation.apply(&heads(1)?)?);
         layer.attention_output.forward(&attend(&query, &key, &heads(2)?, mask)?)
     }
 
     fn feed_forward(&self, layer: &ModernBertLayer, input: &Tensor) -> Result<Tensor> {
-        let size = self.shape.feed_forward;
+        let size = self.dimensions.feed_forward;
         let fed = layer.feed_in.forward(&layer.feed_norm.forward(input)?)?;
-        let activated = self.shape.activation.apply(&fed.narrow(1, 0, size)?)?;
+        let activated = self.dimensions.activation.apply(&fed.narrow(1, 0, size)?)?;
         layer.feed_out.forward(&(activated * fed.narrow(1, size, size)?)?)
     }
 }
@@ -115,7 +122,7 @@ impl Rotation {
         Ok(Self { cosines: angles.cos()?, sines: angles.sin()? })
     }
 
-    /// Rotates the pairs of components, of which the second ones are in the second half.
+    /// Rotates the pairs of components. The second component of each pair is in the second half.
     fn apply(&self, input: &Tensor) -> Result<Tensor> {
         let half = input.dim(2)? / 2;
         let (first, second) = (input.narrow(2, 0, half)?, input.narrow(2, half, half)?);

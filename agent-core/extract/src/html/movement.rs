@@ -3,12 +3,12 @@
 use super::css::{PAGE_PIXELS, pixels, split_at_top_level};
 use super::sheets::{Cascade, PropertyValue};
 
-/// Offset in pixels, to the left or upwards, from which an element counts as moved off the page. A row of slides, of which one
-/// is seen, is moved by the widths of those before.
+/// Offset in pixels, to the left or upwards, from which an element counts as moved off the page. A row of slides with one
+/// visible slide is moved by the widths of those before.
 const OFF_PAGE_PIXELS: f32 = -9_000.0;
 /// Minimum width of an element that may reach back into the page, in pixels.
 const MIN_WIDE_PIXELS: f32 = 5_000.0;
-/// Minimum height of an element that may have sections of which one is seen, in pixels.
+/// Minimum height in pixels of an element that may have several sections and show one of them.
 const MIN_TALL_PIXELS: f32 = 900.0;
 /// Minimum offset by another property that may bring an element back to the page, in pixels.
 const MIN_RETURN_PIXELS: f32 = 900.0;

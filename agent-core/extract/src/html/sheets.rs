@@ -371,7 +371,7 @@ impl Selector {
     }
 }
 
-/// Returns the text after brackets, with the first of which it begins.
+/// Returns the text after the brackets with which it begins.
 fn after_brackets(text: &str, close: u8) -> &str {
     let inner = text.get(1..).unwrap_or_default();
     find_at_top_level(inner, |byte| byte == close).map_or("", |end| &inner[end + 1..])

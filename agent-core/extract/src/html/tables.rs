@@ -219,7 +219,7 @@ fn place(cell: Cell, texts: &mut Vec<String>, spans: &mut Vec<(usize, String)>) 
     texts.resize(end, String::new());
 }
 
-/// Appends rows, of which the first one is that of the columns' names.
+/// Appends rows. The first one has the names of the columns.
 fn push_rows(markdown: &mut String, rows: &[Vec<String>]) {
     let width = rows.iter().map(Vec::len).max().unwrap_or_default().min(MAX_FILLED_COLUMNS);
     for (number, row) in rows.iter().enumerate() {

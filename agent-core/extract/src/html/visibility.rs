@@ -157,7 +157,7 @@ impl TextVisibility {
         }
     }
 
-    /// Returns true if no text is seen that is directly in the element.
+    /// Returns true if the text directly within the element is invisible.
     pub(super) fn hides_text(&self) -> bool {
         let has_color_of_background = match (self.fill.unwrap_or(self.color), self.background) {
             (Paint::Transparent, _) => true,
@@ -173,7 +173,7 @@ impl TextVisibility {
             || (has_color_of_background && !self.has_effects)
     }
 
-    /// Returns true if no picture is seen that is directly in the element.
+    /// Returns true if pictures directly within the element are invisible.
     pub(super) fn hides_pictures(&self) -> bool {
         self.is_invisible || self.movement.is_off_page()
     }
@@ -241,7 +241,7 @@ impl TextVisibility {
             });
     }
 
-    /// Sets what is behind the text by the attributes and styles of the element.
+    /// Sets the background of the text by the attributes and styles of the element.
     fn set_background(&mut self, element: &VisualElement<'_>, cascade: &Cascade, is_layered: bool) {
         let may_overlap = may_overlap(cascade, self.font_pixels);
         let is_cell = matches!(element.styled.tag, "td" | "th");

@@ -1,4 +1,4 @@
-//! Styles of the cells of workbooks: number formats, and fonts and fills as far as they decide on whether and how a text is seen.
+//! Styles of the cells of workbooks: number formats, and the fonts and fills that determine the visibility and form of text.
 
 use std::collections::HashMap;
 
@@ -97,7 +97,7 @@ struct CellFill {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CellStyle {
     pub(super) format: NumberFormat,
-    /// True for a format with a code, of which the reader would take any letter for that of a date.
+    /// True for a format with a code. The reader would take any letter of it for that of a date.
     pub(super) has_code: bool,
     /// True for text of a point or less.
     pub(super) is_tiny: bool,
@@ -131,7 +131,7 @@ pub(super) fn read_styles(xml: &str, has_usual_white: bool) -> Vec<CellStyle> {
                     font.apply(&element, has_usual_white);
                 }
             }
-            // A fill that is no pattern is a gradient.
+            // A fill that is not a pattern is a gradient.
             ("fills", "fill") => fills.push(CellFill { color: CellColor::Unknown, is_solid: false }),
             ("fills", name) => apply_to_fill(fills.last_mut(), name, &element, has_usual_white),
             ("cellXfs", "xf") if styles.len() < MAX_STYLES => {

@@ -1,4 +1,4 @@
-//! Colors of text and of what is behind it.
+//! Colors of text and of its background.
 
 /// Maximum difference per channel of two colors that a reader cannot distinguish.
 const MAX_COLOR_DIFFERENCE: u8 = 8;

@@ -162,7 +162,7 @@ impl FormulaReader {
 struct Node {
     /// Name of the element, empty for one whose content stands for itself.
     name: &'static str,
-    /// Text of the content that is no argument.
+    /// Text of the content outside of arguments.
     text: String,
     arguments: Vec<(&'static str, String)>,
     /// Values of properties by the names of their elements.
@@ -194,7 +194,7 @@ impl Node {
         self.property(name).is_some_and(|value| value.is_none_or(is_on))
     }
 
-    /// Returns the character of a property. One without a value is no character.
+    /// Returns the character of a property. A property without a value has no character.
     fn character<'n>(&'n self, name: &str, default: &'n str) -> &'n str {
         self.property(name).map_or(default, Option::unwrap_or_default)
     }

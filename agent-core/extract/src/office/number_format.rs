@@ -7,7 +7,7 @@ const DAYS_TO_1904: f64 = 1_462.0;
 /// Maximum number of significant digits of a number in a sheet.
 const MAX_DIGITS: usize = 15;
 
-/// A format of numbers, as far as it changes what a number means.
+/// A format of numbers that changes their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum NumberFormat {
     #[default]

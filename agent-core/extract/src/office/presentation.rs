@@ -1,4 +1,4 @@
-//! Presentations without hidden slides, shapes and text, with formulas as text, charts and diagrams as tables, and with the
+//! Rewrites presentations without hidden slides, shapes and text, with formulas as text, charts and diagrams as tables, and with the
 //! notes of each slide at the name where they are looked for.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ const MAX_OUTER_SHAPES: usize = 16;
 const NOTES_RELATION: &str = "/notesSlide";
 const CHART_RELATION: &str = "/chart";
 
-/// Rewrites the parts of a presentation so that they contain only what a reader sees, and its notes and charts as text.
+/// Rewrites the parts of a presentation so that they contain only visible content, with notes and charts as text.
 pub(super) fn rewrite_as_shown(parts: &mut OfficeParts<'_>) {
     let names = parts.names();
     let (mut hidden_slides, mut placed_charts) = (BTreeSet::new(), BTreeSet::new());
@@ -67,7 +67,7 @@ fn is_notes(name: &str) -> bool {
     name.starts_with("ppt/notesSlides/notesSlide") && name.ends_with(".xml")
 }
 
-/// Gives the notes of each slide its number, by which the reader looks for them. They are numbered by themselves in the
+/// Names the notes of each slide by the slide's number, by which the reader looks them up. They are numbered by themselves in the
 /// document.
 fn place_notes(parts: &mut OfficeParts<'_>, names: &[String], hidden_slides: &BTreeSet<&str>) {
     let mut notes_by_slide = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Visibility of text on slides by its own properties, the fill of its shape, and what is behind that.
+//! Visibility of text on slides by its own properties, the fill of its shape, and the background of the shape.
 
 use quick_xml::events::{BytesStart, Event};
 
@@ -25,7 +25,7 @@ pub(super) enum TextVisibility {
     Colored(Color),
 }
 
-/// A fill of text, or of what is behind it.
+/// A fill of text, or of its background.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fill {
     None,
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn fills_are_known_by_color_and_shape() {
+    fn fills_are_recognized_by_color_and_shape() {
         let fill = "<a:solidFill><a:srgbClr val=\"102030\"/></a:solidFill>";
         let shape = |kind: &str| format!("<a:prstGeom prst=\"{kind}\"><a:avLst/></a:prstGeom>");
         let known = Some([0x10, 0x20, 0x30]);

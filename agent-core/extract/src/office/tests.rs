@@ -31,7 +31,7 @@ fn edit(parts: &mut [(String, Vec<u8>)], name: &str, from: &str, to: &str) {
     part.1 = xml.replacen(from, to, 1).into_bytes();
 }
 
-fn extracted(media_type: MediaType, parts: &[(String, Vec<u8>)]) -> Extraction {
+fn extracted(media_type: MediaType, parts: &[(String, Vec<u8>)]) -> ExtractedDocument {
     extract(media_type, &archive(parts), &ExtractionLimits::default()).unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! Word documents without text that is not shown and without what tracked changes have replaced, and with formulas as text.
+//! Rewrites Word documents without hidden text and replaced tracked changes, and with formulas as text.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -53,7 +53,7 @@ const MAX_HIDDEN_SIZE: u32 = 2;
 const COLOR_MAPPING: [(&str, &str); 4] =
     [("w:bg1", "light1"), ("w:t1", "dark1"), ("w:bg2", "light2"), ("w:t2", "dark2")];
 
-/// Rewrites the parts of a Word document so that they contain only what a reader sees.
+/// Rewrites the parts of a Word document so that they contain only visible content.
 pub(super) fn rewrite_as_shown(parts: &mut OfficeParts<'_>) {
     let theme = read_theme(parts);
     let styles = parts.xml("word/styles.xml").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Properties of text in Word documents that decide on whether and how it is seen.
+//! Properties of text in Word documents that determine its visibility and form.
 
 use quick_xml::events::BytesStart;
 

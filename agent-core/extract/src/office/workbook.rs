@@ -1,4 +1,4 @@
-//! Workbooks without hidden sheets, rows, columns and values, and with numbers as their formats show them.
+//! Rewrites workbooks without hidden sheets, rows, columns and values, and with formatted numbers.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ const EMPTY_TEXT: &str = "<si><t></t></si>";
 /// Name of the part that lists the sheets.
 const WORKBOOK: &str = "xl/workbook.xml";
 
-/// Rewrites the parts of a workbook so that they contain only what a reader sees.
+/// Rewrites the parts of a workbook so that they contain only visible content.
 pub(super) fn rewrite_as_shown(parts: &mut OfficeParts<'_>) {
     let mut has_epoch_1904 = false;
     if let Some(workbook) = parts.xml(WORKBOOK)

@@ -83,7 +83,7 @@ impl Bounds {
     pub(super) const NOWHERE: Self =
         Self { left: f32::INFINITY, bottom: f32::INFINITY, right: f32::NEG_INFINITY, top: f32::NEG_INFINITY };
 
-    /// Returns the smallest rectangle around positions, and everything if one of them is no number.
+    /// Returns the smallest rectangle around positions, and the whole plane if a coordinate is NaN.
     pub(super) fn around(points: impl IntoIterator<Item = Point>) -> Self {
         let mut bounds: Option<Self> = None;
         for (x, y) in points {
@@ -153,7 +153,7 @@ impl Bounds {
 pub(super) struct Path {
     start: Option<Point>,
     current: Option<Point>,
-    /// Rectangles around the parts, which contain what is filled.
+    /// Rectangles around the parts, which contain the filled areas.
     shapes: Vec<Bounds>,
     /// Rectangles around the lines and curves.
     edges: Vec<Bounds>,
@@ -232,7 +232,7 @@ impl Path {
         self.shapes.iter().copied().reduce(Bounds::union).unwrap_or(Bounds::EVERYWHERE)
     }
 
-    /// Returns the rectangles around what is filled.
+    /// Returns the rectangles around the filled areas.
     pub(super) fn shapes(&self) -> &[Bounds] {
         &self.shapes
     }
@@ -247,7 +247,7 @@ impl Path {
         self.edges.iter().any(|edge| edge.left < edge.right && edge.bottom < edge.top)
     }
 
-    /// Returns the rectangles around what is stroked, without the width of the lines.
+    /// Returns the rectangles around the stroked lines, without their width.
     pub(super) fn edges(&self) -> &[Bounds] {
         &self.edges
     }
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn rectangles_of_lines_are_known() {
+    fn rectangles_of_lines_are_recognized() {
         let path = |points: &[Point], is_closed: bool| {
             let mut path = Path::default();
             path.begin(points[0]);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_are_one_rectangle_are_known() {
+    fn paths_that_are_one_rectangle_are_recognized() {
         let quarter_turn = Matrix([0.0, 1.0, -1.0, 0.0, 0.0, 0.0]);
         let slanted = Matrix([1.0, 0.2, 0.0, 1.0, 0.0, 0.0]);
         for (matrix, expected) in [

@@ -1,4 +1,4 @@
-//! Tables that go on on the next page. The library takes the first row of a table on each page for its header row, which it is not
+//! Tables that continue on the next page. The library takes the first row of a table on each page for its header row, which it is not
 //! where the document does not repeat the header.
 
 use unpdf::{Block, Page, Table, TableCell, TableRow};
@@ -94,7 +94,7 @@ fn has_digit(text: &str) -> bool {
 }
 
 /// The text of a block without digits and white space, in which running heads and feet with page numbers are equal: empty for a
-/// page number, and `None` for a block that is no paragraph.
+/// page number, and `None` for a block that is not a paragraph.
 type RunningText = Option<String>;
 
 fn running_texts(blocks: &[Block]) -> impl Iterator<Item = RunningText> {

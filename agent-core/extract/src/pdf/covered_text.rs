@@ -2,9 +2,9 @@
 
 use super::canvas::Bounds;
 
-/// Maximum number of text operations that are compared with what is painted later.
+/// Maximum number of text operations that are compared with later paint.
 const MAX_TEXTS: usize = 20_000;
-/// Maximum number of comparisons of text with what is painted later.
+/// Maximum number of comparisons of text with later paint.
 const MAX_COMPARISONS: usize = 4_000_000;
 
 /// Position of a content stream of a page, and of an operation in it.
@@ -54,7 +54,7 @@ impl CoveredText {
         self.texts.iter().any(|text| text.is_covered)
     }
 
-    /// Returns the positions of the text, with true for what is covered.
+    /// Returns the positions of the text, each with true if it is covered.
     pub(super) fn into_positions(self) -> impl Iterator<Item = (OperationPosition, bool)> {
         self.texts.into_iter().map(|text| (text.position, text.is_covered))
     }

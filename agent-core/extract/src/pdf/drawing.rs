@@ -69,7 +69,7 @@ impl Ink {
             matches!((space, components), (Some(space), Some(components)) if space.is_white(&components));
     }
 
-    /// Returns what is seen of two inks on a white page.
+    /// Returns the visible result of two inks on a white page.
     fn with(self, other: Self) -> Self {
         let is_faint = |ink: Self| ink.is_white || ink.is_transparent;
         Self {
@@ -100,7 +100,7 @@ pub(super) struct GraphicsState {
     pub(super) fill: Ink,
     pub(super) stroke: Ink,
     pub(super) is_blended: bool,
-    /// True if what is filled may show what is behind it, by an opacity or a mask.
+    /// True if fills may be translucent, by an opacity or a mask.
     pub(super) is_translucent: bool,
     pub(super) is_masked: bool,
     /// Area in which everything is painted. What is painted outside of it may be clipped.
@@ -189,7 +189,7 @@ impl GraphicsState {
         (self.is_masked, self.is_translucent) = (true, true);
     }
 
-    /// Returns true if nothing is seen of what is behind a fill.
+    /// Returns true if a fill hides everything behind it.
     pub(super) fn fills_opaquely(&self) -> bool {
         let is_known = matches!(self.fill.space, Some(ColorSpace::Gray | ColorSpace::Rgb));
         is_known && !self.is_blended && !self.is_translucent && !self.is_masked
@@ -200,7 +200,7 @@ impl GraphicsState {
         self.fill.space.is_some() && !self.is_masked
     }
 
-    /// Returns the ink of text; `None` if it is not painted, or clips what is painted later.
+    /// Returns the ink of text; `None` if it is not painted, or is a clip for later paint.
     pub(super) fn text_ink(&self) -> Option<Ink> {
         match self.text.rendering_mode as i64 {
             0 => Some(self.fill),
@@ -241,7 +241,7 @@ pub(super) struct Drawing {
     /// Number of the entries of `marked` that are true.
     hidden_marks: usize,
     pub(super) path: Path,
-    /// True if the path clips what is painted after it.
+    /// True if the path is a clip for later paint.
     pub(super) clips: bool,
     /// The text line matrix.
     pub(super) line: Matrix,
@@ -265,7 +265,7 @@ impl Drawing {
         }
     }
 
-    /// Returns true if what is drawn is part of a layer that is switched off.
+    /// Returns true if the content is part of a layer that is switched off.
     pub(super) fn is_hidden(&self) -> bool {
         self.state.is_hidden || self.hidden_marks > 0
     }

@@ -21,7 +21,7 @@ use super::vertical_text::text_of_columns;
 
 /// Rendering mode in which text is not painted.
 const INVISIBLE: i64 = 3;
-/// Rendering mode in which text is not painted but clips what is painted after its text object, such as a gradient.
+/// Rendering mode in which text is not painted but is a clip for later paint, such as a gradient.
 const CLIPPING: i64 = 7;
 
 /// A document whose pages are read without text that is not seen.
@@ -65,7 +65,7 @@ impl<'b> ShownText<'b> {
         }
     }
 
-    /// Returns true for a page of which most text is in vertical columns.
+    /// Returns true for a page with most of its text in vertical columns.
     pub(super) fn is_vertical(&mut self, number: u32) -> bool {
         (self.unseen, self.drops_invisible) = (UnseenText::default(), false);
         self.column_text(number).is_some()
@@ -152,7 +152,7 @@ struct TextFilter {
     shown: Vec<ContentOp>,
     /// The rendering mode.
     mode: i64,
-    /// Positions of clipping texts of which nothing has been seen.
+    /// Positions of clipping texts that have not been painted.
     unseen: BTreeSet<usize>,
     /// Operations of the open text object, whose clip begins at its end.
     pending: Vec<usize>,

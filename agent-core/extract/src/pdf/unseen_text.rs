@@ -105,7 +105,7 @@ impl UnseenText {
     }
 }
 
-/// Visibility of what an operation draws.
+/// Visibility of the content that an operation draws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visibility {
     /// The operation draws no text.
@@ -329,7 +329,7 @@ impl PageWalk<'_> {
         }
     }
 
-    /// Returns true if nothing is seen of what is behind a rectangle that is filled. A form or a layer may be hidden.
+    /// Returns true if a filled rectangle hides everything behind it. A form or a layer may be hidden.
     fn covers(&self, drawing: &Drawing) -> bool {
         self.forms.is_empty() && !self.has_layers && drawing.state.fills_opaquely()
     }
@@ -341,7 +341,7 @@ impl PageWalk<'_> {
         self.covered.uncover(bounds);
     }
 
-    /// Paints what may be anywhere on the page.
+    /// Paints content that may be anywhere on the page.
     fn paint_all(&mut self) {
         self.canvas.paint_all();
         self.covered.uncover(Bounds::EVERYWHERE);

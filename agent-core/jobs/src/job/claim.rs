@@ -79,7 +79,7 @@ pub struct ClaimPlanner {
     pending: usize,
     /// Number of decisions.
     decided: usize,
-    /// Companies of which a row was turned away in this round.
+    /// Companies with a row that was turned away in this round.
     turned_away: BTreeSet<CompanyId>,
     /// True if a company regained a slot in this round after one of its rows was turned away.
     is_retry_needed: bool,

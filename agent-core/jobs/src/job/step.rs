@@ -116,7 +116,7 @@ impl StepOutcome {
         }
     }
 
-    /// Returns true if the step was applied and was no no-op.
+    /// Returns true if the step was applied and changed the job.
     pub(crate) fn has_changed(&self) -> bool {
         matches!(self, Self::Applied(result) if result.changed)
     }

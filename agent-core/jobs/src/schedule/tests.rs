@@ -464,7 +464,7 @@ proptest! {
     }
 
     #[test]
-    fn no_occurrence_lies_between(schedule in schedules(), a in moments(), distance in 0..400_000_000_000_000_i64) {
+    fn the_next_occurrence_is_the_same_until_it_is_reached(schedule in schedules(), a in moments(), distance in 0..400_000_000_000_000_i64) {
         // `next_after` is the same from every time between `a` and its next occurrence.
         if let Some(next) = schedule.next_after(a) {
             let room = i64::try_from((next.as_nanosecond() - a.as_nanosecond()).min(i64::MAX.into())).expect("bounded");

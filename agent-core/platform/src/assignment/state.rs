@@ -46,7 +46,7 @@ impl SyncedState {
     }
 }
 
-/// Scheduler that has an assignment's job, and the permission without which there is none.
+/// Scheduler that an assignment's job belongs to, and the permission that the job requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncTarget {
     /// True if the agent may do the work; see [`Assignment::can_run`]. An assignment without permission is treated as

@@ -1,4 +1,4 @@
-//! Counts of pieces that were counted lately.
+//! Cache of the token counts of recent pieces.
 
 /// The longest piece whose count is kept, in bytes: most words, with the space before them.
 const MAX_BYTES: usize = 15;
@@ -19,7 +19,7 @@ pub(super) struct RecentPieces {
 }
 
 impl RecentPieces {
-    /// Creates it without counts.
+    /// Creates an empty cache.
     pub(super) fn new() -> Self {
         Self { entries: vec![0; 1 << INDEX_BITS].into() }
     }

@@ -111,7 +111,7 @@ pub(super) struct MergeBuffers {
 /// The end of a token that has become part of the previous token. More than any other end.
 const MERGED: usize = usize::MAX;
 
-/// Two neighbours that make a token together.
+/// Two neighbours that can be merged to a token.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Merge {
     rank: u32,

@@ -38,7 +38,7 @@ pub struct CatalogModel {
 }
 
 impl CatalogModel {
-    /// Takes over the members that another description of the model has.
+    /// Replaces the members that another description of the model has.
     pub(super) fn merge(&mut self, other: Self) {
         replace(&mut self.context_window, other.context_window);
         replace(&mut self.max_output_tokens, other.max_output_tokens);
@@ -94,7 +94,7 @@ pub enum ReasoningOption {
     Medium,
     /// High.
     High,
-    /// The most.
+    /// The highest level.
     Xhigh,
 }
 

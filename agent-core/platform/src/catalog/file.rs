@@ -20,7 +20,7 @@ pub enum CatalogError {
     /// The file is too large.
     #[error("the file has more than {MAX_FILE_BYTES} bytes")]
     TooLarge,
-    /// The file is no JSON of the expected form.
+    /// The file is not JSON of the expected form.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
     /// The date is missing or malformed.
@@ -118,7 +118,7 @@ const PRICE_NAMES: [&str; 4] = ["input", "cachedInput", "cacheWrite", "output"];
 /// Reads prices by their names.
 ///
 /// # Errors
-/// The members that are unknown, missing or no prices.
+/// The members that are unknown, missing or not prices.
 pub(super) fn read_prices(members: &Map<String, Value>) -> Result<TokenPrices, Vec<CatalogEntryError>> {
     let fault =
         |path: &str, message: &str| CatalogEntryError { path: path.to_owned(), message: message.to_owned() };

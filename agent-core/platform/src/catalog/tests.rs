@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Limit on the size of the shipped catalogue in bytes.
-const MAX_SHIPPED_BYTES: usize = 60_000;
+/// Limit on the size of the built-in catalogue in bytes.
+const MAX_BUILT_IN_BYTES: usize = 60_000;
 
 fn catalog(models: &Value) -> Catalog {
     let file = json!({"asOf": "2026-02-03", "models": models}).to_string();
@@ -17,12 +17,12 @@ fn window(catalog: &Catalog, provider: &str, model: &str) -> Option<u32> {
 }
 
 #[test]
-fn the_shipped_catalogue_is_small_and_whole() {
-    assert!(SHIPPED.len() <= MAX_SHIPPED_BYTES, "{} bytes", SHIPPED.len());
-    let shipped: Value = serde_json::from_str(SHIPPED).expect("JSON");
-    assert!(shipped["source"].as_str().is_some_and(|source| source.contains("licence")), "{shipped}");
-    let catalog = Catalog::shipped();
-    assert_eq!(shipped["asOf"], catalog.as_of().to_string());
+fn the_built_in_catalogue_is_small_and_complete() {
+    assert!(BUILT_IN.len() <= MAX_BUILT_IN_BYTES, "{} bytes", BUILT_IN.len());
+    let file: Value = serde_json::from_str(BUILT_IN).expect("JSON");
+    assert!(file["source"].as_str().is_some_and(|source| source.contains("licence")), "{file}");
+    let catalog = Catalog::built_in();
+    assert_eq!(file["asOf"], catalog.as_of().to_string());
     let models: Vec<&CatalogModel> = catalog.models().collect();
     assert!((150..=300).contains(&models.len()), "{}", models.len());
     for provider in ["openai", "anthropic", "google", "mistral", "deepseek", "xai", "groq"] {
@@ -105,11 +105,11 @@ fn a_file_replaces_the_members_that_it_has() {
             "tools": false, "structured": "object", "reasoning": ["default", "xhigh"]},
         {"provider": "acme", "model": "new"},
     ]});
-    let shipped = Catalog::shipped();
-    let merged = (*shipped).clone().merged(&file.to_string()).expect("merged");
+    let built_in = Catalog::built_in();
+    let merged = (*built_in).clone().merged(&file.to_string()).expect("merged");
     assert_eq!(merged.as_of().to_string(), "2031-01-02");
     let priced = merged.model_with_window("openai", "gpt-4o").expect("a model");
-    let before = shipped.model_with_window("openai", "gpt-4o").expect("a model");
+    let before = built_in.model_with_window("openai", "gpt-4o").expect("a model");
     let price = priced.price.clone().expect("a price");
     assert_eq!((price.as_of.as_str(), price.prices.input), ("2031-01-02", NanoUsd::parse("7").expect("7")));
     assert_eq!(*priced, CatalogModel { price: priced.price.clone(), ..before.clone() });
@@ -119,9 +119,9 @@ fn a_file_replaces_the_members_that_it_has() {
         json!({"provider": "openai", "model": "gpt-4.1", "contextWindow": 32_768, "maxOutputTokens": 1_000,
             "input": ["text"], "tools": false, "structured": "object", "reasoning": ["default", "xhigh"],
             "prices": {"input": "2", "cachedInput": "0.5", "cacheWrite": "2", "output": "8",
-                "asOf": shipped.as_of().to_string()}})
+                "asOf": built_in.as_of().to_string()}})
     );
-    assert_eq!(merged.models().count(), shipped.models().count() + 1);
+    assert_eq!(merged.models().count(), built_in.models().count() + 1);
     assert!(!merged.is_known("acme", "new"));
     let older = json!({"asOf": "1999-01-02", "models": []});
     assert_eq!(merged.merged(&older.to_string()).expect("merged").as_of().to_string(), "2031-01-02");

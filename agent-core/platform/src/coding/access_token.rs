@@ -1,4 +1,4 @@
-//! Access token of a subscription, and the reasons why there is none.
+//! Access token of a subscription, and the reasons why it is not available.
 
 use std::fmt;
 use std::sync::Arc;

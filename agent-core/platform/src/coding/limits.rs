@@ -13,7 +13,7 @@ use crate::company_table::{CompanyTable, CompanyTableLimits};
 
 /// Maximum numbers of users whose limits are kept.
 const TABLE_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 10_000, per_company: 2_500 };
-/// Members of an event that name the limit, of which the first counts, and the name of the subscription's own.
+/// Members of an event that name the limit (the first one counts), and the name of the subscription's own.
 const LIMIT_NAMES: [&str; 3] = ["limit_id", "metered_limit_name", "limit_name"];
 const OWN_LIMIT: &str = "codex";
 /// Maximum length of a balance, in bytes.
@@ -156,24 +156,28 @@ impl Default for LimitTable {
 }
 
 impl LimitTable {
-    pub(super) fn get(&self, who: &Subscriber) -> Option<SubscriptionLimits> {
-        self.lock().get(&who.company_id, &who.user_id).cloned()
+    pub(super) fn get(&self, subscriber: &Subscriber) -> Option<SubscriptionLimits> {
+        self.lock().get(&subscriber.company_id, &subscriber.user_id).cloned()
     }
 
     /// Replaces the limits of a user.
-    pub(super) fn insert(&self, who: Subscriber, limits: SubscriptionLimits) {
-        self.lock().insert(&who.company_id, who.user_id, limits);
+    pub(super) fn insert(&self, subscriber: Subscriber, limits: SubscriptionLimits) {
+        self.lock().insert(&subscriber.company_id, subscriber.user_id, limits);
     }
 
     /// Replaces the limits of a user that are in `limits`; others stay.
-    pub(super) fn update(&self, who: Subscriber, limits: SubscriptionLimits) {
+    pub(super) fn update(&self, subscriber: Subscriber, limits: SubscriptionLimits) {
         let mut reports = self.lock();
-        let stored = reports.use_or_insert_with(&who.company_id, who.user_id, SubscriptionLimits::default);
+        let stored = reports.use_or_insert_with(
+            &subscriber.company_id,
+            subscriber.user_id,
+            SubscriptionLimits::default,
+        );
         *stored = limits.or(std::mem::take(stored));
     }
 
-    pub(super) fn remove(&self, who: &Subscriber) {
-        self.lock().remove(&who.company_id, &who.user_id);
+    pub(super) fn remove(&self, subscriber: &Subscriber) {
+        self.lock().remove(&subscriber.company_id, &subscriber.user_id);
     }
 
     #[cfg(test)]

@@ -33,10 +33,10 @@ pub(super) async fn watch(service: Weak<SignInService>, key: SignInKey) {
 }
 
 /// Returns the time until the next poll of a sign-in; `None` if it is final.
-async fn next_pause(service: &Weak<SignInService>, (who, id): &SignInKey) -> Option<Duration> {
+async fn next_pause(service: &Weak<SignInService>, (subscriber, id): &SignInKey) -> Option<Duration> {
     let service = service.upgrade()?;
     let now = service.services.now();
-    match service.read(who).await {
+    match service.read(subscriber).await {
         Ok(mut stored) => {
             let pending = stored.pending_mut(id)?;
             Some(until(pending.next_poll_at, now).clamp(MIN_WATCH_PAUSE, MAX_WATCH_PAUSE))
@@ -50,8 +50,8 @@ async fn next_pause(service: &Weak<SignInService>, (who, id): &SignInKey) -> Opt
 
 impl SignInService {
     /// Polls the issuer for a sign-in if a poll is due, and stores the outcome.
-    pub(super) async fn poll(self: Arc<Self>, (who, id): SignInKey) -> Result<(), SignInError> {
-        let claimed = self.update(&who, |stored, now| {
+    pub(super) async fn poll(self: Arc<Self>, (subscriber, id): SignInKey) -> Result<(), SignInError> {
+        let claimed = self.update(&subscriber, |stored, now| {
             let Some(pending) = stored.pending_mut(&id).filter(|pending| pending.is_due(now)) else {
                 return Ok(None);
             };
@@ -59,35 +59,39 @@ impl SignInService {
             Ok(Some(pending.device_code.clone()))
         });
         let Some(device_code) = claimed.await? else { return Ok(()) };
-        let device_code = match self.services.open(&who, sealed::DEVICE_CODE, &device_code) {
+        let device_code = match self.services.open(&subscriber, sealed::DEVICE_CODE, &device_code) {
             Ok(device_code) => device_code,
             Err(error) => {
                 tracing::warn!(sign_in = id, %error, "a sign-in cannot be read");
-                return self.end(&who, &id, SignInOutcome::Failed, Some("INTERNAL")).await;
+                return self.end(&subscriber, &id, SignInOutcome::Failed, Some("INTERNAL")).await;
             }
         };
         let answer = self.services.authority.request_tokens(&device_code);
         match self.services.call(CALL_TIMEOUT, answer).await {
-            Ok(issued) => self.complete(&who, &id, &issued).await,
-            Err(CodingAuthorityError::Denied) => self.end(&who, &id, SignInOutcome::Denied, None).await,
-            Err(CodingAuthorityError::Expired) => self.end(&who, &id, SignInOutcome::Expired, None).await,
+            Ok(issued) => self.complete(&subscriber, &id, &issued).await,
+            Err(CodingAuthorityError::Denied) => {
+                self.end(&subscriber, &id, SignInOutcome::Denied, None).await
+            }
+            Err(CodingAuthorityError::Expired) => {
+                self.end(&subscriber, &id, SignInOutcome::Expired, None).await
+            }
             Err(CodingAuthorityError::NotConfigured(setting)) => {
                 tracing::warn!(
                     sign_in = id,
                     setting,
                     "a sign-in has failed: a setting is missing or refused"
                 );
-                self.end(&who, &id, SignInOutcome::Failed, Some("NOT_CONFIGURED")).await
+                self.end(&subscriber, &id, SignInOutcome::Failed, Some("NOT_CONFIGURED")).await
             }
             Err(CodingAuthorityError::InvalidGrant(_)) => {
-                self.end(&who, &id, SignInOutcome::Failed, Some("OAUTH_ERROR")).await
+                self.end(&subscriber, &id, SignInOutcome::Failed, Some("OAUTH_ERROR")).await
             }
             Err(error) => {
                 if !matches!(error, CodingAuthorityError::Pending | CodingAuthorityError::SlowDown) {
                     let cause = std::error::Error::source(&error).map(ToString::to_string);
                     tracing::warn!(sign_in = id, %error, cause, "the issuer could not be polled");
                 }
-                let scheduled = self.update(&who, |stored, now| {
+                let scheduled = self.update(&subscriber, |stored, now| {
                     Ok(stored.pending_mut(&id).map(|pending| pending.schedule(&error, now)))
                 });
                 scheduled.await.map(drop)
@@ -98,28 +102,33 @@ impl SignInService {
     /// Ends a sign-in that is still pending.
     async fn end(
         &self,
-        who: &Subscriber,
+        subscriber: &Subscriber,
         id: &str,
         outcome: SignInOutcome,
         code: Option<&str>,
     ) -> Result<(), SignInError> {
-        let settled = self.update(who, |stored, now| {
+        let settled = self.update(subscriber, |stored, now| {
             let is_pending = stored.pending_mut(id).is_some();
             let pending = stored.find_mut(id).filter(|_| is_pending);
             Ok(pending.map(|sign_in| sign_in.end(outcome, code, now)))
         });
         settled.await?;
-        let Subscriber { company_id, user_id } = who;
+        let Subscriber { company_id, user_id } = subscriber;
         tracing::info!(%company_id, %user_id, sign_in = id, ?outcome, "a sign-in to a subscription has ended");
         Ok(())
     }
 
     /// Stores the tokens of a sign-in. They exist nowhere else, so it is tried again while the store is unavailable;
     /// tokens that cannot be stored, or whose sign-in was cancelled, are revoked.
-    async fn complete(&self, who: &Subscriber, id: &str, issued: &IssuedTokens) -> Result<(), SignInError> {
+    async fn complete(
+        &self,
+        subscriber: &Subscriber,
+        id: &str,
+        issued: &IssuedTokens,
+    ) -> Result<(), SignInError> {
         let mut attempt = 1;
         let stored = loop {
-            match self.try_complete(who, id, issued).await {
+            match self.try_complete(subscriber, id, issued).await {
                 Err(SignInError::Store(error))
                     if matches!(*error, StoreError::Unavailable(_)) && attempt < STORE_ATTEMPTS =>
                 {
@@ -129,12 +138,12 @@ impl SignInService {
                 stored => break stored,
             }
         };
-        let Subscriber { company_id, user_id } = who;
+        let Subscriber { company_id, user_id } = subscriber;
         match &stored {
             Ok(()) => tracing::info!(%company_id, %user_id, sign_in = id, "signed in to a subscription"),
             Err(error) => {
                 tracing::warn!(%company_id, %user_id, sign_in = id, %error, "the tokens of a sign-in are dropped");
-                self.services.revoke(who, issued).await;
+                self.services.revoke(subscriber, issued).await;
             }
         }
         stored
@@ -143,12 +152,12 @@ impl SignInService {
     /// Stores the tokens and the sign-in's end in one commit.
     async fn try_complete(
         &self,
-        who: &Subscriber,
+        subscriber: &Subscriber,
         id: &str,
         issued: &IssuedTokens,
     ) -> Result<(), SignInError> {
-        let tokens = self.services.seal_tokens(who, issued)?;
-        let keys = [who.sign_ins_key()?, who.tokens_key()?];
+        let tokens = self.services.seal_tokens(subscriber, issued)?;
+        let keys = [subscriber.sign_ins_key()?, subscriber.tokens_key()?];
         let mut attempts = UpdateAttempts::new(&*self.services.records, &keys[0]);
         loop {
             let mut stored_records = self.services.records.get_many(&keys).await?.into_iter();

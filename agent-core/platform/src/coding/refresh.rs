@@ -34,7 +34,7 @@ const CALL_DELAYS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Dura
 /// Refresh of the tokens of one generation.
 pub(super) struct Refresh {
     services: CodingServices,
-    who: Subscriber,
+    subscriber: Subscriber,
     /// Generation that is replaced.
     base: u64,
     /// Identity under which the lease is taken.
@@ -57,8 +57,8 @@ enum RefreshOutcome {
 }
 
 impl Refresh {
-    pub(super) fn new(services: CodingServices, who: Subscriber, base: u64) -> Self {
-        Self { services, who, base, id: agent_core::new_id() }
+    pub(super) fn new(services: CodingServices, subscriber: Subscriber, base: u64) -> Self {
+        Self { services, subscriber, base, id: agent_core::new_id() }
     }
 
     /// Refreshes the tokens and returns the new access token, or that of another generation if another task was faster.
@@ -79,7 +79,7 @@ impl Refresh {
                 continue;
             }
             // Without the key of the tokens, nothing could be sent.
-            self.services.access_token(&self.who, &record.value)?;
+            self.services.access_token(&self.subscriber, &record.value)?;
             // A lease that was not released belongs to a call with an unknown outcome.
             let is_unsure = record.value.is_unsure || record.value.lease.is_some();
             let Some(leased) = self.take_lease(record, is_unsure).await? else { continue };
@@ -93,13 +93,13 @@ impl Refresh {
 
     /// Reads the tokens.
     async fn find(&self) -> Result<FoundTokens, CodingTokenError> {
-        let Some(record) = self.services.read_tokens(&self.who).await? else {
+        let Some(record) = self.services.read_tokens(&self.subscriber).await? else {
             return Err(CodingTokenError::SignInRequired(SignInReason::NotSignedIn));
         };
         if record.value.generation == self.base && record.value.access.is_some() {
             return Ok(FoundTokens::Base(Box::new(record)));
         }
-        Ok(FoundTokens::Other(self.services.access_token(&self.who, &record.value)?))
+        Ok(FoundTokens::Other(self.services.access_token(&self.subscriber, &record.value)?))
     }
 
     /// Takes or renews the lease; `None` if another task has changed the record.
@@ -116,7 +116,7 @@ impl Refresh {
     async fn release(&self, record: Record<StoredTokens>) {
         let released = self.replace(record, |stored| StoredTokens { lease: None, ..stored }).await;
         if let Err(error) = released {
-            let Subscriber { company_id, user_id } = &self.who;
+            let Subscriber { company_id, user_id } = &self.subscriber;
             tracing::warn!(%company_id, %user_id, %error, "failed to release the lease of a token refresh; it will expire");
         }
     }
@@ -127,7 +127,7 @@ impl Refresh {
         change: impl FnOnce(StoredTokens) -> StoredTokens,
     ) -> Result<Option<Record<StoredTokens>>, StoreError> {
         let value = change(record.value);
-        let version = self.services.replace_tokens(&self.who, record.version, &value).await?;
+        let version = self.services.replace_tokens(&self.subscriber, record.version, &value).await?;
         Ok(version.map(|version| Record { version, value, id: record.id, updated: record.updated }))
     }
 
@@ -180,7 +180,7 @@ impl Refresh {
     ) -> Result<IssuedTokens, CodingAuthorityError> {
         let dead = Err(CodingAuthorityError::InvalidGrant(InvalidGrantReason::Expired));
         let Some(refresh) = &stored.refresh else { return dead };
-        match self.services.open(&self.who, sealed::REFRESH, refresh) {
+        match self.services.open(&self.subscriber, sealed::REFRESH, refresh) {
             Ok(token) => {
                 self.services.call(CALL_TIMEOUT, self.services.authority.refresh(&token, send_by)).await
             }
@@ -193,7 +193,7 @@ impl Refresh {
     }
 
     fn log(&self, answer: &Result<IssuedTokens, CodingAuthorityError>, ms: u128) {
-        let Subscriber { company_id, user_id } = &self.who;
+        let Subscriber { company_id, user_id } = &self.subscriber;
         let generation = self.base;
         match answer {
             Ok(_) => {
@@ -216,7 +216,7 @@ impl Refresh {
         issued: IssuedTokens,
         base: &StoredTokens,
     ) -> Result<RefreshOutcome, CodingTokenError> {
-        let sealed = self.services.seal_tokens(&self.who, &issued)?;
+        let sealed = self.services.seal_tokens(&self.subscriber, &issued)?;
         let mut attempt = 1;
         loop {
             match self.try_store(&issued, &sealed, base).await {
@@ -240,22 +240,28 @@ impl Refresh {
         sealed: &SealedTokens,
         base: &StoredTokens,
     ) -> Result<Option<AccessToken>, CodingTokenError> {
-        let Some(Record { version, value: current, .. }) = self.services.read_tokens(&self.who).await? else {
-            self.services.revoke(&self.who, issued).await;
+        let Some(Record { version, value: current, .. }) =
+            self.services.read_tokens(&self.subscriber).await?
+        else {
+            self.services.revoke(&self.subscriber, issued).await;
             return Err(CodingTokenError::SignInRequired(SignInReason::NotSignedIn));
         };
         if current.generation != self.base {
             // Tokens of the same sign-in are not revoked: an issuer may end all of its tokens by that.
             if current.sign_in_id != base.sign_in_id {
-                self.services.revoke(&self.who, issued).await;
+                self.services.revoke(&self.subscriber, issued).await;
             }
-            return self.services.access_token(&self.who, &current).map(Some);
+            return self.services.access_token(&self.subscriber, &current).map(Some);
         }
         let next = sealed.clone().into_next(base);
-        let stored = self.services.replace_tokens(&self.who, version, &next).await?;
+        let stored = self.services.replace_tokens(&self.subscriber, version, &next).await?;
         Ok(stored.is_some().then(|| AccessToken {
             token: issued.access_token.clone(),
-            account_id: self.services.access_token(&self.who, &next).ok().and_then(|token| token.account_id),
+            account_id: self
+                .services
+                .access_token(&self.subscriber, &next)
+                .ok()
+                .and_then(|token| token.account_id),
             generation: next.generation,
         }))
     }
@@ -268,7 +274,7 @@ impl Refresh {
                 FoundTokens::Base(record) => *record,
             };
             if self.replace(record, |stored| stored.end(reason)).await?.is_some() {
-                let Subscriber { company_id, user_id } = &self.who;
+                let Subscriber { company_id, user_id } = &self.subscriber;
                 tracing::warn!(%company_id, %user_id, ?reason, "the sign-in to a subscription has ended");
                 return Err(CodingTokenError::SignInRequired(reason));
             }

@@ -89,14 +89,14 @@ impl<T: HasSealedFields> SealedRecords for SubscriptionSecrets<'_, T> {
         owner: &str,
         value: &mut T,
     ) -> Result<RotationReport, StoreError> {
-        let who = Subscriber::new(company_id, &owner.into());
+        let subscriber = Subscriber::new(company_id, &owner.into());
         reseal_fields(self.sealer, value.sealed_fields(), |name, sealed| {
-            let associated_data = who.associated_data(name);
+            let associated_data = subscriber.associated_data(name);
             let resealed = self
                 .sealer
                 .open(&associated_data, sealed)
                 .and_then(|secret| self.sealer.seal(&associated_data, &secret));
-            resealed.map_err(|error| who.unreadable(name, error))
+            resealed.map_err(|error| subscriber.unreadable(name, error))
         })
     }
 }

@@ -65,12 +65,12 @@ impl CodingServices {
     }
 
     /// Revokes tokens that are not stored, or no longer. A failure is logged and changes nothing.
-    pub(super) async fn revoke(&self, who: &Subscriber, tokens: &IssuedTokens) {
+    pub(super) async fn revoke(&self, subscriber: &Subscriber, tokens: &IssuedTokens) {
         let (token, hint) = match &tokens.refresh_token {
             Some(token) => (token, TokenHint::RefreshToken),
             None => (&tokens.access_token, TokenHint::AccessToken),
         };
-        let Subscriber { company_id, user_id } = who;
+        let Subscriber { company_id, user_id } = subscriber;
         match self.call(REVOKE_TIMEOUT, self.authority.revoke(token, hint)).await {
             Ok(revoked) => {
                 tracing::info!(%company_id, %user_id, revoked, "a subscription's tokens were revoked")

@@ -86,9 +86,9 @@ impl SignIns {
     /// # Errors
     /// [`SignInError::TooMany`], and errors of the issuer and the store.
     pub async fn begin(&self, company_id: &CompanyId, user_id: &UserId) -> Result<BegunSignIn, SignInError> {
-        let who = Subscriber::new(company_id, user_id);
-        let work = self.0.clone().begin(who.clone());
-        let outcome = self.0.begins.run(who, work).await?;
+        let subscriber = Subscriber::new(company_id, user_id);
+        let work = self.0.clone().begin(subscriber.clone());
+        let outcome = self.0.begins.run(subscriber, work).await?;
         let sign_in = outcome.value?;
         Ok(BegunSignIn { is_new: sign_in.is_new && outcome.is_own, ..sign_in })
     }
@@ -103,18 +103,18 @@ impl SignIns {
         user_id: &UserId,
         id: &str,
     ) -> Result<SignInView, SignInError> {
-        let who = Subscriber::new(company_id, user_id);
-        let mut stored = self.0.read(&who).await?;
+        let subscriber = Subscriber::new(company_id, user_id);
+        let mut stored = self.0.read(&subscriber).await?;
         let now = self.0.services.now();
         if stored.pending_mut(id).is_some_and(|pending| pending.is_due(now)) {
-            let key = (who.clone(), id.to_owned());
+            let key = (subscriber.clone(), id.to_owned());
             match self.0.polls.run(key.clone(), self.0.clone().poll(key)).await {
                 Ok(outcome) => outcome.value?,
                 // The next status request polls.
                 Err(TaskError::Full) => {}
                 Err(error) => return Err(error.into()),
             }
-            stored = self.0.read(&who).await?;
+            stored = self.0.read(&subscriber).await?;
         }
         let sign_in = stored.find_mut(id).ok_or(SignInError::NotFound)?;
         view(sign_in, self.0.services.now()).ok_or(SignInError::NotFound)
@@ -131,8 +131,8 @@ impl SignIns {
         user_id: &UserId,
         id: &str,
     ) -> Result<(), SignInError> {
-        let who = Subscriber::new(company_id, user_id);
-        let cancelled = self.0.update(&who, |stored, now| {
+        let subscriber = Subscriber::new(company_id, user_id);
+        let cancelled = self.0.update(&subscriber, |stored, now| {
             let sign_in = stored.find_mut(id).ok_or(SignInError::NotFound)?;
             sign_in.end(SignInOutcome::Cancelled, None, now);
             Ok(Some(()))
@@ -178,18 +178,18 @@ fn view(sign_in: &StoredSignIn, now: Timestamp) -> Option<SignInView> {
 
 impl SignInService {
     /// Begins a sign-in, or returns the open one.
-    async fn begin(self: Arc<Self>, who: Subscriber) -> Result<BegunSignIn, SignInError> {
+    async fn begin(self: Arc<Self>, subscriber: Subscriber) -> Result<BegunSignIn, SignInError> {
         let clock = &self.services.clock;
         let deadline = clock.monotonic() + LEASE_WAIT_TIMEOUT;
         loop {
-            let stored = self.read(&who).await?;
-            if let Some(sign_in) = self.reusable(&who, &stored) {
+            let stored = self.read(&subscriber).await?;
+            if let Some(sign_in) = self.reusable(&subscriber, &stored) {
                 return Ok(sign_in);
             }
             if !stored.is_starting() {
-                let Some(id) = self.reserve(&who).await? else { continue };
-                let sign_in = self.request_code(&who, id).await?;
-                let key = (who, sign_in.id.clone());
+                let Some(id) = self.reserve(&subscriber).await? else { continue };
+                let sign_in = self.request_code(&subscriber, id).await?;
+                let key = (subscriber, sign_in.id.clone());
                 self.watches.start(key.clone(), watch(Arc::downgrade(&self), key));
                 return Ok(sign_in);
             }
@@ -201,17 +201,17 @@ impl SignInService {
     }
 
     /// Returns the open sign-in that can be given again. One whose code cannot be decrypted is not.
-    fn reusable(&self, who: &Subscriber, stored: &StoredSignIns) -> Option<BegunSignIn> {
+    fn reusable(&self, subscriber: &Subscriber, stored: &StoredSignIns) -> Option<BegunSignIn> {
         let now = self.services.now();
         let (id, pending) = stored.reusable(now)?;
-        let user_code = self.services.open(who, sealed::USER_CODE, &pending.user_code).ok()?;
+        let user_code = self.services.open(subscriber, sealed::USER_CODE, &pending.user_code).ok()?;
         Some(begun_sign_in(id, user_code, pending, now, false))
     }
 
     /// Adds a sign-in whose code only the caller requests, and returns its id; `None` if another task was faster.
-    async fn reserve(&self, who: &Subscriber) -> Result<Option<String>, SignInError> {
-        self.update(who, |stored, now| {
-            if stored.is_starting() || self.reusable(who, stored).is_some() {
+    async fn reserve(&self, subscriber: &Subscriber) -> Result<Option<String>, SignInError> {
+        self.update(subscriber, |stored, now| {
+            if stored.is_starting() || self.reusable(subscriber, stored).is_some() {
                 return Ok(None);
             }
             if let Some(retry_after) = stored.retry_after(now) {
@@ -226,11 +226,11 @@ impl SignInService {
     }
 
     /// Requests the device code of a sign-in that was added for it.
-    async fn request_code(&self, who: &Subscriber, id: String) -> Result<BegunSignIn, SignInError> {
-        let Subscriber { company_id, user_id } = who;
+    async fn request_code(&self, subscriber: &Subscriber, id: String) -> Result<BegunSignIn, SignInError> {
+        let Subscriber { company_id, user_id } = subscriber;
         match self.services.call(CALL_TIMEOUT, self.services.authority.request_device_code()).await {
             Ok(code) => {
-                let new_sign_in = self.store_code(who, &id, &code).await?;
+                let new_sign_in = self.store_code(subscriber, &id, &code).await?;
                 tracing::info!(%company_id, %user_id, sign_in = id, "a sign-in to a subscription was started");
                 Ok(new_sign_in)
             }
@@ -241,7 +241,7 @@ impl SignInService {
                     error,
                     CodingAuthorityError::NotConfigured(_) | CodingAuthorityError::NotSent(_)
                 );
-                self.update(who, |stored, now| {
+                self.update(subscriber, |stored, now| {
                     match stored.sign_ins.iter_mut().find(|sign_in| sign_in.id == id) {
                         Some(sign_in) if is_known => sign_in.end(SignInOutcome::Cancelled, None, now),
                         _ => stored.sign_ins.retain(|sign_in| sign_in.id != id),
@@ -256,13 +256,13 @@ impl SignInService {
 
     async fn store_code(
         &self,
-        who: &Subscriber,
+        subscriber: &Subscriber,
         id: &str,
         code: &DeviceCode,
     ) -> Result<BegunSignIn, SignInError> {
-        let device_code = self.services.seal(who, sealed::DEVICE_CODE, &code.device_code)?;
-        let user_code = self.services.seal(who, sealed::USER_CODE, &code.user_code)?;
-        let stored = self.update(who, |stored, now| {
+        let device_code = self.services.seal(subscriber, sealed::DEVICE_CODE, &code.device_code)?;
+        let user_code = self.services.seal(subscriber, sealed::USER_CODE, &code.user_code)?;
+        let stored = self.update(subscriber, |stored, now| {
             let reserved = stored.sign_ins.iter_mut().find(|sign_in| sign_in.id == id);
             let is_starting = |sign_in: &&mut StoredSignIn| matches!(sign_in.phase, Phase::Starting { .. });
             let Some(sign_in) = reserved.filter(is_starting) else { return Ok(None) };

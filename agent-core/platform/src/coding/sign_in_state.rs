@@ -83,8 +83,9 @@ impl From<TaskError> for SignInError {
 
 impl SignInService {
     /// Reads the user's sign-ins as of now.
-    pub(super) async fn read(&self, who: &Subscriber) -> Result<StoredSignIns, SignInError> {
-        let stored_sign_ins = self.services.records.get_as::<StoredSignIns>(&who.sign_ins_key()?).await?;
+    pub(super) async fn read(&self, subscriber: &Subscriber) -> Result<StoredSignIns, SignInError> {
+        let stored_sign_ins =
+            self.services.records.get_as::<StoredSignIns>(&subscriber.sign_ins_key()?).await?;
         let mut stored = stored_sign_ins.map(|record| record.value).unwrap_or_default();
         stored.remove_expired(self.services.now());
         Ok(stored)
@@ -94,10 +95,10 @@ impl SignInService {
     /// if it returns `None`.
     pub(super) async fn update<T>(
         &self,
-        who: &Subscriber,
+        subscriber: &Subscriber,
         mut change: impl FnMut(&mut StoredSignIns, Timestamp) -> Result<Option<T>, SignInError> + Send,
     ) -> Result<Option<T>, SignInError> {
-        let key = who.sign_ins_key()?;
+        let key = subscriber.sign_ins_key()?;
         let mut attempts = UpdateAttempts::new(&*self.services.records, &key);
         loop {
             let stored_sign_ins = self.services.records.get_as::<StoredSignIns>(&key).await?;

@@ -154,7 +154,7 @@ impl StoredSignIn {
         Self { id: agent_core::new_id(), begun_at: now, phase: Phase::Starting { until: after(now, LEASE) } }
     }
 
-    /// Ends the sign-in, and with it what is stored of its codes.
+    /// Ends the sign-in and deletes its stored codes.
     pub(super) fn end(&mut self, outcome: SignInOutcome, code: Option<&str>, now: Timestamp) {
         self.phase = Phase::Ended { at: now, outcome, code: code.map(str::to_owned) };
     }
@@ -234,7 +234,7 @@ impl StoredSignIns {
     }
 }
 
-/// Deletes what is over of a user's sign-ins, for a periodic maintenance.
+/// Deletes a user's expired sign-ins, for periodic maintenance.
 ///
 /// # Errors
 /// Errors of the store.

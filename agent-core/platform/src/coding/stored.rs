@@ -209,28 +209,38 @@ impl SealedTokens {
 
 impl CodingServices {
     /// Seals a value for a field of the user's records.
-    pub(super) fn seal(&self, who: &Subscriber, field: &str, secret: &Secret) -> Result<String, StoreError> {
-        let sealed = self.sealer.seal(&who.associated_data(field), secret);
-        sealed.map_err(|error| who.unreadable(field, error))
+    pub(super) fn seal(
+        &self,
+        subscriber: &Subscriber,
+        field: &str,
+        secret: &Secret,
+    ) -> Result<String, StoreError> {
+        let sealed = self.sealer.seal(&subscriber.associated_data(field), secret);
+        sealed.map_err(|error| subscriber.unreadable(field, error))
     }
 
     /// Opens the value of a field of the user's records.
-    pub(super) fn open(&self, who: &Subscriber, field: &str, sealed: &str) -> Result<Secret, StoreError> {
-        let opened = self.sealer.open(&who.associated_data(field), sealed);
-        opened.map_err(|error| who.unreadable(field, error))
+    pub(super) fn open(
+        &self,
+        subscriber: &Subscriber,
+        field: &str,
+        sealed: &str,
+    ) -> Result<Secret, StoreError> {
+        let opened = self.sealer.open(&subscriber.associated_data(field), sealed);
+        opened.map_err(|error| subscriber.unreadable(field, error))
     }
 
     pub(super) fn seal_tokens(
         &self,
-        who: &Subscriber,
+        subscriber: &Subscriber,
         issued: &IssuedTokens,
     ) -> Result<SealedTokens, StoreError> {
         let seal = |field: &str, secret: &Option<Secret>| {
-            secret.as_ref().map(|secret| self.seal(who, field, secret)).transpose()
+            secret.as_ref().map(|secret| self.seal(subscriber, field, secret)).transpose()
         };
         let now = self.now();
         Ok(SealedTokens {
-            access: self.seal(who, sealed::ACCESS, &issued.access_token)?,
+            access: self.seal(subscriber, sealed::ACCESS, &issued.access_token)?,
             refresh: seal(sealed::REFRESH, &issued.refresh_token)?,
             account: seal(sealed::ACCOUNT, &issued.account_id)?,
             plan: issued.plan.clone(),
@@ -245,15 +255,15 @@ impl CodingServices {
     /// [`CodingTokenError::SignInRequired`] if there is none, or none that can be opened.
     pub(super) fn access_token(
         &self,
-        who: &Subscriber,
+        subscriber: &Subscriber,
         stored: &StoredTokens,
     ) -> Result<AccessToken, CodingTokenError> {
         let Some(access) = &stored.access else {
             return Err(CodingTokenError::SignInRequired(stored.ended.unwrap_or(SignInReason::NotSignedIn)));
         };
         let open = |field: &str, sealed: &str| {
-            self.open(who, field, sealed).map_err(|error| {
-                let Subscriber { company_id, user_id } = who;
+            self.open(subscriber, field, sealed).map_err(|error| {
+                let Subscriber { company_id, user_id } = subscriber;
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::warn!(%company_id, %user_id, %error, cause, "a subscription's tokens cannot be read");
                 CodingTokenError::SignInRequired(SignInReason::Unreadable)
@@ -269,20 +279,20 @@ impl CodingServices {
 
     pub(super) async fn read_tokens(
         &self,
-        who: &Subscriber,
+        subscriber: &Subscriber,
     ) -> Result<Option<Record<StoredTokens>>, StoreError> {
-        self.records.get_as(&who.tokens_key()?).await
+        self.records.get_as(&subscriber.tokens_key()?).await
     }
 
     /// Replaces the user's tokens as they were read at `version`. Returns the new version; `None` if another task has
     /// changed them.
     pub(super) async fn replace_tokens(
         &self,
-        who: &Subscriber,
+        subscriber: &Subscriber,
         version: u64,
         tokens: &StoredTokens,
     ) -> Result<Option<u64>, StoreError> {
-        match self.records.put_as(&who.tokens_key()?, tokens, Precondition::Version(version)).await {
+        match self.records.put_as(&subscriber.tokens_key()?, tokens, Precondition::Version(version)).await {
             Ok(version) => Ok(Some(version)),
             Err(StoreError::Conflict { .. }) => Ok(None),
             Err(error) => Err(error),

@@ -55,7 +55,7 @@ where
     K: TaskKey,
     T: Clone + Send + 'static,
 {
-    /// Creates the table of at most `capacity` tasks, of which a company has a quarter at most.
+    /// Creates the table of at most `capacity` tasks, at most a quarter of them for one company.
     pub(super) fn new(spawner: Arc<dyn Spawner>, capacity: usize) -> Self {
         let permits = CompanyPermits::new(capacity, capacity.div_ceil(COMPANY_SHARE));
         Self { spawner, running: Arc::default(), permits }

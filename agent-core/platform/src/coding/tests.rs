@@ -159,7 +159,7 @@ impl Bench {
         self.tokens.status(&self.company, &self.user).await.expect("a status")
     }
 
-    /// Lets the next commits fail.
+    /// Makes the next commits fail.
     fn fail_commits(&self, count: usize) {
         self.records.failures.store(count, Ordering::SeqCst);
     }

@@ -91,18 +91,22 @@ impl CodingTokens {
         self.token(Subscriber::new(company_id, user_id), Some(generation)).await
     }
 
-    async fn token(&self, who: Subscriber, rejected: Option<u64>) -> Result<AccessToken, CodingTokenError> {
+    async fn token(
+        &self,
+        subscriber: Subscriber,
+        rejected: Option<u64>,
+    ) -> Result<AccessToken, CodingTokenError> {
         let services = &self.0.services;
         for _ in 0..REFRESH_ATTEMPTS {
-            let Some(Record { value: stored, .. }) = services.read_tokens(&who).await? else {
+            let Some(Record { value: stored, .. }) = services.read_tokens(&subscriber).await? else {
                 return Err(CodingTokenError::SignInRequired(SignInReason::NotSignedIn));
             };
             let is_rejected = rejected == Some(stored.generation);
             if stored.access.is_none() || (!is_rejected && stored.is_fresh(services.now())) {
-                return services.access_token(&who, &stored);
+                return services.access_token(&subscriber, &stored);
             }
-            let refresh = Refresh::new(services.clone(), who.clone(), stored.generation);
-            let refreshed = match self.0.refreshes.run(who.clone(), refresh.run()).await {
+            let refresh = Refresh::new(services.clone(), subscriber.clone(), stored.generation);
+            let refreshed = match self.0.refreshes.run(subscriber.clone(), refresh.run()).await {
                 Ok(outcome) => outcome.value,
                 Err(error) => Err(error.into()),
             };
@@ -110,7 +114,7 @@ impl CodingTokens {
                 // The refresh had begun before the rejection of the token that it has returned.
                 Ok(token) if rejected == Some(token.generation) => {}
                 Err(error) if error.is_temporary() && !is_rejected && stored.is_usable(services.now()) => {
-                    return services.access_token(&who, &stored);
+                    return services.access_token(&subscriber, &stored);
                 }
                 refreshed => return refreshed,
             }
@@ -124,12 +128,12 @@ impl CodingTokens {
     /// # Errors
     /// Errors of the store.
     pub async fn sign_out(&self, company_id: &CompanyId, user_id: &UserId) -> Result<bool, StoreError> {
-        let who = Subscriber::new(company_id, user_id);
+        let subscriber = Subscriber::new(company_id, user_id);
         let services = self.0.services.clone();
-        self.0.limits.remove(&who);
-        let key = who.tokens_key()?;
+        self.0.limits.remove(&subscriber);
+        let key = subscriber.tokens_key()?;
         let Record { version, value: stored, .. } = loop {
-            let Some(found) = services.read_tokens(&who).await? else { return Ok(false) };
+            let Some(found) = services.read_tokens(&subscriber).await? else { return Ok(false) };
             match services.records.delete(&key, Precondition::Version(found.version)).await {
                 Ok(_) => break found,
                 Err(StoreError::Conflict { .. }) => {}
@@ -137,11 +141,11 @@ impl CodingTokens {
             }
         };
         tracing::info!(%company_id, %user_id, generation = stored.generation, "signed out of a subscription");
-        if let Some(tokens) = open_for_revocation(&services, &who, &stored) {
-            let revoked = who.clone();
+        if let Some(tokens) = open_for_revocation(&services, &subscriber, &stored) {
+            let revoked = subscriber.clone();
             let revocation = async move { services.revoke(&revoked, &tokens).await };
             // The stored tokens are deleted, also if the revocation fails.
-            let _ = self.0.revocations.run((who, version), revocation).await;
+            let _ = self.0.revocations.run((subscriber, version), revocation).await;
         }
         Ok(true)
     }
@@ -155,11 +159,11 @@ impl CodingTokens {
         company_id: &CompanyId,
         user_id: &UserId,
     ) -> Result<SubscriptionStatus, StoreError> {
-        let (who, services) = (Subscriber::new(company_id, user_id), &self.0.services);
-        let Some(Record { value: stored, .. }) = services.read_tokens(&who).await? else {
+        let (subscriber, services) = (Subscriber::new(company_id, user_id), &self.0.services);
+        let Some(Record { value: stored, .. }) = services.read_tokens(&subscriber).await? else {
             return Ok(SubscriptionStatus::signed_out());
         };
-        let token = services.access_token(&who, &stored).ok();
+        let token = services.access_token(&subscriber, &stored).ok();
         let account = token.as_ref().and_then(|token| token.account_id.as_ref());
         let is_signed_in = token.is_some();
         Ok(SubscriptionStatus {
@@ -169,7 +173,7 @@ impl CodingTokens {
             account_end: account.map(|account| last_characters(account.expose(), 4)),
             expires_at: is_signed_in.then_some(stored.access_expires_at),
             refreshed_at: Some(stored.refreshed_at),
-            limits: self.0.limits.get(&who).filter(|_| is_signed_in),
+            limits: self.0.limits.get(&subscriber).filter(|_| is_signed_in),
         })
     }
 
@@ -212,11 +216,11 @@ impl SubscriptionStatus {
 /// Opens the tokens of a deleted record. Those that cannot be opened cannot be revoked.
 fn open_for_revocation(
     services: &CodingServices,
-    who: &Subscriber,
+    subscriber: &Subscriber,
     stored: &StoredTokens,
 ) -> Option<IssuedTokens> {
     let open = |field: &str, sealed: &Option<String>| {
-        sealed.as_ref().and_then(|sealed| services.open(who, field, sealed).ok())
+        sealed.as_ref().and_then(|sealed| services.open(subscriber, field, sealed).ok())
     };
     Some(IssuedTokens {
         access_token: open(sealed::ACCESS, &stored.access)?,

@@ -59,7 +59,7 @@ impl PlanLimits {
         self.applied_above() * PLANNING_THRESHOLD_EIGHTHS / 8
     }
 
-    /// Returns the size that a plan leaves: what is said until it takes effect comes in addition.
+    /// Returns the size of the shortened history. The messages that are added until the plan takes effect come on top.
     fn target(&self) -> usize {
         let growth = self.applied_above() - self.planning_threshold();
         self.share(self.to).saturating_sub(growth).max(self.share(self.to) / 2)
@@ -266,7 +266,7 @@ mod tests {
             }
             planned = found.next;
         }
-        // 400 turns of 230 tokens, of which 4,000 are between two changes.
+        // 400 turns of 230 tokens; 4,000 tokens are between two changes.
         assert!((10..=400 / 15).contains(&changes), "{changes}");
     }
 

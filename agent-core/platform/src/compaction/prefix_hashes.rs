@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(hashed(&hashes, &messages[..80]), 0, "that of the present summary");
         assert_eq!(hashed(&hashes, &messages[..81]), 81, "none was asked for");
         assert_eq!(hashed(&hashes, &messages), 5);
-        // An equal message that is another object is no proof.
+        // An equal message in another object proves nothing.
         messages[3] = message("3");
         assert_eq!(hashed(&hashes, &messages), 100);
         messages[3] = message("three");

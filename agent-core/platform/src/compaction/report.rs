@@ -1,4 +1,4 @@
-//! Report of a shortened history: what previews show of it, and what a run announces.
+//! Report of a shortened history, for previews and for the events of a run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::tasks::{SummaryJob, SummaryTasks};
 
-/// Member of a preview with the account.
+/// Member of a preview with the report.
 const PREVIEW_MEMBER: &str = "compaction";
 
 /// Origin of the summary in a prompt.
@@ -37,7 +37,7 @@ impl SummaryOrigin {
 /// Numbers of a shortened history.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ShorteningStats {
-    /// Number of messages that the text stands for.
+    /// Number of messages that the text replaces.
     pub(super) messages: usize,
     /// Number of tool results that are left out.
     pub(super) tool_results: usize,
@@ -104,7 +104,7 @@ impl LayerReport for CompactionReport {
     }
 }
 
-/// Announces the account, and begins to make the next summary when the run has ended.
+/// Announces the report, and starts the next summary when the run has ended.
 struct CompactionObserver {
     announced: Option<Event>,
     next: Option<(Arc<SummaryTasks>, SummaryJob)>,

@@ -94,7 +94,7 @@ fn is_constant(stability: Stability) -> bool {
     stability <= STABLE_PREFIX_LIMIT
 }
 
-/// Tokens for a history and what stands for its beginning.
+/// Tokens for a history, including the summary of its beginning.
 #[derive(Debug, Clone, Copy)]
 struct HistoryBudget {
     available: usize,
@@ -151,7 +151,7 @@ impl History {
         let entry = |(message, replaced): (&Arc<PromptMessage>, &Option<Arc<PromptMessage>>)| {
             let original = message.original();
             let plain_tokens = message.without_context().tokens(counter);
-            // A context that this process alone remembers is no part of the history.
+            // A context that only this process remembers is not part of the history.
             let tokens = match original.sent_context {
                 Some(_) => message.tokens(counter),
                 None => plain_tokens,
@@ -345,7 +345,7 @@ fn replace_history(
     ShorteningStats { messages, tool_results, left_out, tokens_before, tokens_after, text, origin }
 }
 
-/// Leaves out the oldest turns from `begin` on if the prompt does not fit: what the layers add to it has no fixed size. Returns
+/// Leaves out the oldest turns from `begin` on if the prompt does not fit, since the size of the layers' fragments varies. Returns
 /// the number of messages.
 fn leave_out_turns(assembly: &mut AssemblyInput<'_>, begin: usize, available: usize) -> usize {
     let excess = prompt_tokens(assembly).saturating_sub(assembly.budget.max_prompt_tokens);

@@ -68,7 +68,7 @@ impl PrefixHasher {
         self.0.update(piece);
     }
 
-    /// Adds a message. Its identifier, which clients choose, is no part of it.
+    /// Adds a message. Its identifier, which clients choose, is not part of the hash.
     pub(super) fn add_message(&mut self, message: &Message) {
         let role = serde_json::to_vec(&message.role).unwrap_or_default();
         let content = serde_json::to_vec(&message.content).unwrap_or_default();
@@ -203,7 +203,7 @@ impl Summaries {
         self.records.delete(&collection.key(oldest.id.as_str())?, Precondition::Any).await.map(drop)
     }
 
-    /// Deletes the summaries of a user's threads that do not exist any more, and those that were not used for long. To be
+    /// Deletes the summaries of a user's deleted threads, and those that have not been used for a long time. To be
     /// called after the deletion of threads. Returns the number.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ const USED_WINDOW_EIGHTHS: usize = 7;
 /// Maximum number of bytes for each token of a summary; beyond it, the stream is dropped.
 const MAX_BYTES_PER_TOKEN: usize = 8;
 
-/// Reason why there is no summary.
+/// Reason why a summary could not be made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SummaryError {
     /// The model has returned no text.
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_summary_stands_for_its_messages() {
+    fn an_earlier_summary_replaces_its_messages() {
         let model = ScriptedModel::repeating("both");
         let messages = [Message::user("old"), Message::user("new")];
         let input = SummaryInput {

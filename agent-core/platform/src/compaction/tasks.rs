@@ -43,7 +43,7 @@ type PendingSummary = Shared<BoxFuture<'static, Option<Arc<str>>>>;
 pub(super) struct SummaryJob {
     pub(super) owner: SummaryOwner,
     pub(super) sha256: String,
-    /// The messages that it stands for.
+    /// The messages that it replaces.
     pub(super) messages: Arc<[Message]>,
     /// Number of erased messages of the thread when the messages were read.
     pub(super) erased: usize,

@@ -47,7 +47,7 @@ impl<'a> ToolNames<'a> {
     }
 }
 
-/// Returns a size as people read it.
+/// Formats a size for people.
 fn size(bytes: usize) -> String {
     match bytes {
         ..1_024 => format!("{bytes} bytes"),
@@ -69,7 +69,7 @@ fn content_bytes(content: &Content) -> usize {
     }
 }
 
-/// Returns the text of the message that stands for the first `messages`: their summary, if there is one, and the latest of the
+/// Returns the text of the message that replaces the first `messages`: their summary, if there is one, and the latest of the
 /// user's own words within a number of tokens.
 pub(super) fn block(
     messages: &[&Message],

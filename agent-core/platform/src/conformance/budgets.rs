@@ -22,8 +22,8 @@ use serde_json::json;
 use crate::records::{Inventory, Precondition};
 use crate::spawner::Spawner;
 use crate::usage::{
-    Booking, Budget, BudgetKind, BudgetOptions, Budgets, ExpiredReservations, MeteredBackend, MeteredModels,
-    PriceTable, StoredRuns, UsageFilter, UsageQuery, UsageRecorder, UsageStore,
+    Booking, Budget, BudgetKind, BudgetOptions, Budgets, MeteredBackend, MeteredModels, PriceTable,
+    ReservationSweep, StoredRuns, UsageFilter, UsageQuery, UsageRecorder, UsageStore,
 };
 
 /// A process's handles of the store under test.
@@ -66,7 +66,7 @@ fn recorder_at(
 ) -> UsageRecorder {
     let options = BudgetOptions { lease, ..BudgetOptions::default() };
     let budgets = Budgets::new(records.clone(), usage.clone(), clock.clone(), spawner.clone(), options);
-    UsageRecorder::new(usage.clone(), PriceTable::shipped(), clock, spawner.clone(), None, Some(budgets))
+    UsageRecorder::new(usage.clone(), PriceTable::built_in(), clock, spawner.clone(), None, Some(budgets))
 }
 
 fn budgets_of(process: &UsageRecorder) -> &Budgets {
@@ -197,8 +197,8 @@ async fn reservations_of_a_lost_process_are_settled(stores: &[BudgetStores], spa
     SystemClock.sleep(Duration::from_millis(2)).await;
     // Two processes find them at the same time.
     let passes = processes.iter().zip(&stores[1..]).map(|(process, (inventory, _))| async move {
-        let mut expired = ExpiredReservations::default();
-        while expired.settle_page(&**inventory, budgets_of(process), process).await.expect("a page") {}
+        let mut sweep = ReservationSweep::default();
+        while sweep.settle_page(&**inventory, budgets_of(process), process).await.expect("a page") {}
     });
     join_all(passes).await;
     assert_eq!(amounts(&lost).await, (reserved, 0), "each reservation is settled once");
@@ -334,9 +334,9 @@ async fn a_run_that_is_stored_late_counts(stores: &[BudgetStores], spawner: &Arc
     let (starting, other) = (process(&stores[0]), process(&stores[1]));
     limit_runs(&starting).await;
     let run = starting.admit_run(&context("late")).await.expect("a run is admitted");
-    let mut expired = ExpiredReservations::new(Some(Arc::new(NoRuns)));
+    let mut sweep = ReservationSweep::new(Some(Arc::new(NoRuns)));
     for _ in 0..8 {
-        while expired.settle_page(&*stores[1].0, budgets_of(&other), &other).await.expect("a page") {}
+        while sweep.settle_page(&*stores[1].0, budgets_of(&other), &other).await.expect("a page") {}
         assert_eq!(counted_runs(&other).await, (0, 1), "the run is not stored, and not lost");
         // Its process has renewed the reservation when it waits for the next time.
         clock.wait_for_sleepers(1).await;

@@ -8,7 +8,7 @@ use agent_core::clock::{Clock, SystemClock};
 use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::StructuralChunker;
 use agent_retrieval::doc_index::DocIndex;
-use agent_retrieval::document::{DocumentId, Extracted, TextFormat};
+use agent_retrieval::document::{DocumentId, ExtractedText, TextFormat};
 use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embeddings};
 use agent_retrieval::search::{Query, Ranking, SearchOptions, search_documents};
 use async_trait::async_trait;
@@ -47,13 +47,13 @@ pub async fn retrieval(make: impl AsyncFn() -> SharedRecords) {
     long_indexes_are_stored_in_pieces(make().await).await;
 }
 
-/// The system clock with longer sleeps. A search on a busy machine waits for its index and does not go without it.
-struct PatientClock;
+/// System clock with longer sleeps, so that a search on a busy machine waits for its index.
+struct SlowClock;
 
 /// Factor by which a sleep is longer than the requested one.
-const PATIENCE_FACTOR: u32 = 60;
+const SLEEP_FACTOR: u32 = 60;
 
-impl Clock for PatientClock {
+impl Clock for SlowClock {
     fn now(&self) -> SystemTime {
         SystemClock.now()
     }
@@ -63,7 +63,7 @@ impl Clock for PatientClock {
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        SystemClock.sleep(duration * PATIENCE_FACTOR)
+        SystemClock.sleep(duration * SLEEP_FACTOR)
     }
 }
 
@@ -75,7 +75,7 @@ fn retriever_with(records: &SharedRecords, embedder: Option<RetrievalEmbedder>) 
     DocumentRetriever::new(RetrieverConfig {
         records: records.clone(),
         pool: Arc::new(|work: Box<dyn FnOnce() + Send>| drop(std::thread::spawn(work))),
-        clock: Arc::new(PatientClock),
+        clock: Arc::new(SlowClock),
         cache_bytes: 64 << 20,
         embedder,
     })
@@ -108,11 +108,11 @@ fn text_of(seed: u32) -> String {
 
 /// Returns the index of a document.
 fn index_of(id: &str, text: &str) -> DocIndex {
-    let document = Extracted {
+    let document = ExtractedText {
         title: format!("Title of {id}"),
         text: text.to_owned(),
         format: TextFormat::Markdown,
-        ..Extracted::default()
+        ..ExtractedText::default()
     };
     DocIndex::build(&document, &StructuralChunker::default()).expect("a short text")
 }

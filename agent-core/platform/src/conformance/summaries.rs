@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use jiff::Timestamp;
 
 use crate::compaction::{MAX_USER_SUMMARIES, SUMMARY_RETENTION, Summaries, Summary, SummaryOwner};
-use crate::conversation::{Conversations, CreateThread, NewThread, ThreadKey};
+use crate::conversation::{Conversations, CreateThreadRequest, NewThread, ThreadKey};
 use crate::records::Inventory;
 
 /// Handles of the store under test: its records and its conversations.
@@ -49,7 +49,7 @@ fn summary(text: &str, owner: &SummaryOwner) -> Summary {
 }
 
 async fn create_thread((_, conversations): &SummaryStores, company: &str, user: &str, thread: &str) {
-    let create = CreateThread {
+    let create = CreateThreadRequest {
         key: ThreadKey::new(company, user, thread),
         agent_id: "a".into(),
         new: NewThread::default(),

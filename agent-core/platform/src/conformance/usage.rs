@@ -303,8 +303,8 @@ async fn old_entries_are_deleted_and_days_stay(store: &dyn UsageStore) {
     assert_eq!(done(store.run_usage(&"acme".into(), &"run 7".into()).await).len(), 3);
 }
 
-/// Batches with the same days in different orders, as of several processes: none is lost, and none waits for another for
-/// ever.
+/// Batches with the same days in different orders, as of several processes: none is lost, and none waits for another
+/// indefinitely.
 async fn concurrent_batches_are_booked_exactly(store: Arc<dyn UsageStore>) {
     let batches = (0..24).map(|batch| {
         let store = store.clone();
@@ -326,7 +326,8 @@ async fn concurrent_batches_are_booked_exactly(store: Arc<dyn UsageStore>) {
     assert_eq!(sums, expected, "days add up to the total");
 }
 
-/// Batches of two companies, whose ledgers others may have locked: what is left out is booked later.
+/// Batches of two companies, whose ledgers others may have locked: the entries that are left out are
+/// booked later.
 async fn batches_of_several_companies_are_booked_exactly(store: Arc<dyn UsageStore>) {
     const COMPANIES: [&str; 2] = ["acme", "other"];
     let of_company = |n: usize| {

@@ -26,7 +26,7 @@ impl AgentFeedback {
     }
 }
 
-/// Words that were rated and shared.
+/// Content of a rated message that its owner has shared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RatedMessage {
     /// Role of the message.

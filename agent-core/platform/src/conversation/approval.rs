@@ -2,7 +2,7 @@
 
 use agent_core::event::Id;
 use agent_core::ids::{AgentId, RunId, ThreadId, UserId};
-use agent_core::role::ApprovalBy;
+use agent_core::role::Approver;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub struct Approval {
     /// State.
     pub state: ApprovalState,
     /// The people who may decide.
-    pub by: ApprovalBy,
+    pub by: Approver,
     /// True if the person may change the arguments.
     pub editable: bool,
     /// Question for the person.
@@ -165,7 +165,7 @@ impl Approval {
         }
     }
 
-    /// Removes what the thread's messages say: arguments and reasons. A call that has not begun is withdrawn, since it would be
+    /// Removes the content of messages: arguments and reasons. A call that has not begun is withdrawn, since it would be
     /// made without its arguments.
     pub(super) fn erase(&mut self) {
         let is_due = matches!(self.state, ApprovalState::Open | ApprovalState::Approved);

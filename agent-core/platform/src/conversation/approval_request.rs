@@ -3,7 +3,7 @@
 use agent_core::event::Interrupt;
 use agent_core::ids::{RunId, UserId};
 use agent_core::message::ToolCall;
-use agent_core::role::{ApprovalBy, ApprovalRule};
+use agent_core::role::{ApprovalRule, Approver};
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -33,7 +33,7 @@ impl Approval {
         let id = interrupt.tool_call_id.as_ref().filter(|_| interrupt.reason == TOOL_CALL_REASON)?;
         let call = calls.iter().find(|call| *call.id == **id)?;
         let metadata = interrupt.metadata.as_ref().map(|metadata| &metadata["agentd"]);
-        let by = metadata.and_then(|metadata| ApprovalBy::deserialize(&metadata["by"]).ok());
+        let by = metadata.and_then(|metadata| Approver::deserialize(&metadata["by"]).ok());
         let expires_at = interrupt.expires_at.as_ref().and_then(|time| time.parse().ok());
         let default_expiry = || {
             now.checked_add(SignedDuration::from_millis(DEFAULT_APPROVAL_TTL_MS)).unwrap_or(Timestamp::MAX)
@@ -72,7 +72,7 @@ pub fn approval_interrupt(
     let ttl = rule.ttl_ms.and_then(|ttl| i64::try_from(ttl).ok()).unwrap_or(DEFAULT_APPROVAL_TTL_MS);
     let expires_at = now.checked_add(SignedDuration::from_millis(ttl)).unwrap_or(Timestamp::MAX);
     // Visitors change no arguments, unless the rule says so.
-    let editable = rule.editable.unwrap_or(rule.by != ApprovalBy::Visitor);
+    let editable = rule.editable.unwrap_or(rule.by != Approver::Visitor);
     let mut properties = json!({"approved": {"type": "boolean"}, "reason": {"type": "string"}});
     if editable {
         properties["editedArgs"] = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
@@ -95,7 +95,7 @@ fn approval_id(owner: &UserId, run: &RunId) -> String {
     format!("{number}.{run_key}")
 }
 
-/// Returns the owner and the run that an id of an approval names; `None` for a text that is no such id.
+/// Returns the owner and the run that an id of an approval names; `None` for any other text.
 pub fn parse_approval_id(id: &str) -> Option<(UserId, RunId)> {
     let (_, run_key) = id.split_once('.')?;
     let run_key = String::from_utf8(URL_SAFE_NO_PAD.decode(run_key).ok()?).ok()?;

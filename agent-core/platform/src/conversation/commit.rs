@@ -27,9 +27,9 @@ use super::thread_limit::max_threads;
 use super::time::whole_millis;
 use super::tree::branch_leaf;
 use super::{
-    ConversationError, CreateThread, ForkThread, MAX_NODE_CHILDREN, MAX_THREAD_NODES, NewNode, NewThread,
-    Node, NodeId, NodeLink, Run, Siblings, StoredNode, Thread, ThreadKey, ThreadLimit, ThreadPatch,
-    ThreadStatus, TitleSource, check_conversation_id, title,
+    ConversationError, CreateThreadRequest, ForkThreadRequest, MAX_NODE_CHILDREN, MAX_THREAD_NODES, NewNode,
+    NewThread, Node, NodeId, NodeLink, Run, Siblings, StoredNode, Thread, ThreadKey, ThreadLimit,
+    ThreadPatch, ThreadStatus, TitleSource, check_conversation_id, title,
 };
 
 /// Position of a stored node, as far as a new node needs it.
@@ -89,7 +89,7 @@ pub fn append(
 /// # Errors
 /// See [`Conversations::create`](super::Conversations::create).
 pub fn create(
-    create: CreateThread,
+    create: CreateThreadRequest,
     thread_count: u64,
 ) -> Result<(Thread, Vec<StoredNode>), ConversationError> {
     create.key.check()?;
@@ -108,7 +108,7 @@ pub fn create(
 /// # Errors
 /// See [`Conversations::fork`](super::Conversations::fork).
 pub fn fork(
-    fork: &ForkThread,
+    fork: &ForkThreadRequest,
     source: Thread,
     path: Vec<StoredNode>,
     thread_count: u64,

@@ -97,7 +97,7 @@ impl ThreadContexts {
         self.add(MissingContexts { from, turns: vec![turn.clone()] }, stored.into_iter().collect());
     }
 
-    /// Removes a turn of which a commit may have added a context. Returns false if it was not read.
+    /// Removes a turn to which a commit may have added a context. Returns false if it was not read.
     pub(super) fn remove(&mut self, turn: &RunId) -> bool {
         let Some(removed) = self.by_turn.remove(turn) else { return false };
         let bytes = TURN_BYTES + turn.len() + removed.contexts.iter().map(context_bytes).sum::<usize>();

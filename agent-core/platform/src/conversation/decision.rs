@@ -44,9 +44,9 @@ pub enum Verdict {
     Cancel,
 }
 
-/// A change of a run that waits or has waited for decisions.
+/// Request to change a run that waits or has waited for decisions.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ChangeRun {
+pub struct ChangeRunRequest {
     /// The run.
     pub run: RunKey,
     /// The change.
@@ -88,12 +88,12 @@ pub enum RunChange {
     Expire,
     /// Adds a run of the same turn that has ended with the open questions of this one, which stays as it is;
     /// [`ConversationError::RunIdUsed`] if the owner has a run of its id.
-    ReissueInterrupts(Box<ReissueInterrupts>),
+    ReissueInterruptsRequest(Box<ReissueInterruptsRequest>),
 }
 
-/// A run that ends at once with the questions of a run that waits.
+/// Request to store a run that ends at once with the questions of a run that waits.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ReissueInterrupts {
+pub struct ReissueInterruptsRequest {
     /// Id of the run.
     pub run_id: RunId,
     /// Cause of the run.

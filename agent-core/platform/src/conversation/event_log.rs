@@ -122,7 +122,7 @@ fn write_record(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
 #[error("the log of the run is damaged")]
 pub struct LogError;
 
-/// Unpacks the events of a chunk, of which it may be given one part after the other.
+/// Unpacks the events of a chunk, which may be given part by part.
 #[derive(Debug, Default)]
 pub struct ChunkReader {
     previous: Option<(DeltaKind, Id)>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use agent_core::event::Audience;
 use agent_core::ids::ThreadId;
-use agent_core::role::ApprovalBy;
+use agent_core::role::Approver;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
@@ -159,7 +159,7 @@ impl ThreadExport {
     }
 
     fn shows(&self, approval: &Approval) -> bool {
-        self.audience == Audience::Trusted || approval.by == ApprovalBy::Visitor
+        self.audience == Audience::Trusted || approval.by == Approver::Visitor
     }
 
     /// Returns the elements of a page, and at the end of the list `after`.

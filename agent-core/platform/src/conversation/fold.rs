@@ -9,7 +9,7 @@ use agent_core::event::{Event, RunOutcome};
 use agent_core::message::{Content, Message, Role, ToolCall};
 
 use super::{
-    CancelReason, NewNode, NodeId, NodeMessage, NodeOrigin, NodeStatus, RunEndKind, RunEnding, RunFailure,
+    CancelReason, NewNode, NodeId, NodeMessage, NodeOrigin, NodeStatus, PublicRunError, RunEndKind, RunEnding,
 };
 
 /// A run's answer as nodes, and its end.
@@ -104,7 +104,7 @@ impl RunFold {
                 self.ending = Some(RunEnding { kind, finish_reason, usage: usage.clone() });
             }
             Event::RunError { message, code, usage } => {
-                let failure = RunFailure { code: code.clone(), message: message.clone() };
+                let failure = PublicRunError { code: code.clone(), message: message.clone() };
                 let kind = RunEndKind::Failed(failure);
                 self.ending = Some(RunEnding { kind, finish_reason: None, usage: usage.clone() });
             }

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 
 use super::commit::StoredRun;
 use super::{
-    ChunkWriter, EndRun, FoldedRun, LogChunk, LogEnd, Run, RunClock, RunEndKind, RunFailure, RunFold,
-    RunRecord, ThreadOwner,
+    ChunkWriter, EndRunRequest, FoldedRun, LogChunk, LogEnd, PublicRunError, Run, RunClock, RunEndKind,
+    RunFold, RunRecord, ThreadOwner,
 };
 
 /// Returns the end of a run whose process's lease has expired, by the chunks of its log; `None` if the run has ended or
@@ -19,12 +19,12 @@ pub fn interrupt_run(
     lease: Option<Timestamp>,
     chunks: &[LogChunk],
     clock: RunClock,
-) -> Option<EndRun> {
+) -> Option<EndRunRequest> {
     let StoredRun { run, process } = stored;
     let is_lost = run.state.is_live() && lease.is_none_or(|until| until <= clock.now);
     is_lost.then(|| {
         let InterruptedRun { folded, log } = close_log(run, chunks, clock);
-        EndRun {
+        EndRunRequest {
             owner: owner.clone(),
             run_id: run.id.clone(),
             process: process.clone(),
@@ -69,7 +69,7 @@ fn close_log(run: &Run, chunks: &[LogChunk], clock: RunClock) -> InterruptedRun 
     if next == 0 {
         tail.push(&Event::RunStarted { thread_id: run.thread_id.clone(), run_id: run.id.clone() });
     }
-    let RunFailure { code, message } = RunFailure::interrupted();
+    let PublicRunError { code, message } = PublicRunError::interrupted();
     tail.push(&Event::RunError { message, code, usage: Vec::new() });
     InterruptedRun {
         folded,

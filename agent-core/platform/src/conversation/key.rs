@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_visitor_is_known_by_its_prefix() {
+    fn a_visitor_is_recognized_by_its_prefix() {
         assert!(ThreadOwner::new("acme", "widget:t1:00ff").is_visitor());
         assert!(!ThreadOwner::new("acme", "ada").is_visitor());
     }

@@ -10,13 +10,14 @@ use jiff::Timestamp;
 use super::commit::{self, BeginRows, EraseCommit, QueueRows};
 use super::page::{path_to_fork, select_nodes};
 use super::{
-    AgentFeedback, AppendedEvents, AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun,
-    ConversationError, Conversations, CreateThread, DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun,
-    Feedback, FeedbackCursor, FeedbackPage, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_LOG_PAGE_BYTES,
-    MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeContent, NodeId, NodePage, NodeQuery,
-    NodeRole, QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode,
-    Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch,
-    ThreadScan, TurnContext, VisitorThreadCursor, WaitingRuns, parse_number_cursor,
+    AgentFeedback, AppendedEvents, AppendedNodes, BeginRunRequest, BegunRun, ChangeRunRequest, ChangedRun,
+    ConversationError, Conversations, CreateThreadRequest, DeleteFilter, DeletedThreads, DueRuns,
+    EndRunRequest, EndedRun, Feedback, FeedbackCursor, FeedbackPage, ForkThreadRequest, LogPage,
+    MAX_DELETED_THREADS, MAX_LOG_PAGE_BYTES, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode,
+    NodeContent, NodeId, NodePage, NodeQuery, NodeRole, QueueRunRequest, Run, RunChunk, RunClock, RunFilter,
+    RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey,
+    ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor,
+    WaitingRuns, parse_number_cursor,
 };
 
 /// Maximum total size of the logs of runs in a [`MemoryConversations`], in bytes.
@@ -96,7 +97,7 @@ impl Conversations for MemoryConversations {
         Ok(ThreadPage::from_overfetch(matching.take(limit + 1).cloned().collect(), limit))
     }
 
-    async fn create(&self, create: CreateThread) -> Result<Thread, ConversationError> {
+    async fn create(&self, create: CreateThreadRequest) -> Result<Thread, ConversationError> {
         let key = create.key.clone();
         self.lock().create(&key, |count| commit::create(create, count))
     }
@@ -128,7 +129,7 @@ impl Conversations for MemoryConversations {
         Ok(AppendedNodes { thread, nodes: commit::nodes_on_wire(nodes, &known) })
     }
 
-    async fn fork(&self, fork: ForkThread) -> Result<Thread, ConversationError> {
+    async fn fork(&self, fork: ForkThreadRequest) -> Result<Thread, ConversationError> {
         let mut state = self.lock();
         let found = state.find(&fork.key).ok_or(ConversationError::ThreadNotFound)?;
         let seqs = path_to_fork(&fork, &found.thread, &found.links())?;
@@ -195,7 +196,7 @@ impl Conversations for MemoryConversations {
         state.find(key).map(|found| found.thread.clone()).ok_or(ConversationError::ThreadNotFound)
     }
 
-    async fn queue_run(&self, queue: QueueRun) -> Result<Option<Run>, ConversationError> {
+    async fn queue_run(&self, queue: QueueRunRequest) -> Result<Option<Run>, ConversationError> {
         let mut state = self.lock();
         let owner = queue.key.thread_owner();
         let rows = QueueRows {
@@ -209,7 +210,7 @@ impl Conversations for MemoryConversations {
         Ok(Some(commit.run))
     }
 
-    async fn begin_run(&self, begin: BeginRun) -> Result<BegunRun, ConversationError> {
+    async fn begin_run(&self, begin: BeginRunRequest) -> Result<BegunRun, ConversationError> {
         let mut state = self.lock();
         state.check_room(begin.nodes.len())?;
         let owner_key = begin.key.thread_owner();
@@ -243,7 +244,7 @@ impl Conversations for MemoryConversations {
         Ok(BegunRun { thread: commit.thread, run: commit.run, nodes, links })
     }
 
-    async fn end_run(&self, end: EndRun) -> Result<EndedRun, ConversationError> {
+    async fn end_run(&self, end: EndRunRequest) -> Result<EndedRun, ConversationError> {
         self.lock().end_run(end)
     }
 
@@ -269,7 +270,7 @@ impl Conversations for MemoryConversations {
         Ok(RunPage::from_overfetch(runs, limit))
     }
 
-    async fn change_run(&self, change: ChangeRun) -> Result<ChangedRun, ConversationError> {
+    async fn change_run(&self, change: ChangeRunRequest) -> Result<ChangedRun, ConversationError> {
         self.lock().change_run(&change)
     }
 

@@ -21,10 +21,10 @@ use super::tree;
 use super::{ConversationError, NewNode, NodeId, NodeIds, NodeLink, NodeOrigin, NodeRole, RunTriggerKind};
 
 mod choice;
-mod envelope;
+mod request_format;
 mod walk;
 
-pub use envelope::{Envelope, UiTrigger};
+pub use request_format::{RequestFormat, UiTrigger};
 
 use choice::Choice;
 use walk::Walk;
@@ -56,7 +56,7 @@ pub struct MergeInput<'l> {
     /// The request's messages. Those that become nodes are copied.
     pub messages: Vec<Arc<Message>>,
     /// Format of the request.
-    pub envelope: Envelope,
+    pub format: RequestFormat,
     /// Field `parentId`.
     pub parent: ParentChoice,
     /// Calls of client-side tools at the head that have no result.
@@ -67,7 +67,7 @@ pub struct MergeInput<'l> {
 
 /// Result of a merge.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Merged {
+pub struct MergeResult {
     /// Messages with the role `system` or `developer`, which precede the path in this run's prompt and are not stored.
     pub instructions: Vec<Arc<Message>>,
     /// Positions of the stored nodes of the prompt, root first.
@@ -80,7 +80,7 @@ pub struct Merged {
     pub trigger: RunTriggerKind,
 }
 
-impl Merged {
+impl MergeResult {
     /// Returns the messages of the new nodes, as the prompt has them.
     pub(super) fn new_messages(&self) -> impl Iterator<Item = Arc<Message>> {
         self.nodes.iter().filter_map(|node| node.message.as_message()).cloned().map(Arc::new)
@@ -101,18 +101,18 @@ impl Merged {
 /// # Errors
 /// [`ConversationError::NodeNotFound`] if `parent` names a node that does not exist, [`ConversationError::Invalid`] for
 /// a new root without a message.
-pub fn merge(input: MergeInput<'_>) -> Result<Merged, ConversationError> {
-    let MergeInput { links, known_path, ids, head, messages, envelope, parent, pending_calls, is_visitor } =
+pub fn merge(input: MergeInput<'_>) -> Result<MergeResult, ConversationError> {
+    let MergeInput { links, known_path, ids, head, messages, format, parent, pending_calls, is_visitor } =
         input;
     let is_instruction = |message: &Arc<Message>| matches!(message.role, Role::System | Role::Developer);
     let (instructions, messages): (Vec<_>, Vec<_>) = messages.into_iter().partition(is_instruction);
-    let choice = if is_next_alone(links, ids, &messages, &envelope, &parent) {
+    let choice = if is_next_alone(links, ids, &messages, &format, &parent) {
         let head = head.and_then(|head| tree::find(links, &head));
         Choice::new(head, messages, RunTriggerKind::Chat)
     } else {
         let walk = Walk::new(links, head.as_ref(), pending_calls);
         match parent {
-            ParentChoice::Unspecified => walk.place(messages, &envelope, is_visitor),
+            ParentChoice::Unspecified => walk.place(messages, &format, is_visitor),
             ParentChoice::Root => walk.below(None, messages)?,
             ParentChoice::Node(id) => {
                 let at =
@@ -126,7 +126,7 @@ pub fn merge(input: MergeInput<'_>) -> Result<Merged, ConversationError> {
     let nodes = chain(end.clone(), messages.into_iter().map(Arc::unwrap_or_clone).zip(origins));
     let parent_id = nodes.last().map(|node| node.id.clone()).or(end);
     let path = tree::path_positions(links, below, known_path);
-    Ok(Merged { instructions, path, nodes, parent_id, trigger })
+    Ok(MergeResult { instructions, path, nodes, parent_id, trigger })
 }
 
 /// Returns true for the next message alone, whose id is new: it goes below the head, and the walk that finds this out needs
@@ -135,14 +135,14 @@ fn is_next_alone(
     links: &[NodeLink],
     ids: Option<&NodeIds>,
     messages: &[Arc<Message>],
-    envelope: &Envelope,
+    format: &RequestFormat,
     parent: &ParentChoice,
 ) -> bool {
     let [message] = messages else { return false };
-    let edited = match envelope {
-        Envelope::Message | Envelope::Messages => None,
-        Envelope::UiMessages { trigger: UiTrigger::Submit, message_id } => message_id.as_deref(),
-        Envelope::AgUi | Envelope::UiMessages { .. } => return false,
+    let edited = match format {
+        RequestFormat::Message | RequestFormat::Messages => None,
+        RequestFormat::UiMessages { trigger: UiTrigger::Submit, message_id } => message_id.as_deref(),
+        RequestFormat::AgUi | RequestFormat::UiMessages { .. } => return false,
     };
     message.role == Role::User
         && *parent == ParentChoice::Unspecified
@@ -165,14 +165,14 @@ pub fn continue_head(
     known_path: &[u32],
     head: &NodeId,
     messages: Vec<Arc<Message>>,
-) -> Result<Merged, ConversationError> {
+) -> Result<MergeResult, ConversationError> {
     let at = tree::find(links, head).ok_or_else(|| ConversationError::NodeNotFound(head.to_string()))?;
     let is_new = |message: &Arc<Message>| message.id.as_deref().is_none_or(|id| !is_known(links, None, id));
     let new: Vec<Arc<Message>> = messages.into_iter().filter(is_new).collect();
     let Choice { messages, origins, .. } = Choice::new(Some(at), new, RunTriggerKind::Resume);
     let nodes = chain(Some(head.clone()), messages.into_iter().map(Arc::unwrap_or_clone).zip(origins));
     let parent_id = nodes.last().map_or_else(|| head.clone(), |node| node.id.clone());
-    Ok(Merged {
+    Ok(MergeResult {
         instructions: Vec::new(),
         path: tree::path_positions(links, Some(at), known_path),
         nodes,
@@ -189,8 +189,8 @@ pub fn append_queued(
     links: &[NodeLink],
     known_path: &[u32],
     head: Option<&NodeId>,
-    queued: &Merged,
-) -> Option<Merged> {
+    queued: &MergeResult,
+) -> Option<MergeResult> {
     let at = match head {
         Some(head) => Some(tree::find(links, head)?),
         None => None,
@@ -218,7 +218,7 @@ pub fn append_queued(
     }
     let parent_id = nodes.last().map(|node| node.id.clone()).or_else(|| head.cloned());
     let (instructions, trigger) = (queued.instructions.clone(), queued.trigger);
-    Some(Merged { instructions, path, nodes, parent_id, trigger })
+    Some(MergeResult { instructions, path, nodes, parent_id, trigger })
 }
 
 /// Returns nodes for messages that the client imports, each below the one before. Instructions are left out.

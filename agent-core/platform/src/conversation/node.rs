@@ -171,7 +171,7 @@ impl NodeMessage {
         self
     }
 
-    /// Returns the message without its content: what is left of a deleted node. A tool's result keeps the id of its
+    /// Returns the message without its content, as a deleted node keeps it. A tool's result keeps the id of its
     /// call.
     #[must_use]
     pub fn erased(&self) -> Self {
@@ -296,7 +296,7 @@ impl ContentHash {
         hex::encode(self.0)
     }
 
-    /// Parses a hash in hexadecimal. Text that is none gives the hash of no message.
+    /// Parses a hash in hexadecimal. Invalid text gives a hash that no message has.
     pub fn from_hex(text: &str) -> Self {
         let mut bytes = [0; 16];
         match hex::decode_to_slice(text, &mut bytes) {
@@ -447,14 +447,14 @@ impl StoredNode {
 }
 
 impl StoredNode {
-    /// Returns true if a visitor sees the node in an own thread.
+    /// Returns true if a visitor sees the node in the visitor's thread.
     pub(crate) fn is_shown_to_visitors(&self) -> bool {
         self.link.role.is_shown_to_visitors(self.origin)
     }
 }
 
 impl NodeRole {
-    /// Returns true if a visitor sees a node of this role and origin in an own thread: the conversation itself, without
+    /// Returns true if a visitor sees a node of this role and origin in the visitor's thread: the conversation itself, without
     /// reasoning, results of tools, and what a client has added.
     pub(crate) fn is_shown_to_visitors(self, origin: NodeOrigin) -> bool {
         matches!(self, Self::User | Self::Assistant) && origin != NodeOrigin::Client

@@ -1,4 +1,4 @@
-//! Set of the ids of a thread's nodes, which recognizes an unknown id without a comparison with all nodes.
+//! Set of the ids of a thread's nodes, in which unknown ids are recognized without comparing all nodes.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};

@@ -2,7 +2,7 @@
 
 use super::tree::{self, Tree};
 use super::{
-    ConversationError, ForkThread, NodeLink, NodePage, NodeQuery, NodeSelection, Siblings, StoredNode,
+    ConversationError, ForkThreadRequest, NodeLink, NodePage, NodeQuery, NodeSelection, Siblings, StoredNode,
     Thread, parse_number_cursor,
 };
 
@@ -54,7 +54,7 @@ pub fn select_nodes(
 /// # Errors
 /// [`ConversationError::NodeNotFound`] if the last node does not exist.
 pub fn path_to_fork(
-    fork: &ForkThread,
+    fork: &ForkThreadRequest,
     source: &Thread,
     links: &[NodeLink],
 ) -> Result<Vec<u32>, ConversationError> {

@@ -14,7 +14,7 @@ pub(crate) fn is_paired(messages: &[Arc<Message>]) -> bool {
     PairedPrefix::default().extend(messages, 0)
 }
 
-/// The beginning of a growing conversation that is known to be [paired](is_paired), so that only what follows is looked at.
+/// The beginning of a growing conversation that is known to be [paired](is_paired), so that only later messages are checked.
 #[derive(Debug, Default)]
 pub(super) struct PairedPrefix {
     /// Number of messages.

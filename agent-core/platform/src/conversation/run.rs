@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::time;
-use super::{Approval, NodeId, RunFailure, RunPrompt, RunSelection, RunTiming, ThreadKey};
+use super::{Approval, NodeId, PublicRunError, RunPrompt, RunSelection, RunTiming, ThreadKey};
 use crate::fallback::AttemptReport;
 
 /// Time after a process's last renewal at which its runs count as interrupted.
@@ -55,7 +55,7 @@ pub struct Run {
     /// Number of attached clients.
     pub attached: u32,
     /// State of the run's log of events.
-    pub events: RunEvents,
+    pub events: RunLogState,
     /// Context of the run's tools.
     #[serde(default, skip_serializing_if = "RunContext::is_empty")]
     pub context: RunContext,
@@ -91,7 +91,7 @@ pub struct Run {
     pub usage: Vec<Usage>,
     /// Error of a failed or interrupted run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<RunFailure>,
+    pub error: Option<PublicRunError>,
     /// Time at which the run was accepted.
     #[serde(with = "time")]
     pub created_at: Timestamp,
@@ -300,10 +300,10 @@ impl RunTriggerKind {
     }
 }
 
-/// State of a run's log of events. By default, there is none.
+/// State of a run's log of events, which is empty by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RunEvents {
+pub struct RunLogState {
     /// Number of events in the log.
     pub count: u64,
     /// True if the log has all events.
@@ -350,7 +350,7 @@ pub enum RunEndKind {
     /// The run was stopped.
     Cancelled(CancelReason),
     /// The run failed.
-    Failed(RunFailure),
+    Failed(PublicRunError),
     /// The process ends before the run does.
     Interrupted,
 }
@@ -379,7 +379,7 @@ impl Run {
             grace_ms: None,
             context: RunContext::default(),
             attached: 0,
-            events: RunEvents::default(),
+            events: RunLogState::default(),
             backend: None,
             request_sha256: None,
             selection: None,
@@ -491,7 +491,7 @@ impl Run {
 
     fn interrupt(&mut self) {
         self.state = RunState::Interrupted;
-        self.error = Some(RunFailure::interrupted());
+        self.error = Some(PublicRunError::interrupted());
     }
 }
 

@@ -4,7 +4,7 @@ use agent_core::ids::RunId;
 use jiff::Timestamp;
 
 use super::time::whole_millis;
-use super::{CancelReason, LogChunk, Run, RunEvents, ThreadOwner};
+use super::{CancelReason, LogChunk, Run, RunLogState, ThreadOwner};
 
 /// Maximum number of runs whose logs one call deletes.
 pub const MAX_TRIMMED_LOGS: usize = 100;
@@ -49,7 +49,7 @@ pub struct RunChunk {
 /// Outcome of appending chunks to the logs of runs. Those of runs that it does not name are stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AppendedEvents {
-    /// Runs that the process does not have any more.
+    /// Runs that the process no longer has.
     pub lost: Vec<RunKey>,
     /// Runs whose rows another transaction has locked. The caller appends their chunks again.
     pub locked: Vec<RunKey>,
@@ -123,8 +123,8 @@ pub struct LogEnd {
 
 impl LogEnd {
     /// Returns the state of the log.
-    pub(super) fn run_events(&self) -> RunEvents {
-        RunEvents {
+    pub(super) fn log_state(&self) -> RunLogState {
+        RunLogState {
             count: self.chunks.last().map_or(0, |chunk| chunk.last + 1),
             complete: !self.is_incomplete && !self.chunks.is_empty(),
             until: self.until.map(whole_millis),

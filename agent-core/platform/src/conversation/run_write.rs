@@ -20,9 +20,9 @@ pub struct RunLease {
     pub until: Timestamp,
 }
 
-/// A run to be queued.
+/// Request to queue a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct QueueRun {
+pub struct QueueRunRequest {
     /// Key of the thread.
     pub key: ThreadKey,
     /// The agent, which must be the thread's.
@@ -75,9 +75,9 @@ impl BeginOrder {
     }
 }
 
-/// A run to be begun.
+/// Request to begin a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct BeginRun {
+pub struct BeginRunRequest {
     /// Key of the thread.
     pub key: ThreadKey,
     /// The agent, which must be the thread's.
@@ -131,9 +131,9 @@ pub struct BegunRun {
     pub links: Vec<NodeLink>,
 }
 
-/// The end of a run.
+/// Request to end a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct EndRun {
+pub struct EndRunRequest {
     /// The owner.
     pub owner: ThreadOwner,
     /// Id of the run.

@@ -5,10 +5,11 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    AppendedEvents, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DueRuns, EndRun, EndedRun,
-    Feedback, FeedbackPage, LogPage, NewNode, NewThread, Node, NodeContent, NodeId, NodeLink, QueueRun, Run,
-    RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, Thread, ThreadFilter, ThreadKey,
-    ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext, WaitingRuns,
+    AppendedEvents, BeginRunRequest, BegunRun, ChangeRunRequest, ChangedRun, ConversationError, DueRuns,
+    EndRunRequest, EndedRun, Feedback, FeedbackPage, LogPage, NewNode, NewThread, Node, NodeContent, NodeId,
+    NodeLink, QueueRunRequest, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal,
+    Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext,
+    WaitingRuns,
 };
 
 /// Default number of nodes on a page.
@@ -84,7 +85,7 @@ pub trait Conversations: Send + Sync {
     ///
     /// # Errors
     /// [`ConversationError::ThreadExists`], [`ConversationError::ThreadFull`].
-    async fn create(&self, create: CreateThread) -> Result<Thread, ConversationError>;
+    async fn create(&self, create: CreateThreadRequest) -> Result<Thread, ConversationError>;
 
     /// Changes a thread. Its version grows only if something changes.
     ///
@@ -116,7 +117,7 @@ pub trait Conversations: Send + Sync {
     /// # Errors
     /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`], [`ConversationError::ThreadExists`],
     /// [`ConversationError::ThreadFull`].
-    async fn fork(&self, fork: ForkThread) -> Result<Thread, ConversationError>;
+    async fn fork(&self, fork: ForkThreadRequest) -> Result<Thread, ConversationError>;
 
     /// Deletes a thread with its nodes and runs; `None` if there is none.
     async fn delete(&self, key: &ThreadKey) -> Result<Option<DeletedThreads>, ConversationError>;
@@ -147,7 +148,7 @@ pub trait Conversations: Send + Sync {
     ///
     /// # Errors
     /// [`ConversationError::RunIdUsed`], [`ConversationError::AgentMismatch`], [`ConversationError::QueueFull`], in this order.
-    async fn queue_run(&self, queue: QueueRun) -> Result<Option<Run>, ConversationError>;
+    async fn queue_run(&self, queue: QueueRunRequest) -> Result<Option<Run>, ConversationError>;
 
     /// Begins a run: makes the thread or checks that it is free, adds the nodes, and stores the run as `running`.
     ///
@@ -158,7 +159,7 @@ pub trait Conversations: Send + Sync {
     /// [`ConversationError::VersionConflict`], [`ConversationError::NodeNotFound`] for a parent,
     /// [`ConversationError::ThreadFull`], in this order. Those of the decisions, [`ConversationError::InterruptsOpen`] if
     /// the continued run waits for others, and [`ConversationError::RunEnded`] if it was continued before.
-    async fn begin_run(&self, begin: BeginRun) -> Result<BegunRun, ConversationError>;
+    async fn begin_run(&self, begin: BeginRunRequest) -> Result<BegunRun, ConversationError>;
 
     /// Ends a run: adds the nodes of its answer, moves the head to the last of them, frees the thread, and completes the
     /// log. A queued run leaves the queue, and can only fail, be cancelled or be interrupted.
@@ -166,7 +167,7 @@ pub trait Conversations: Send + Sync {
     /// # Errors
     /// [`ConversationError::RunNotFound`], also after the thread was deleted; [`ConversationError::RunEnded`] if the run
     /// has ended or is another process's.
-    async fn end_run(&self, end: EndRun) -> Result<EndedRun, ConversationError>;
+    async fn end_run(&self, end: EndRunRequest) -> Result<EndedRun, ConversationError>;
 
     /// Returns a run.
     async fn run(&self, owner: &ThreadOwner, id: &RunId) -> Result<Option<Run>, ConversationError>;
@@ -187,7 +188,7 @@ pub trait Conversations: Send + Sync {
     ///
     /// # Errors
     /// [`ConversationError::RunNotFound`]; those of [`RunChange`](super::RunChange).
-    async fn change_run(&self, change: ChangeRun) -> Result<ChangedRun, ConversationError>;
+    async fn change_run(&self, change: ChangeRunRequest) -> Result<ChangedRun, ConversationError>;
 
     /// Returns a page of a company's runs that wait for decisions, at most [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS), the
     /// newest first.
@@ -249,7 +250,7 @@ pub trait Conversations: Send + Sync {
     async fn run_inputs(&self, owner: &ThreadOwner, id: &RunId)
     -> Result<Option<Vec<u8>>, ConversationError>;
 
-    /// Leaves a signal for the process of a run, which has it until `until`. Returns the run; `None` if there is none. A
+    /// Stores a signal for the process of a run, which may take it until `until`. Returns the run; `None` if there is none. A
     /// run that is not live has no process and gets no signal.
     async fn signal(
         &self,
@@ -385,9 +386,9 @@ pub struct NodePage {
     pub next_cursor: Option<String>,
 }
 
-/// A thread to be created.
+/// Request to create a thread.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CreateThread {
+pub struct CreateThreadRequest {
     /// Key.
     pub key: ThreadKey,
     /// The agent.
@@ -411,9 +412,9 @@ pub struct AppendedNodes {
     pub nodes: Vec<Node>,
 }
 
-/// A copy of a thread's path.
+/// Request to copy the path to a node of a thread into a new thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ForkThread {
+pub struct ForkThreadRequest {
     /// The thread to copy from.
     pub key: ThreadKey,
     /// Last node of the path; the head if absent.

@@ -15,8 +15,8 @@ use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
 use super::context::ThreadContexts;
 use super::node_ids::{NODE_ID_HASHES_BYTES, NodeIds};
 use super::{
-    BegunRun, ConversationError, Conversations, EndedRun, MAX_PAGE_NODES, Merged, Node, NodeContent, NodeId,
-    NodeLink, NodeMessage, NodeOrigin, PathContexts, Thread, ThreadKey, ThreadOwner, ThreadPath,
+    BegunRun, ConversationError, Conversations, EndedRun, MAX_PAGE_NODES, MergeResult, Node, NodeContent,
+    NodeId, NodeLink, NodeMessage, NodeOrigin, PathContexts, Thread, ThreadKey, ThreadOwner, ThreadPath,
 };
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 
@@ -100,7 +100,7 @@ impl ThreadCache {
         Ok(found.map(|found| LoadedThread::new(found, removals)).unwrap_or_default())
     }
 
-    /// Keeps a thread that was loaded, for the next turn. A thread is left out if one was removed meanwhile, or if its row and
+    /// Caches a loaded thread for the next turn. A thread is left out if one was removed meanwhile, or if its row and
     /// nodes were read at different versions.
     pub fn keep(&self, key: &ThreadKey, loaded: LoadedThread) {
         let mut state = self.lock();
@@ -142,14 +142,14 @@ impl ThreadCache {
         }
     }
 
-    /// Removes a thread that was deleted, or of which a message was erased.
+    /// Removes a thread that was deleted or from which a message was erased.
     pub fn remove(&self, key: &ThreadKey) {
         let mut state = self.lock();
         state.removals += 1;
         state.threads.remove(&key.company, &table_key(key));
     }
 
-    /// Removes all threads of an owner, of which some were deleted.
+    /// Removes all threads of an owner after some of them were deleted.
     pub fn remove_owner(&self, owner: &ThreadOwner) {
         let mut state = self.lock();
         state.removals += 1;
@@ -246,7 +246,7 @@ impl LoadedThread {
     /// they were first sent to the backend: with their contexts, and one of the client's with its id at the client, if any. A
     /// message is the same in every prompt, and all prompts share it. The list is shared, too: the thread's next prompt appends
     /// to it, or to a copy while this one is in use.
-    pub fn prompt(&mut self, merged: &Merged) -> Arc<Vec<Arc<Message>>> {
+    pub fn prompt(&mut self, merged: &MergeResult) -> Arc<Vec<Arc<Message>>> {
         self.path.prompt(&merged.instructions, merged.new_messages())
     }
 

@@ -7,7 +7,7 @@ use super::{NodeId, NodeLink, Siblings};
 
 #[cfg(test)]
 thread_local! {
-    /// Number of nodes of which this thread has looked up the parent.
+    /// Number of nodes whose parent this thread has looked up.
     pub(super) static FOLLOWED_PARENTS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

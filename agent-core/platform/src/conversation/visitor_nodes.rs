@@ -1,4 +1,4 @@
-//! Nodes that a visitor sees in an own thread.
+//! Nodes that a visitor sees in the visitor's thread.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::{
     parse_number_cursor,
 };
 
-/// The nodes of an own thread that a visitor sees, with the positions that they have without the others.
+/// The nodes that a visitor sees in the visitor's thread, with their positions among each other.
 #[derive(Debug, Default)]
 pub struct VisitorNodes {
     /// The shown nodes, in the order in which they were stored.

@@ -40,7 +40,7 @@ impl<H: HistoryStep> FallbackBudget<H> {
         Self { step, limits: limits.into_iter().collect() }
     }
 
-    /// Raises the budget of a prompt that exceeds it without what may be left out.
+    /// Raises the budget of a prompt whose mandatory parts exceed it.
     fn raise(&self, turn: &TurnInput, assembly: &mut AssemblyInput<'_>) {
         if !exceeds_budget(turn, assembly) {
             return;
@@ -65,7 +65,7 @@ impl<H: HistoryStep> HistoryStep for FallbackBudget<H> {
     }
 }
 
-/// Returns true if what is never left out exceeds the budget. Most prompts are shorter than it in bytes, and not counted here.
+/// Returns true if the mandatory parts of the prompt exceed the budget. Most prompts are shorter than it in bytes, and not counted here.
 fn exceeds_budget(turn: &TurnInput, assembly: &AssemblyInput<'_>) -> bool {
     let (limit, counter) = (assembly.budget.max_prompt_tokens, &*assembly.counter);
     let tools = assembly.cache.tool_tokens(assembly.tools, counter) + CONTEXT_TAG_TOKENS;

@@ -258,7 +258,7 @@ impl<T: CallTarget> RoundCalls<T> {
         self.reports.push(report);
     }
 
-    /// Records that the current call has failed while its answer was held back, and decides about the next one.
+    /// Records the failure of the current call, whose answer was held back, and decides on the next call.
     pub(super) fn fail(&mut self, error: AgentError) {
         let Some(mut call) = self.current.take() else { return };
         let (class, now) = (FailureClass::of(&error), self.entries.clock.monotonic());
@@ -326,7 +326,7 @@ impl<T: CallTarget> RoundCalls<T> {
         std::mem::take(&mut self.notices)
     }
 
-    /// Returns the error of a round in which every call has failed: that of the first entry.
+    /// Returns the error of a round in which every call has failed, which is the error of the first entry.
     fn final_error(&mut self) -> AgentError {
         let Some((_, error)) = self.failure.take() else {
             return AgentError::new(AgentErrorKind::Failed, "none of the agent's models can take the turn");

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_model_is_left_alone_and_probed_once() {
+    fn a_failing_model_gets_no_calls_but_one_probe() {
         let (circuits, start) = (Arc::new(Circuits::default()), Instant::now());
         let key = CircuitKey::new("https://a.example", "m", "k", "c");
         for _ in 0..MIN_FAILURES {
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vendor_that_is_down_is_left_alone_by_companies_with_a_call_each() {
+    fn a_vendor_that_is_down_gets_no_more_calls_of_companies_with_one_call_each() {
         let (circuits, now) = (Arc::new(Circuits::default()), Instant::now());
         let company = |number: u32| CircuitKey::new("https://a.example", "m", "k", &number.to_string());
         for number in 0..MIN_FAILURES {

@@ -78,7 +78,7 @@ impl<T: CallTarget> CallEntry<T> {
 /// them: many instances of a model only tell its limits or build a request.
 pub(super) struct CallRoute {
     url: String,
-    /// Text that stands for the address if the URL is not valid.
+    /// Text in place of the address if the URL is not valid.
     default_address: String,
     model: String,
     api_key: Option<Secret>,
@@ -99,7 +99,7 @@ impl CallRoute {
         Self { url, default_address, model, api_key, company, computed: OnceLock::new() }
     }
 
-    /// Returns the origin of the URL, or the text that stands for it.
+    /// Returns the origin of the URL, or the text in its place.
     pub(super) fn address(&self) -> &Arc<str> {
         &self.computed().0
     }

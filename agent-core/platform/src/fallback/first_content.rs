@@ -73,7 +73,7 @@ fn no_content<T: CallTarget>() -> AgentError {
 }
 
 /// A [`Backend`] of agent servers whose runs fail if their first content does not arrive in time. The events with which a
-/// run begins are no content.
+/// run begins are not content.
 pub struct FirstContentServers<B> {
     servers: B,
     limit: Duration,

@@ -48,10 +48,10 @@ impl FallbackServers {
         circuits: Arc<Circuits>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { servers: Arc::new(servers), defaults, circuits, clock, catalog: Catalog::shipped() }
+        Self { servers: Arc::new(servers), defaults, circuits, clock, catalog: Catalog::built_in() }
     }
 
-    /// Sets the catalogue by which previews tell whether a model is known, in place of the shipped one.
+    /// Sets the catalogue by which previews tell whether a model is known, in place of the built-in one.
     #[must_use]
     pub fn with_catalog(self, catalog: Arc<Catalog>) -> Self {
         Self { catalog, ..self }

@@ -72,10 +72,10 @@ impl<S: ModelSource> FallbackModels<S> {
         circuits: Arc<Circuits>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { models: Arc::new(models), defaults, circuits, clock, catalog: Catalog::shipped() }
+        Self { models: Arc::new(models), defaults, circuits, clock, catalog: Catalog::built_in() }
     }
 
-    /// Sets the catalogue by which previews tell whether a model is known, in place of the shipped one.
+    /// Sets the catalogue by which previews tell whether a model is known, in place of the built-in one.
     #[must_use]
     pub fn with_catalog(self, catalog: Arc<Catalog>) -> Self {
         Self { catalog, ..self }

@@ -37,7 +37,7 @@ pub(super) trait CallTarget: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Returns the tokens of the assembled prompt, without what a run has added.
+    /// Returns the tokens of the assembled prompt, without the messages that the run has added.
     fn assembled_tokens(&self, request: &Self::Request) -> usize;
 
     /// Builds the request. Pure.

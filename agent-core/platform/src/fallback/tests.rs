@@ -46,7 +46,7 @@ pub(super) fn memory_recorder(clock: &ManualClock) -> UsageRecorder {
     let spawner = Arc::new(|task: BoxFuture<'static, ()>| {
         task.now_or_never();
     });
-    let (store, prices) = (Arc::new(MemoryUsage::default()), PriceTable::shipped());
+    let (store, prices) = (Arc::new(MemoryUsage::default()), PriceTable::built_in());
     UsageRecorder::new(store, prices, Arc::new(clock.clone()), spawner, None, None)
 }
 

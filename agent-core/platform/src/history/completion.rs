@@ -23,7 +23,7 @@ use agent_core::request::TurnRequest;
 /// Fields that are refused unless they are absent: deprecated forms of `tools`, and answers in other forms than text.
 const UNSUPPORTED_FIELDS: [&str; 4] = ["functions", "function_call", "audio", "web_search_options"];
 
-/// Fields that limit the answer in tokens, of which the second one is deprecated.
+/// Fields that limit the tokens of the answer. The second one is deprecated.
 const OUTPUT_LIMITS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 
 /// A request for a chat completion.

@@ -97,7 +97,7 @@ pub fn expects_answer(messages: &[Arc<Message>]) -> bool {
     matches!(last_spoken(messages).map(|last| last.role), Some(Role::User | Role::Tool))
 }
 
-/// Returns the last message that is no instruction.
+/// Returns the last message that is not an instruction.
 fn last_spoken(messages: &[Arc<Message>]) -> Option<&Arc<Message>> {
     messages.iter().rev().find(|message| !matches!(message.role, Role::System | Role::Developer))
 }

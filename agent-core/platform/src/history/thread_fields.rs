@@ -10,7 +10,7 @@ use super::json::{self, check_single_line};
 use super::resume::{self, ResumeEntry};
 use super::sources::{FieldSources, is_of_ai_sdk};
 use super::{FieldError, MAX_ID_BYTES, MAX_LIST_ITEMS, MAX_MESSAGES};
-use crate::conversation::{Envelope, MAX_METADATA_BYTES, MAX_TITLE_CHARS, ParentChoice, UiTrigger};
+use crate::conversation::{MAX_METADATA_BYTES, MAX_TITLE_CHARS, ParentChoice, RequestFormat, UiTrigger};
 
 /// Fields of a chat request that concern its thread. They have no effect on a run that is not stored.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -22,7 +22,7 @@ pub struct ThreadFields {
     /// Field `parentId`.
     pub parent: ParentChoice,
     /// Format of the request, with the AI SDK's `trigger` and `messageId`.
-    pub envelope: Envelope,
+    pub format: RequestFormat,
     /// Title of a thread that the request creates.
     pub title: Option<String>,
     /// Metadata of a thread that the request creates.
@@ -60,7 +60,7 @@ impl ThreadFields {
     /// Returns true if a request with these fields needs no message: it asks for another answer.
     pub(super) fn allows_no_message(&self) -> bool {
         let is_regeneration =
-            matches!(&self.envelope, Envelope::UiMessages { trigger: UiTrigger::Regenerate, .. });
+            matches!(&self.format, RequestFormat::UiMessages { trigger: UiTrigger::Regenerate, .. });
         is_regeneration || matches!(self.parent, ParentChoice::Node(_)) || !self.resume.is_empty()
     }
 }
@@ -78,7 +78,7 @@ pub(super) fn read(sources: &FieldSources<'_>) -> Result<ThreadFields, FieldErro
             Some(_) => return Err(FieldError::new("history", "must be server or client")),
         },
         parent: parent(sources)?,
-        envelope: envelope(sources)?,
+        format: request_format(sources)?,
         title: title(sources)?,
         metadata: metadata(sources)?,
         on_disconnect: match word(sources, "onDisconnect")?.as_deref() {
@@ -183,24 +183,24 @@ fn json_bytes(metadata: &Map<String, Value>) -> usize {
 }
 
 /// Detects the format of the request.
-fn envelope(sources: &FieldSources<'_>) -> Result<Envelope, FieldError> {
+fn request_format(sources: &FieldSources<'_>) -> Result<RequestFormat, FieldError> {
     if is_of_ai_sdk(sources)? || sources.query_word("trigger").is_some() {
         let trigger = match word(sources, "trigger")?.as_deref() {
             Some("regenerate-message") => UiTrigger::Regenerate,
             // Other values belong to other applications.
             _ => UiTrigger::Submit,
         };
-        return Ok(Envelope::UiMessages { trigger, message_id: word(sources, "messageId")? });
+        return Ok(RequestFormat::UiMessages { trigger, message_id: word(sources, "messageId")? });
     }
     let has_list = sources.body.list("messages", MAX_MESSAGES)?.is_some_and(|list| !list.is_empty());
     if !has_list {
-        return Ok(Envelope::Message);
+        return Ok(RequestFormat::Message);
     }
     let is_list = |name: &str| sources.body.list(name, MAX_LIST_ITEMS).is_ok_and(|list| list.is_some());
     let has_ids = sources.body.has("threadId") && sources.body.has("runId");
     match has_ids && is_list("tools") && is_list("context") {
-        true => Ok(Envelope::AgUi),
-        false => Ok(Envelope::Messages),
+        true => Ok(RequestFormat::AgUi),
+        false => Ok(RequestFormat::Messages),
     }
 }
 
@@ -222,21 +222,21 @@ mod tests {
     }
 
     #[test]
-    fn the_envelope_is_known_by_its_fields() {
+    fn the_request_format_is_detected_by_its_fields() {
         let user = json!({"role": "user", "content": "Hello"});
         let ui = json!({"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hello"}]});
-        let of_ui = |trigger, message_id: Option<&str>| Envelope::UiMessages {
+        let of_ui = |trigger, message_id: Option<&str>| RequestFormat::UiMessages {
             trigger,
             message_id: message_id.map(str::to_owned),
         };
         let ag_ui = json!({"threadId": "t", "runId": "r", "messages": [user], "tools": [], "context": [],
             "forwardedProps": {}});
         for (body, expected) in [
-            (json!({"message": "Hello"}), Envelope::Message),
-            (json!({"message": user, "messages": []}), Envelope::Message),
-            (json!({"messages": [user]}), Envelope::Messages),
-            (json!({"messages": [user], "threadId": "t", "runId": "r"}), Envelope::Messages),
-            (ag_ui, Envelope::AgUi),
+            (json!({"message": "Hello"}), RequestFormat::Message),
+            (json!({"message": user, "messages": []}), RequestFormat::Message),
+            (json!({"messages": [user]}), RequestFormat::Messages),
+            (json!({"messages": [user], "threadId": "t", "runId": "r"}), RequestFormat::Messages),
+            (ag_ui, RequestFormat::AgUi),
             (json!({"messages": [ui]}), of_ui(UiTrigger::Submit, None)),
             (json!({"message": ui}), of_ui(UiTrigger::Submit, None)),
             (
@@ -245,7 +245,7 @@ mod tests {
             ),
             (json!({"messages": [user], "trigger": "other"}), of_ui(UiTrigger::Submit, None)),
         ] {
-            assert_eq!(fields(&body).envelope, expected, "{body}");
+            assert_eq!(fields(&body).format, expected, "{body}");
         }
     }
 
@@ -255,7 +255,7 @@ mod tests {
             store: Some(false),
             history: HistorySource::Client,
             parent: ParentChoice::Node("n".into()),
-            envelope: Envelope::Message,
+            format: RequestFormat::Message,
             ..ThreadFields::default()
         };
         let request_fields = json!({"store": false, "history": "client", "parentId": "n"});
@@ -279,7 +279,7 @@ mod tests {
             grace_ms: Some(600_000),
             on_busy: Some(OnBusy::Interrupt),
             is_background: true,
-            envelope: Envelope::Message,
+            format: RequestFormat::Message,
             ..ThreadFields::default()
         };
         assert_eq!(fields(&json!({"message": "Hello", "forwardedProps": request_fields})), expected);

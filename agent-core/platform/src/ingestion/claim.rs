@@ -108,7 +108,7 @@ impl IngestionState {
         Ok(None)
     }
 
-    /// Claims a task, unless its document does not need it any more.
+    /// Claims a task, unless its document no longer needs it.
     async fn claim(
         &self,
         tasks: &Collection,

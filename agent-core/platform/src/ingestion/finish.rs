@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agent_core::ids::CompanyId;
 use agent_retrieval::document::TextFormat;
-use agent_retrieval::extract::{ExtractError, Extraction};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument};
 
 use super::IngestionState;
 use super::claim::{Claim, document_write, status_write};
@@ -33,7 +33,7 @@ impl IngestionState {
         &self,
         company_id: &CompanyId,
         (id, content): (&str, &DocumentContent),
-        extraction: Extraction,
+        extraction: ExtractedDocument,
     ) -> Result<Result<WrittenText, ExtractError>, StoreError> {
         let text = without_control_characters(extraction.document.text);
         if text.len() > MAX_TEXT_BYTES {
@@ -43,7 +43,7 @@ impl IngestionState {
         let records = &*self.services.records;
         let is_short = text.len() <= MAX_DOCUMENT_BYTES;
         let pieces = write_text_pieces(records, company_id, id, (&text, is_short), self.now()).await?;
-        let extracted = ExtractedText {
+        let extracted = StoredText {
             title: title_line(&extraction.document.title),
             content: DocumentContent {
                 status: ContentStatus::Ready,
@@ -169,14 +169,14 @@ fn void() -> StoreError {
     StoreError::Conflict { expected: None, found: None }
 }
 
-/// An extracted text, the pieces of which are stored.
+/// An extracted text whose pieces are stored.
 pub(super) struct WrittenText {
     pieces: PendingPieces,
-    extracted: ExtractedText,
+    extracted: StoredText,
 }
 
 /// Extracted text with what is stored beside it.
-struct ExtractedText {
+struct StoredText {
     title: String,
     /// The text, if the document's record has it.
     text: String,
@@ -184,7 +184,7 @@ struct ExtractedText {
     page_starts: Vec<u32>,
 }
 
-impl ExtractedText {
+impl StoredText {
     /// Returns the writes that give the text to a document and delete what an earlier extraction has stored.
     fn writes(&self, found: &Record<Document>, pieces: &PendingPieces) -> Result<Vec<Write>, StoreError> {
         let title = if found.value.title.is_empty() { &self.title } else { &found.value.title };

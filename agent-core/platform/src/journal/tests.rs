@@ -212,7 +212,7 @@ fn a_repeated_turn_is_answered_from_the_record() {
 }
 
 #[test]
-fn calls_from_outside_are_known_by_their_number() {
+fn calls_from_outside_are_identified_by_their_number() {
     let (records, clock) = (Arc::new(MemoryRecords::default()), clock());
     let outside = || FakeTools::new().answers("send", "sent");
     let first = Process::start(&records, &clock, outside());

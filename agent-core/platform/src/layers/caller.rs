@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_time_is_told_again_for_its_minute_and_zone_alone() {
+    async fn a_time_is_repeated_only_for_its_minute_and_zone() {
         let layer = CallerLayer::new(Arc::new(PartCache::new(1 << 20)));
         let rendered_time = |seconds: u64, zone: Option<&str>| {
             let context =

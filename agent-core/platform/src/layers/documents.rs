@@ -9,7 +9,7 @@ use futures_util::{StreamExt, TryStreamExt, future, stream, try_join};
 use super::stored::{cut_to_tokens, delimit, share_tokens};
 use crate::records::{Record, Records, StoreError};
 use crate::retrieval::{
-    BoundaryKey, DocumentSearch, NamedByRole, RetrievalReport, Retriever, SearchResult, SkipReason,
+    BoundaryKey, DocumentSearch, RetrievalReport, Retriever, RoleDocumentIds, SearchResult, SkipReason,
     SkippedDocument, find_outdated, present_versions,
 };
 use crate::workspace::{self, Document};
@@ -60,7 +60,7 @@ pub struct DocumentsLayer {
 pub struct RetrievalSettings {
     /// Searches the documents.
     pub retriever: Arc<dyn Retriever>,
-    /// The platform's roles, of which a turn's is read again after its search.
+    /// The platform's roles. A turn's role is read again after its search.
     pub roles: Arc<dyn RoleSource>,
     /// Key of the suffixes that delimit quotations.
     pub boundary_key: Arc<BoundaryKey>,
@@ -184,7 +184,7 @@ impl DocumentsLayer {
             Some(_) => Some(turn.role.clone()),
             None => settings.roles.role(company_id, &turn.role.id).await?,
         };
-        let named = NamedByRole::new(role.as_deref());
+        let named = RoleDocumentIds::new(role.as_deref());
         let included: Vec<_> =
             gathered.plan.included().map(|record| (record.id.as_str(), Some(record.version))).collect();
         let ids: Vec<&str> = included.iter().map(|(id, _)| *id).collect();
@@ -209,7 +209,7 @@ impl DocumentsLayer {
         Ok(document.filter(has_text))
     }
 
-    /// Creates the fragment of a document, of which `shown` is shown.
+    /// Creates the fragment of a document with the text `shown`.
     fn fragment(&self, document: &Document, shown: &str) -> Fragment {
         let id = &document.id;
         let title = match document.title.trim() {
@@ -253,7 +253,7 @@ impl DocumentsLayer {
         shown
     }
 
-    /// Creates the fragment that names documents of which nothing is shown, by their sizes in bytes.
+    /// Creates the fragment that names the documents without shown text, with their sizes in bytes.
     fn left_out(&self, sizes: &[usize]) -> Fragment {
         let text = format!("## More documents\n\n{} more documents are left out here.", sizes.len());
         self.omission_note("docs-left-out", text, sizes)
@@ -338,7 +338,7 @@ impl DocumentsLayer {
         Some(self.omission_note("docs-searched", text, &sizes))
     }
 
-    /// Creates a fragment about documents of which nothing is shown, by their sizes in bytes.
+    /// Creates a fragment about documents without shown text, with their sizes in bytes.
     fn omission_note(&self, id: &'static str, text: String, sizes: &[usize]) -> Fragment {
         let omitted_bytes = Some(sizes.iter().sum());
         let origin = StoredOrigin { kind: "document", omitted_bytes, ..StoredOrigin::default() };

@@ -89,7 +89,7 @@ mod tests {
     use agent_core::tool::{Caller, ExecutionContext};
 
     #[tokio::test]
-    async fn the_users_own_folder_is_shown_to_the_user_alone() {
+    async fn the_users_own_folder_is_shown_only_to_the_user() {
         let records = Arc::new(MemoryRecords::default());
         let role = |company: &str, agent: &str, folder: &str| json!({"id": agent, "companyId": company, "content": {"memoryFolder": folder}});
         for (company, agent, folder, user, text) in [

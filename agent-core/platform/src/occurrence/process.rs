@@ -1,7 +1,7 @@
 //! Leases of the processes that run occurrences.
 //!
 //! Each start of a process has a random identity. A claim of an occurrence names the process that holds it; the
-//! process extends its own lease for as long as it runs something. A process that was killed lets the lease expire
+//! process extends its own lease for as long as it runs something. If a process is killed, its lease expires
 //! within [`PROCESS_LEASE`], and the next process takes its occurrences over.
 
 use std::sync::{Mutex, PoisonError};

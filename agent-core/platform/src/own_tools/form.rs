@@ -188,7 +188,7 @@ fn part<'a>(
 }
 
 impl FormPart<'_> {
-    /// Returns the value of a part that is no file, and the name of a file.
+    /// Returns the value of a part, or the name of its file.
     fn text(&self) -> &str {
         match &self.content {
             PartContent::Text(value) => value,
@@ -239,7 +239,7 @@ fn choose_boundary(parts: &[FormPart<'_>], mut boundaries: impl Iterator<Item = 
     })
 }
 
-/// Returns the bytes of a form in pieces, of which the contents of files are shared.
+/// Returns the bytes of a form in pieces; the contents of files are shared, not copied.
 fn write_parts(parts: &[FormPart<'_>], boundary: &str) -> Vec<Bytes> {
     let (mut pieces, mut text) = (Vec::new(), String::new());
     for FormPart { name, media_type, content } in parts {

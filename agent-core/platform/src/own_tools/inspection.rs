@@ -208,7 +208,7 @@ impl OwnToolRegistry {
     }
 
     /// Pins the definitions of a server of `role` whose fingerprints are given, by the tools' names at the server. Tools
-    /// that are not named are not pinned any more.
+    /// that are not named are no longer pinned.
     ///
     /// # Errors
     /// [`InspectionError`]; nothing is pinned then.

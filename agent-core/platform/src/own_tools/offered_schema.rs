@@ -73,7 +73,7 @@ struct MergedProperties<'s> {
     properties: Vec<(&'s str, Vec<&'s Value>)>,
     /// Names of the properties that every choice requires.
     required: Vec<&'s str>,
-    /// The schemas so far, of which each is added once: one may refer to itself.
+    /// The schemas so far; each is added once: one may refer to itself.
     schemas: Vec<&'s Value>,
 }
 

@@ -62,7 +62,7 @@ impl OpenApiSettings {
         self.compiled_tool(key).is_none().then_some(skipped.reason.as_str())
     }
 
-    /// Returns the description of what the tool of the operation `key` does not send.
+    /// Returns a description of the parts of the request that the tool of the operation `key` does not send.
     fn omission(&self, key: &str) -> Option<&str> {
         self.compiled_tool(key)?.get("annotations")?.get("omission")?.as_str()
     }

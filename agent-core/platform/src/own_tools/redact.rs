@@ -22,7 +22,7 @@ const LETTER_ESCAPES: [(char, char); 5] =
 const NAMED_REFERENCES: [(char, &str); 5] =
     [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&apos;")];
 
-/// Secrets of one call. Each is masked as it is, and as addresses, forms, JSON and HTML have it, whichever of its characters
+/// Secrets of one call. Each is masked in plain form and in the encodings of URLs, forms, JSON and HTML, whichever of its characters
 /// they encode: a server may repeat it in any of them.
 #[derive(Default)]
 pub(super) struct Redactor(Vec<Secret>);

@@ -153,7 +153,7 @@ mod tests {
         ArgumentSchema::compile(schema).expect("a schema")
     }
 
-    /// Returns definitions of which each applies the next one twice, by `keyword`.
+    /// Returns definitions, each of which applies the next one twice, by `keyword`.
     fn doubling(levels: usize, keyword: &str) -> Value {
         let next = |level: usize| json!({"$ref": format!("#/$defs/d{}", level + 1)});
         let level = |level| (format!("d{level}"), json!({keyword: [next(level), next(level)]}));

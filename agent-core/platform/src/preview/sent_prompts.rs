@@ -113,7 +113,7 @@ fn count_equal<T: PartialEq>(earlier: &[T], now: &[T]) -> usize {
     earlier.iter().zip(now).take_while(|(earlier, now)| earlier == now).count()
 }
 
-/// Returns the tokens of a prompt's first `count` parts, of which `tool_count` are tools in all. Tools count once all of
+/// Returns the tokens of a prompt's first `count` parts; the prompt has `tool_count` tools. Tools count once all of
 /// them are among the parts.
 fn part_tokens(count: usize, tool_count: usize, prompt: &Prompt, sections: &[PromptSection]) -> usize {
     let system = prompt.system_fragments();

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_company_that_a_key_is_counted_for_is_no_part_of_it() {
+    fn the_company_that_a_key_is_counted_for_is_not_part_of_it() {
         let key = Collection::of_platform("tokens").expect("a name").key("1").expect("a key");
         let counted = key.clone().counted_for(&"acme".into());
         assert_eq!(counted.collection().counted_company().map(CompanyId::as_str), Some("acme"));

@@ -16,7 +16,7 @@ use agent_core::ids::CompanyId;
 /// Records of a company that are written by each addition that a quota limits.
 pub(crate) const QUOTAS: &str = "quotas";
 
-/// Limit on what a company, an agent or a user stores.
+/// Limit on the data that a company, an agent or a user stores.
 #[async_trait]
 pub(crate) trait Quota: Send + Sync {
     /// Error of an addition.
@@ -29,7 +29,7 @@ pub(crate) trait Quota: Send + Sync {
     async fn check(&self, records: &dyn Records) -> Result<(), Self::Error>;
 }
 
-/// Value of a quota's record, of which only the version matters.
+/// Value of a quota's record. Only the version of the record matters.
 #[derive(Serialize)]
 struct QuotaRecord {}
 
@@ -38,7 +38,7 @@ pub(crate) fn quota_key(company_id: &CompanyId, name: &str) -> Result<Key, Store
     Key::new(company_id, QUOTAS, name)
 }
 
-/// Commits an addition, of which the first write is a put, and returns its version.
+/// Commits an addition and returns the version of its first write, which is a put.
 ///
 /// # Errors
 /// The error of [`Quota::check`]; [`StoreError::Conflict`] if a precondition of `writes` does not hold.

@@ -26,10 +26,10 @@ pub struct RunBundle {
     /// Manifest of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<Box<RunPrompt>>,
-    /// Inputs; absent if they were not recorded or are not kept any more.
+    /// Inputs; absent if they were not recorded or have been deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<RunInputs>,
-    /// Events that the run's caller has seen; absent if they are not kept any more.
+    /// Events that the run's caller has received; absent if they have been deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<Vec<Event>>,
 }
@@ -51,7 +51,7 @@ pub enum BundleError {
     /// The text is too long.
     #[error("the bundle has more than {MAX_BUNDLE_BYTES} bytes")]
     TooLarge,
-    /// The text is no bundle, or one with damaged parts.
+    /// The text is not a bundle, or parts of it are damaged.
     #[error("this is not a bundle of a run: {0}")]
     Malformed(#[source] serde_json::Error),
     /// The bundle has another format.
@@ -85,7 +85,7 @@ impl RunBundle {
     /// Parses a bundle that may have been changed, such as to see what a change of its inputs does.
     ///
     /// # Errors
-    /// [`BundleError`] for a text that is no bundle.
+    /// [`BundleError`] for a text that is not a bundle.
     pub fn parse_changed(text: &[u8]) -> Result<Self, BundleError> {
         Self::read(text, false)
     }

@@ -21,19 +21,19 @@ const MAX_SHOWN_EVENT_BYTES: usize = 400;
 #[serde(rename_all = "camelCase")]
 pub struct ReplayReport {
     /// The prompt's parts, its tools and the bytes of all requests to the model.
-    pub prompt: Finding,
+    pub prompt: AspectComparison,
     /// The selection of the backend.
-    pub selection: Finding,
+    pub selection: AspectComparison,
     /// The tool calls with their arguments.
-    pub tools: Finding,
+    pub tools: AspectComparison,
     /// The events, byte by byte. Message ids are random; each stands for the record's id at the same position.
-    pub events: Finding,
+    pub events: AspectComparison,
 }
 
-/// Comparison of one aspect.
+/// Comparison of one aspect of a run with that of its replay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", content = "detail", rename_all = "camelCase")]
-pub enum Finding {
+pub enum AspectComparison {
     /// The run and its replay are equal.
     Identical,
     /// The replay differs.
@@ -46,30 +46,30 @@ pub enum Finding {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
-    /// Name of what differs, such as a part of the prompt.
+    /// Name of the differing item, such as a part of the prompt.
     pub name: String,
-    /// The record's value; absent for what the replay alone has.
+    /// The record's value; absent if only the replay has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<String>,
-    /// The replay's value; absent for what the record alone has.
+    /// The replay's value; absent if only the record has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<String>,
 }
 
 impl ReplayReport {
-    /// Returns all aspects by their names.
-    pub fn findings(&self) -> [(&'static str, &Finding); 4] {
+    /// Returns the comparisons with the names of their aspects.
+    pub fn aspects(&self) -> [(&'static str, &AspectComparison); 4] {
         let Self { prompt, selection, tools, events } = self;
         [("prompt", prompt), ("selection", selection), ("tools", tools), ("events", events)]
     }
 
     /// Returns true if no aspect differs and all are recorded.
     pub fn is_identical(&self) -> bool {
-        self.findings().iter().all(|(_, finding)| **finding == Finding::Identical)
+        self.aspects().iter().all(|(_, comparison)| **comparison == AspectComparison::Identical)
     }
 }
 
-impl Finding {
+impl AspectComparison {
     fn new(mut differences: Vec<Difference>) -> Self {
         differences.truncate(MAX_DIFFERENCES);
         match differences.is_empty() {
@@ -90,23 +90,23 @@ pub(super) fn report(bundle: &RunBundle, script: &Script, replayed: &Replayed) -
     let again = with_refusal(&replayed.events, recorded, replayed.refusal.as_deref());
     ReplayReport {
         prompt: match &bundle.prompt {
-            Some(prompt) => Finding::new(prompt_differences(prompt, bundle, replayed)),
-            None => Finding::NotRecorded,
+            Some(prompt) => AspectComparison::new(prompt_differences(prompt, bundle, replayed)),
+            None => AspectComparison::NotRecorded,
         },
         selection: match &bundle.run.selection {
             Some(selection) => {
                 let json = |selection: &RunSelection| serde_json::to_string(selection).ok();
                 let again = replayed.record.selection.as_ref();
-                Finding::new(
+                AspectComparison::new(
                     Difference::of("backend", json(selection), again.and_then(json)).into_iter().collect(),
                 )
             }
-            None => Finding::NotRecorded,
+            None => AspectComparison::NotRecorded,
         },
-        tools: Finding::new(call_differences(script, &replayed.events)),
+        tools: AspectComparison::new(call_differences(script, &replayed.events)),
         events: match bundle.run.events.complete {
-            true => Finding::new(event_differences(recorded, &again, replayed.is_stuck)),
-            false => Finding::NotRecorded,
+            true => AspectComparison::new(event_differences(recorded, &again, replayed.is_stuck)),
+            false => AspectComparison::NotRecorded,
         },
     }
 }
@@ -245,7 +245,7 @@ fn event_differences(recorded: &[Event], replayed: &[Event], is_stuck: bool) -> 
     Difference::of("further event", None, further_event).into_iter().collect()
 }
 
-/// Gives an event the record's identifiers of messages, each of which stands for one of the replay.
+/// Replaces the replay's message identifiers in an event by those of the record.
 fn rename(event: &mut Event, recorded: &Event, names: &mut BTreeMap<Id, Id>, used: &mut BTreeMap<Id, Id>) {
     let mut recorded = recorded.clone();
     for (ours, theirs) in message_ids(event).into_iter().zip(message_ids(&mut recorded)) {

@@ -21,7 +21,7 @@ impl Wake for WakeFlag {
     }
 }
 
-/// Polls until the result is ready; `None` once nothing wakes the poll any more.
+/// Polls until the result is ready; `None` once nothing will wake the task.
 fn poll_ready<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
     let flag = Arc::new(WakeFlag::default());
     let waker = Waker::from(flag.clone());

@@ -109,7 +109,7 @@ impl Script {
         script
     }
 
-    /// Adds what the events do not have.
+    /// Adds the parts that the events do not contain.
     fn complete(&mut self, inputs: &RunInputs) {
         let object = match &self.end {
             Some(RunEnd::Finished { result, .. }) => result.as_ref().and_then(|result| result.object.clone()),

@@ -60,7 +60,7 @@ impl ContextLayer for TestLayer {
     }
 }
 
-/// The fake tools, of which `slow` reports progress.
+/// The fake tools; `slow` reports progress.
 struct TestTools(FakeTools);
 
 #[async_trait]
@@ -361,9 +361,9 @@ fn full_run() -> RunBundle {
     recorded_runs().find(has_all).expect("one of them").bundle
 }
 
-fn names(finding: &Finding) -> Vec<&str> {
-    match finding {
-        Finding::Different(all) => all.iter().map(|difference| difference.name.as_str()).collect(),
+fn names(comparison: &AspectComparison) -> Vec<&str> {
+    match comparison {
+        AspectComparison::Different(all) => all.iter().map(|difference| difference.name.as_str()).collect(),
         _ => Vec::new(),
     }
 }
@@ -377,8 +377,14 @@ fn a_changed_part_is_named() {
     }
     let rules = changed(|inputs| inputs.role.content.rules = vec!["Be long.".to_owned()]);
     assert_eq!(names(&rules.prompt)[0], "rules", "{rules:?}");
-    assert_eq!((&rules.selection, &rules.tools), (&Finding::Identical, &Finding::Identical));
-    assert!(matches!(&rules.events, Finding::Different(all) if all[0].name == "event 2"), "{rules:?}");
+    assert_eq!(
+        (&rules.selection, &rules.tools),
+        (&AspectComparison::Identical, &AspectComparison::Identical)
+    );
+    assert!(
+        matches!(&rules.events, AspectComparison::Different(all) if all[0].name == "event 2"),
+        "{rules:?}"
+    );
     let document = changed(|inputs| {
         let mut fragments = inputs.fragments.iter_mut();
         fragments.find(|fragment| fragment.id == "doc:handbook").expect("it").text.push_str(" Twice.");
@@ -387,7 +393,7 @@ fn a_changed_part_is_named() {
     let tool = changed(|inputs| inputs.tools[1].description.push_str(" well"));
     assert_eq!(names(&tool.prompt)[0], format!("tool:{}", full_run().inputs.expect("inputs").tools[1].name));
     let backend = changed(|inputs| inputs.role.children.clear());
-    assert!(matches!(&backend.selection, Finding::Different(_)), "{backend:?}");
+    assert!(matches!(&backend.selection, AspectComparison::Different(_)), "{backend:?}");
     let message = changed(|inputs| inputs.request.messages.push(Message::user("More?")));
     assert!(names(&message.prompt).contains(&"messages"), "{message:?}");
     let mut other = full_run();

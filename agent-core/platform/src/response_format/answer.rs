@@ -22,7 +22,7 @@ use crate::model_notice::ModelNotice;
 
 /// Limit on an answer that is held back, in bytes.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
-/// Number of bytes after which the run reports progress of an answer that is held back, so that it is not taken to be idle.
+/// Number of bytes after which the run reports progress of an answer that is held back, so that the run does not count as idle.
 const PROGRESS_BYTES: usize = 1 << 10;
 /// Number of repairs if the format has none.
 const DEFAULT_REPAIRS: u8 = 1;

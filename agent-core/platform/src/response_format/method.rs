@@ -26,7 +26,7 @@ pub enum FormatMethod {
 }
 
 impl FormatMethod {
-    /// Returns the method for a model, by its API and by what the catalogue knows of it.
+    /// Returns the method for a model, by its API and its catalogue entry.
     pub(super) fn choose(
         format: &ResponseFormat,
         model: &ModelInfo,

@@ -1,4 +1,4 @@
-//! Places of a schema that refer to themselves.
+//! Parts of a schema that refer to themselves.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,24 +10,24 @@ use crate::schema_keywords::{ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS};
 const SAME_VALUE_KEYWORDS: [&str; 9] =
     ["allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then"];
 
-/// Place that a reference names.
-pub(super) struct Place<'a> {
-    /// JSON Pointer of the place.
+/// Schema that a reference names, with its position that a reference names.
+pub(super) struct ReferencedSchema<'a> {
+    /// JSON Pointer of the schema.
     pub(super) pointer: &'a str,
-    /// Schema at the place.
+    /// The schema.
     pub(super) schema: &'a Value,
 }
 
-/// Returns the place that a reference names; `None` if it names no object in the schema by its path.
-pub(super) fn place<'a>(root: &'a Value, reference: &'a str) -> Option<Place<'a>> {
+/// Returns the schema that a reference names; `None` if it names no object in the schema by its path.
+pub(super) fn resolve_reference<'a>(root: &'a Value, reference: &'a str) -> Option<ReferencedSchema<'a>> {
     let pointer = reference.strip_prefix('#')?;
     if pointer.is_empty() {
-        return Some(Place { pointer, schema: root });
+        return Some(ReferencedSchema { pointer, schema: root });
     }
     // Percent-encoded references could be understood differently by the validator.
     let is_plain = pointer.starts_with('/') && !pointer.contains('%');
     let schema = root.pointer(pointer).filter(|schema| is_plain && schema.is_object())?;
-    Some(Place { pointer, schema })
+    Some(ReferencedSchema { pointer, schema })
 }
 
 /// Error of a schema that leads back to itself without a step into the answer, so that its check would have no end.
@@ -73,7 +73,7 @@ pub(super) fn is_recursive(schema: &Value) -> bool {
     !recursive_places(schema).is_ok_and(|places| places.is_empty())
 }
 
-/// Places of a schema, in the order in which they are found.
+/// Locations in a schema, in the order in which they are found.
 struct ReferenceGraph<'a> {
     root: &'a Value,
     pointers: Vec<&'a str>,
@@ -82,7 +82,7 @@ struct ReferenceGraph<'a> {
 
 impl<'a> ReferenceGraph<'a> {
     fn index_of_reference(&mut self, reference: &'a str) -> Option<usize> {
-        Some(self.index(place(self.root, reference)?.pointer))
+        Some(self.index(resolve_reference(self.root, reference)?.pointer))
     }
 
     /// Returns the index of a place, which is added if it is new.

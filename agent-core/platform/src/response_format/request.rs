@@ -30,7 +30,7 @@ pub struct FormattedModels<S> {
 }
 
 impl<S> FormattedModels<S> {
-    /// Wraps a source of models, each of which is called by one provider's API.
+    /// Wraps a source of models. Each model is called through one provider's API.
     pub fn new(source: S, catalog: Arc<Catalog>) -> Self {
         Self { source, catalog }
     }

@@ -6,7 +6,7 @@ use agent_core::role::{ResponseFormat, ResponseKind};
 use jsonschema::Validator;
 use serde_json::Value;
 
-use super::recursion::{RecursionError, place, recursive_places};
+use super::recursion::{RecursionError, recursive_places, resolve_reference};
 use crate::schema_guards::compile_guarded;
 use crate::schema_keywords::{ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS};
 use crate::schema_steps::is_bounded;
@@ -241,7 +241,7 @@ impl<'a> SchemaCheck<'a> {
         Ok(())
     }
 
-    /// Counts what a keyword adds to the limits.
+    /// Adds the cost of a keyword to the counts that are limited.
     fn count(&mut self, name: &str, value: &Value, path: &str) -> Result<(), FormatError> {
         if REFUSED_KEYWORDS.contains(&name) {
             return Err(FormatError::new(path, "is not supported"));
@@ -272,14 +272,14 @@ impl<'a> SchemaCheck<'a> {
         let inner = Nesting { levels: nesting.levels + 1, ..nesting };
         match value {
             Value::String(reference) if name == "$ref" => {
-                let place = place(self.root, reference).ok_or_else(|| {
+                let referenced = resolve_reference(self.root, reference).ok_or_else(|| {
                     FormatError::new(path, "must be the path of a place in the schema, such as #/$defs/item")
                 })?;
-                match self.recursive.contains(place.pointer) {
+                match self.recursive.contains(referenced.pointer) {
                     true => Ok(()),
                     false => {
                         let references = nesting.references + 1;
-                        self.schema(place.schema, path, Nesting { references, ..nesting })
+                        self.schema(referenced.schema, path, Nesting { references, ..nesting })
                     }
                 }
             }

@@ -41,7 +41,7 @@ fn fixture(format: Value, answers: Vec<ScriptedAnswer>) -> FormatFixture {
     let role: RoleBlock = serde_json::from_value(role).expect("a role");
     let (model, tools) =
         (Arc::new(ScriptedModel::new(answers)), Arc::new(FakeTools::new().answers("look", "3")));
-    let models = ValidatedModels::new(FormattedModels::new(model.clone(), Catalog::shipped()));
+    let models = ValidatedModels::new(FormattedModels::new(model.clone(), Catalog::built_in()));
     let platform = Platform::new(Arc::new(StaticRoles::new().with_role(role)))
         .with_layer(RoleLayer::new(Arc::default()))
         .with_tools(tools.clone())
@@ -507,7 +507,7 @@ fn the_rung_is_that_of_the_provider_the_model_and_the_schema() {
         let base = ScriptedModel::new([]).info();
         let info = ModelInfo { provider: provider.to_owned(), model: model.to_owned(), ..base };
         let scripted = Arc::new(ScriptedModel::new([]).with_info(info));
-        let models = FormattedModels::new(scripted, Catalog::shipped());
+        let models = FormattedModels::new(scripted, Catalog::built_in());
         let model_of = |models: &dyn agent_core::backend::ModelSource| models.model(&Default::default());
         let request = ModelRequest { response_format: Some(Arc::new(format)), ..model_request(tools) };
         let payload = model_of(&models).expect("a model").prepare(&request).expect("a payload");
@@ -524,7 +524,7 @@ fn the_description_follows_the_stable_part_of_the_system_prompt() {
     let fragment = |id: &'static str, stability| Fragment::new(id, "test", stability, Part::new(id));
     let fragments = vec![fragment("role", Stability::Role), fragment("session", Stability::Session)];
     let prompt = Prompt::new(fragments, vec![PromptMessage::new(Message::user("Hello"))]);
-    let models = FormattedModels::new(Arc::new(ScriptedModel::new([])), Catalog::shipped());
+    let models = FormattedModels::new(Arc::new(ScriptedModel::new([])), Catalog::built_in());
     let model = agent_core::backend::ModelSource::model(&models, &agent_core::role::EmbeddedAi::default());
     let request = |format: Option<ResponseFormat>| ModelRequest {
         prompt: Arc::new(Prompt::new(prompt.system_fragments().to_vec(), prompt.messages().to_vec())),

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
 
 use agent_core::ids::CompanyId;
-use agent_retrieval::company::{Change, CompanyIndex};
+use agent_retrieval::company::{CompanyIndex, DocumentChange};
 use agent_retrieval::doc_index::{DocIndex, Vectors};
 use agent_retrieval::document::DocumentId;
 use agent_retrieval::embed::EmbedderId;
@@ -16,9 +16,9 @@ use super::vector_checks::VectorChecks;
 
 /// Assumed size of an entry without documents, in bytes.
 const ENTRY_BYTES: usize = 4 * 1024;
-/// Part of the limit that the index of one company may take, as a divisor.
+/// Divisor of the limit: the share of one company's index.
 const COMPANY_SHARE_DIVISOR: usize = 2;
-/// Part of a company's share that its texts may take in addition, as a divisor.
+/// Divisor of a company's share: the additional share of its texts.
 const TEXT_SHARE_DIVISOR: usize = 4;
 
 /// Cache of the companies' indexes. The least recently used ones are evicted.
@@ -60,7 +60,7 @@ pub(super) struct IndexState {
     /// Documents that cannot be searched at a version.
     unusable: HashMap<DocumentId, (u64, SkipReason)>,
     /// Documents that lack vectors of some chunks. Empty without an embedder.
-    unembedded: HashMap<DocumentId, Unembedded>,
+    unembedded: HashMap<DocumentId, UnembeddedDocument>,
     /// Version of the record of dropped vectors that the vectors in memory were compared with.
     vector_drops: Option<u64>,
     index_bytes: usize,
@@ -68,7 +68,7 @@ pub(super) struct IndexState {
 
 /// A document that lacks vectors of some chunks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Unembedded {
+pub(super) struct UnembeddedDocument {
     /// Version of the stored index's record that is in memory; 0 if it is not known.
     pub(super) record_version: u64,
     /// True if other chunks have vectors.
@@ -77,7 +77,7 @@ pub(super) struct Unembedded {
     pub(super) is_left_out: bool,
 }
 
-impl Unembedded {
+impl UnembeddedDocument {
     /// Returns the state of a document's index in memory; `None` if all chunks have vectors.
     pub(super) fn of(index: &DocIndex, record_version: u64, embedder: &EmbedderId) -> Option<Self> {
         let missing = index.unembedded_chunks(embedder).len();
@@ -97,7 +97,7 @@ pub(super) enum DocumentState {
     Unusable(SkipReason),
 }
 
-/// Texts of documents, the oldest of which are evicted.
+/// Texts of documents; the oldest are evicted.
 #[derive(Default)]
 struct TextCache {
     texts: HashMap<DocumentId, FoundDocument>,
@@ -243,15 +243,15 @@ impl IndexState {
     }
 
     /// Applies changes of documents, each with its version unless it is removed.
-    pub(super) fn apply(&mut self, changes: Vec<(Change, u64)>) {
+    pub(super) fn apply(&mut self, changes: Vec<(DocumentChange, u64)>) {
         for (change, version) in &changes {
             match change {
-                Change::Put(id, _) => {
+                DocumentChange::Put(id, _) => {
                     self.unusable.remove(id);
                     self.unembedded.remove(id);
                     self.versions.insert(id.clone(), *version);
                 }
-                Change::Remove(id) => {
+                DocumentChange::Remove(id) => {
                     self.unusable.remove(id);
                     self.unembedded.remove(id);
                     self.versions.remove(id);
@@ -266,7 +266,7 @@ impl IndexState {
     pub(super) fn unembedded<'i>(
         &self,
         ids: impl IntoIterator<Item = &'i DocumentId>,
-    ) -> impl Iterator<Item = (&'i DocumentId, Unembedded)> {
+    ) -> impl Iterator<Item = (&'i DocumentId, UnembeddedDocument)> {
         ids.into_iter().filter_map(|id| Some((id, *self.unembedded.get(id)?)))
     }
 
@@ -293,9 +293,9 @@ impl IndexState {
         unverified
     }
 
-    /// Lets the next search compare the vectors of a document with its stored index.
+    /// Makes the next search compare the vectors of a document with its stored index.
     pub(super) fn mark_unverified(&mut self, id: &DocumentId) {
-        let unknown = Unembedded { is_partial: true, ..Unembedded::default() };
+        let unknown = UnembeddedDocument { is_partial: true, ..UnembeddedDocument::default() };
         if self.versions.contains_key(id) {
             self.unembedded.entry(id.clone()).or_insert(unknown).record_version = 0;
         }
@@ -335,7 +335,7 @@ impl IndexState {
         &mut self,
         id: &DocumentId,
         vectors: Option<Arc<Vectors>>,
-        unembedded: Option<Unembedded>,
+        unembedded: Option<UnembeddedDocument>,
         max_bytes: usize,
     ) {
         let size = |vectors: Option<&Arc<Vectors>>| vectors.map_or(0, |vectors| vectors.memory_bytes());
@@ -346,9 +346,11 @@ impl IndexState {
         self.index_bytes = without + size(self.index.vectors(id));
         let unembedded = match fits {
             true => unembedded,
-            false => {
-                Some(Unembedded { is_left_out: true, is_partial: false, ..unembedded.unwrap_or_default() })
-            }
+            false => Some(UnembeddedDocument {
+                is_left_out: true,
+                is_partial: false,
+                ..unembedded.unwrap_or_default()
+            }),
         };
         match unembedded.filter(|_| self.versions.contains_key(id)) {
             Some(unembedded) => drop(self.unembedded.insert(id.clone(), unembedded)),
@@ -379,7 +381,7 @@ impl IndexState {
         wanted.iter().any(is_too_large) && self.versions.keys().any(|id| !wanted.contains(id))
     }
 
-    /// Removes the documents that are not `wanted`, and lets those be indexed again that were too large.
+    /// Removes the documents that are not `wanted`; those that were too large can be indexed again.
     pub(super) fn prepare_retry(&mut self, wanted: &HashSet<DocumentId>) {
         self.unusable.retain(|id, (_, reason)| *reason != SkipReason::TooLarge || !wanted.contains(id));
         self.remove_others(wanted);
@@ -387,7 +389,7 @@ impl IndexState {
 
     fn remove_others(&mut self, wanted: &HashSet<DocumentId>) {
         let others = self.versions.keys().filter(|id| !wanted.contains(*id)).cloned();
-        let removals: Vec<_> = others.map(|id| (Change::Remove(id), 0)).collect();
+        let removals: Vec<_> = others.map(|id| (DocumentChange::Remove(id), 0)).collect();
         self.apply(removals);
     }
 
@@ -404,7 +406,7 @@ impl IndexState {
         }
         self.remove_others(wanted);
         if self.index_bytes > max_bytes {
-            self.apply(added.iter().map(|(id, _)| (Change::Remove(id.clone()), 0)).collect());
+            self.apply(added.iter().map(|(id, _)| (DocumentChange::Remove(id.clone()), 0)).collect());
             for (id, version) in added {
                 self.mark_unusable(id.clone(), *version, SkipReason::TooLarge);
             }

@@ -103,7 +103,7 @@ impl MarkScanner {
         }
     }
 
-    /// Ends the text. The marks that were held back are none of code.
+    /// Ends the text. The marks that were held back are not part of code.
     pub(super) fn finish(&mut self, found: &mut Vec<Mark>) {
         self.end_run();
         if let Code::Span { held, .. } = std::mem::replace(&mut self.code, Code::None) {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_without_an_end_is_no_code() {
+    fn a_span_without_an_end_is_not_code() {
         assert_marks(&["It's ` [1]"], &[(1, 7..10)]);
         assert_marks(&["` [1]\n \n`[2]`"], &[(1, 2..5)]);
         assert_marks(&["`` [1] `"], &[(1, 3..6)]);

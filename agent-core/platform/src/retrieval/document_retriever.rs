@@ -10,18 +10,18 @@ use futures_util::lock::Mutex as AsyncMutex;
 
 use super::blocking::BlockingPool;
 use super::cache::IndexCache;
+use super::document_reader::DocumentReader;
 use super::embedding_queue::EmbeddingQueue;
-use super::kept_indexes::KeptIndexes;
+use super::partial_indexes::PartialIndexCache;
 use super::query_vector::{QueryEmbedder, RetrievalEmbedder};
 use super::queue::DocumentQueue;
-use super::texts::DocumentTexts;
 use crate::records::Records;
 
 /// Default limit on the indexes in memory, in bytes.
 pub const DEFAULT_CACHE_BYTES: usize = 256 << 20;
 
-/// Size of the documents that are being embedded, which stay in memory beside the indexes, as a divisor of their limit.
-const KEPT_INDEXES_DIVISOR: usize = 4;
+/// Divisor of the limit on the indexes in memory: the additional share of documents that are being embedded.
+const PARTIAL_INDEXES_DIVISOR: usize = 4;
 
 /// Configuration of a [`DocumentRetriever`].
 pub struct RetrieverConfig {
@@ -42,7 +42,7 @@ pub struct RetrieverConfig {
 pub struct DocumentRetriever {
     pub(super) config: RetrieverConfig,
     pub(super) cache: IndexCache,
-    pub(super) texts: DocumentTexts,
+    pub(super) texts: DocumentReader,
     /// Splits texts for their analysis.
     pub(super) chunker: Arc<dyn Chunker>,
     /// Held while documents are analyzed.
@@ -53,7 +53,7 @@ pub struct DocumentRetriever {
     /// Documents to embed in the background.
     pub(super) unembedded: EmbeddingQueue,
     /// Documents that are being embedded.
-    pub(super) kept_indexes: KeptIndexes,
+    pub(super) partial_indexes: PartialIndexCache,
     /// Identity of this process in leases.
     pub(super) owner: String,
 }
@@ -63,7 +63,7 @@ impl DocumentRetriever {
     pub fn new(config: RetrieverConfig) -> Self {
         Self {
             cache: IndexCache::new(config.cache_bytes),
-            texts: DocumentTexts { records: config.records.clone(), clock: config.clock.clone() },
+            texts: DocumentReader { records: config.records.clone(), clock: config.clock.clone() },
             chunker: Arc::new(StructuralChunker::default()),
             analysis: Arc::default(),
             query_embedder: config
@@ -72,7 +72,7 @@ impl DocumentRetriever {
                 .map(|embedder| QueryEmbedder::new(embedder, config.clock.clone())),
             written: DocumentQueue::default(),
             unembedded: EmbeddingQueue::default(),
-            kept_indexes: KeptIndexes::new(config.cache_bytes / KEPT_INDEXES_DIVISOR),
+            partial_indexes: PartialIndexCache::new(config.cache_bytes / PARTIAL_INDEXES_DIVISOR),
             owner: agent_core::new_id(),
             config,
         }

@@ -28,8 +28,8 @@ use super::blocking::run_blocking;
 use super::cache::DocumentState;
 use super::document_retriever::DocumentRetriever;
 use super::embedding_queue::{EmbeddingAttempt, FailureCause, Lane};
-use super::kept_indexes::IndexedText;
 use super::load::put_vectors;
+use super::partial_indexes::IndexedText;
 use crate::records::StoreError;
 use crate::workspace::{
     self, DecodedDocIndex, EmbeddingFailure, EmbeddingFailureReason, IndexReplacement, IndexStatus,
@@ -154,10 +154,10 @@ impl DocumentRetriever {
         }
     }
 
-    /// Lets a document wait for the next attempt, and records the failure in the account of its index.
+    /// Schedules the next attempt for a document, and records the failure in the status of its index.
     async fn record_failure(&self, company_id: &CompanyId, id: &str, failed: FailedSlice) {
         let FailedSlice { error, version, record_version } = failed;
-        self.kept_indexes.take(company_id, id);
+        self.partial_indexes.take(company_id, id);
         let now = self.config.clock.monotonic();
         let attempt = self.unembedded.record_failure(company_id, (id, version), error.cause(), now);
         match attempt.pause {
@@ -223,7 +223,7 @@ impl DocumentRetriever {
         let replacement = match has_vectors {
             true => self.store_slice(company_id, embedder.id(), id, document, vectors).await,
             false => {
-                self.kept_indexes.keep(company_id, id, document, self.config.clock.monotonic());
+                self.partial_indexes.keep(company_id, id, document, self.config.clock.monotonic());
                 Ok(IndexReplacement::Stored(record_version))
             }
         };
@@ -271,7 +271,7 @@ impl DocumentRetriever {
         (id, version): (&str, u64),
         embedder: &EmbedderId,
     ) -> Result<Option<IndexedText>, StoreError> {
-        if let Some(kept_index) = self.kept_indexes.take(company_id, id) {
+        if let Some(kept_index) = self.partial_indexes.take(company_id, id) {
             let key = workspace::index_key(company_id, id)?;
             let record_version = self.config.records.versions(&[key]).await?.pop().flatten();
             if (kept_index.stored.version, Some(kept_index.stored.record_version))
@@ -399,7 +399,7 @@ impl DocumentRetriever {
         self.cache.update_size(company_id, &entry);
         if status.embedded < status.chunks {
             let document = IndexedText { stored: replacement, text };
-            self.kept_indexes.keep(company_id, id, document, self.config.clock.monotonic());
+            self.partial_indexes.keep(company_id, id, document, self.config.clock.monotonic());
         }
         Ok(stored)
     }

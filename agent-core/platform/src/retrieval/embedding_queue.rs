@@ -127,7 +127,7 @@ impl EmbeddingQueue {
         self.lock_attempts().remove(company_id, id)
     }
 
-    /// Records a failed attempt at a version of a document, and lets the document wait for the next one.
+    /// Records a failed attempt at a version of a document, and schedules the next attempt.
     pub(super) fn record_failure(
         &self,
         company_id: &CompanyId,

@@ -8,11 +8,12 @@ use std::time::Duration;
 use agent_core::clock::Clock;
 use agent_core::ids::CompanyId;
 use agent_retrieval::document::DocumentId;
-use agent_retrieval::index::{Index, IndexAnswer, IndexError, IndexHit, IndexSearch};
+use agent_retrieval::index::{IndexError, IndexHit, IndexQuery, IndexResponse, SearchIndex};
 use agent_retrieval::search::{Hit, MAX_HITS, Ranking};
 use async_trait::async_trait;
 use futures_util::future::{Either, select};
 
+use super::document_reader::{DocumentReader, Versions, upload_media_type};
 use super::queue::DocumentQueue;
 use super::retriever::Retriever;
 use super::search::DocumentSearch;
@@ -27,20 +28,20 @@ const PUT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause before a document that could not be put is put again.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Searches documents by an [`Index`], which is fed from the store.
+/// Searches documents by a [`SearchIndex`], which is fed from the store.
 ///
 /// Hits of the index are checked: those out of the scope, of other versions than the present ones, or outside of the text
 /// are dropped. The texts of fragments are those of the store.
 pub struct IndexRetriever {
-    index: Arc<dyn Index>,
-    texts: DocumentTexts,
+    index: Arc<dyn SearchIndex>,
+    texts: DocumentReader,
     written: DocumentQueue,
 }
 
 impl IndexRetriever {
     /// Creates a retriever over an index, for documents in `records`.
-    pub fn new(index: Arc<dyn Index>, records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
-        Self { index, texts: DocumentTexts { records, clock }, written: DocumentQueue::default() }
+    pub fn new(index: Arc<dyn SearchIndex>, records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
+        Self { index, texts: DocumentReader { records, clock }, written: DocumentQueue::default() }
     }
 
     /// Searches the index within a time.
@@ -48,10 +49,10 @@ impl IndexRetriever {
         &self,
         search: &DocumentSearch<'_>,
         present: &Versions,
-    ) -> Result<IndexAnswer, IndexError> {
+    ) -> Result<IndexResponse, IndexError> {
         let limit = search.options.limit.min(MAX_HITS);
         let company = search.company_id.as_str();
-        let search = IndexSearch { company, documents: present, query: search.query, limit };
+        let search = IndexQuery { company, documents: present, query: search.query, limit };
         match select(self.index.search(&search), self.texts.clock.sleep(SEARCH_TIMEOUT)).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => Err(IndexError::Unavailable("no answer within 2 s".to_owned())),
@@ -122,7 +123,7 @@ impl Retriever for IndexRetriever {
         let mut answer = self.search_index(&search, &present).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "the index failed; the search has no results");
             skipped.extend(present.iter().map(|(id, _)| id).map(skip(SkipReason::Unavailable)));
-            IndexAnswer::default()
+            IndexResponse::default()
         });
         for id in answer.missing.iter().filter(|id| present.iter().any(|(known, _)| known == *id)) {
             skipped.push(skip(SkipReason::Indexing)(id));
@@ -157,7 +158,7 @@ impl Retriever for IndexRetriever {
             match self.index(&company_id, &id).await {
                 Ok(()) => {}
                 Err(error @ IndexError::Rejected(_)) => {
-                    tracing::warn!(%error, document = id, "a document is not found: its index rejected it");
+                    tracing::warn!(%error, document = id, "the search index rejected a document, which searches do not find");
                 }
                 Err(error) => {
                     tracing::warn!(%error, document = id, "failed to put a document into its index; trying again");

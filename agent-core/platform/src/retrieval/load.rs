@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::Chunker;
-use agent_retrieval::company::Change;
-use agent_retrieval::document::{DocumentId, Extracted};
+use agent_retrieval::company::DocumentChange;
+use agent_retrieval::document::{DocumentId, ExtractedText};
 use agent_retrieval::embed::EmbedderId;
 
 use super::blocking::run_blocking;
-use super::cache::{CompanyEntry, DocumentState, IndexState, Unembedded};
+use super::cache::{CompanyEntry, DocumentState, IndexState, UnembeddedDocument};
 use super::document_retriever::DocumentRetriever;
 use super::embedding_queue::FailureCause;
 use super::new_index::{NewIndex, index_text, only_by_chunker};
@@ -48,7 +48,7 @@ impl WantedDocuments {
         self.present.iter().map(|(id, _)| id.clone()).collect()
     }
 
-    /// Returns the documents of which the index still has a version that the store has lost.
+    /// Returns the documents whose indexed version the store has lost.
     pub(super) fn lost<'w>(&'w self, state: &IndexState) -> impl Iterator<Item = &'w DocumentId> {
         let is_newer = move |(id, version): &&(DocumentId, u64)| state.known_version(id) > Some(*version);
         self.reverted.iter().filter(is_newer).map(|(id, _)| id)
@@ -74,7 +74,7 @@ impl WantedDocuments {
 enum IndexSource {
     Stored(Box<StoredDocIndex>),
     Text {
-        document: Box<Extracted>,
+        document: Box<ExtractedText>,
         /// The stored index of an earlier version of the document or of the format.
         earlier: Option<DecodedDocIndex>,
     },
@@ -211,7 +211,7 @@ impl DocumentRetriever {
         Ok(())
     }
 
-    /// Removes documents that do not exist, or of which the store has lost the indexed version. Makes room for wanted documents
+    /// Removes documents that do not exist, or whose indexed version the store has lost. Makes room for wanted documents
     /// that did not fit beside others.
     async fn remove(
         &self,
@@ -232,7 +232,7 @@ impl DocumentRetriever {
         let work = move || {
             let _guard = guard;
             let mut state = entry.write();
-            state.apply(removed.into_iter().map(|id| (Change::Remove(id), 0)).collect());
+            state.apply(removed.into_iter().map(|id| (DocumentChange::Remove(id), 0)).collect());
             if may_retry {
                 state.prepare_retry(&scope);
             }
@@ -300,7 +300,7 @@ impl DocumentRetriever {
     }
 }
 
-/// Gives a document of the index the vectors of a stored one, if both are of the same version.
+/// Copies the vectors of a stored document to that of the index, if both have the same version.
 pub(super) fn put_vectors(
     state: &mut IndexState,
     id: &DocumentId,
@@ -308,12 +308,12 @@ pub(super) fn put_vectors(
     (share, embedder): (usize, &EmbedderId),
 ) {
     if state.versions.get(id) == Some(&stored.version) {
-        let unembedded = Unembedded::of(&stored.index, stored.record_version, embedder);
+        let unembedded = UnembeddedDocument::of(&stored.index, stored.record_version, embedder);
         state.set_vectors(id, stored.index.shared_vectors(), unembedded, share);
     }
 }
 
-/// Returns the wanted documents of which the index has an older version or none, once nothing changes it.
+/// Returns the wanted documents that the index lacks or has in an older version, once no other task changes the index.
 async fn outdated(entry: &Arc<CompanyEntry>, wanted: &WantedDocuments) -> Vec<(DocumentId, u64)> {
     let _guard = entry.loading.lock().await;
     entry.read(|state| {
@@ -354,21 +354,21 @@ fn put_into_index(
             }
         };
         if let Some(embedder) = embedder {
-            let unembedded = Unembedded::of(&index, record_version, embedder);
+            let unembedded = UnembeddedDocument::of(&index, record_version, embedder);
             vectors.push((id.clone(), version, index.shared_vectors(), unembedded));
         }
         added.push((id.clone(), version));
-        changes.push((Change::Put(id, Arc::new(index.without_vectors())), version));
+        changes.push((DocumentChange::Put(id, Arc::new(index.without_vectors())), version));
     }
     let mut state = entry.write();
     // Another search may have put a newer version meanwhile.
     changes.retain(|(change, version)| match change {
-        Change::Put(id, _) => state.state_of(id, *version) == DocumentState::Outdated,
-        Change::Remove(_) => true,
+        DocumentChange::Put(id, _) => state.state_of(id, *version) == DocumentState::Outdated,
+        DocumentChange::Remove(_) => true,
     });
     state.apply(changes);
     for (id, version) in failed {
-        state.apply(vec![(Change::Remove(id.clone()), 0)]);
+        state.apply(vec![(DocumentChange::Remove(id.clone()), 0)]);
         state.mark_unusable(id, version, SkipReason::Failed);
     }
     state.shrink(share, scope, &added);

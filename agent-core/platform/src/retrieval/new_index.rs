@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::Chunker;
 use agent_retrieval::doc_index::{BuildError, DocIndex, Vectors};
-use agent_retrieval::document::{DocumentId, Extracted};
+use agent_retrieval::document::{DocumentId, ExtractedText};
 
 use super::blocking::run_blocking;
 use super::document_retriever::DocumentRetriever;
@@ -35,7 +35,7 @@ enum NewIndexSource {
 /// Returns the index of a text with its digest: the stored one if that was made from the same text, or one by a new analysis.
 pub(super) fn index_text(
     (id, version): (&DocumentId, u64),
-    document: &Extracted,
+    document: &ExtractedText,
     earlier: Option<DecodedDocIndex>,
     chunker: &dyn Chunker,
 ) -> Result<(DocIndex, NewIndex), BuildError> {
@@ -130,7 +130,7 @@ impl DocumentRetriever {
         Ok(stored)
     }
 
-    /// Gives the stored index of a document, whose record has a version, the version of the document. If the stored index has
+    /// Sets the version of a document's stored index to that of the document, if the index is still at the expected version. If the stored index has
     /// changed since, for example its vectors, it gets the version and differs from the index in memory.
     async fn keep_stored_index(
         &self,

@@ -11,9 +11,9 @@ use super::search_result::{SearchResult, SkipReason, SkippedDocument};
 use crate::records::StoreError;
 
 /// Identifiers of the documents that a role names.
-pub(crate) struct NamedByRole<'r>(HashSet<&'r str>);
+pub(crate) struct RoleDocumentIds<'r>(HashSet<&'r str>);
 
-impl<'r> NamedByRole<'r> {
+impl<'r> RoleDocumentIds<'r> {
     /// Returns the documents of a role; none if there is no role.
     pub(crate) fn new(role: Option<&'r RoleBlock>) -> Self {
         let contents = role.map(|role| &role.content).into_iter();
@@ -48,7 +48,7 @@ pub(crate) async fn find_outdated(
     retriever: &dyn Retriever,
     company_id: &CompanyId,
     result: &SearchResult,
-    named: &NamedByRole<'_>,
+    named: &RoleDocumentIds<'_>,
 ) -> Result<Vec<SkippedDocument>, StoreError> {
     let read = result.found_documents();
     let ids: Vec<&str> = read.iter().map(|(id, _)| *id).collect();

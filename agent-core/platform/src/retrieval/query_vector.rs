@@ -57,7 +57,7 @@ pub enum EmbedderSkip {
     Unavailable,
     /// The model rejected the query.
     Rejected,
-    /// The model's answer is no vector, or none that can be compared.
+    /// The model's answer is not a vector, or cannot be compared with the stored ones.
     InvalidAnswer,
     /// The model was not called, because it failed less than five seconds ago in a search of the company, or in searches of two
     /// other companies.
@@ -69,7 +69,7 @@ pub(super) struct QueryEmbedder {
     pub(super) settings: RetrievalEmbedder,
     clock: Arc<dyn Clock>,
     pauses: Mutex<QueryPauses>,
-    /// Permits of the calls, of which a company gets a half.
+    /// Permits of the calls; a company gets at most half of them.
     permits: Arc<CompanyPermits>,
 }
 
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_before_that_the_embedder_does_not_take_costs_no_vector() {
+    fn a_rejected_previous_query_does_not_prevent_the_vector() {
         let long = "a text of more than twenty bytes";
         for (max_batch, text, previous, expected) in [
             (2, "a question", Some("one before"), Ok(vec![1.2, 0.0])),

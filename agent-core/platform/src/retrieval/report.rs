@@ -6,7 +6,7 @@ use std::ops::Range;
 use agent_core::event::{Audience, EventObserver};
 use agent_core::prompt::LayerReport;
 use agent_retrieval::document::DocumentId;
-use agent_retrieval::pack::{Fragment, PackOutcome, Packed};
+use agent_retrieval::pack::{Fragment, PackOutcome, PackedFragments};
 use agent_retrieval::search::{Hit, QueryTerm, TermOrigin};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -26,7 +26,7 @@ pub struct RetrievalReport {
     /// The result of the search.
     pub result: SearchResult,
     /// The chosen fragments, and the outcome for each hit.
-    pub packed: Packed,
+    pub packed: PackedFragments,
     /// True if visitors are shown the titles and pages of the fragments.
     pub shows_sources: bool,
 }
@@ -88,7 +88,7 @@ impl RetrievalReport {
         value
     }
 
-    /// Returns a range of a document's text in characters. An offset is the same number if the text is not there any more.
+    /// Returns a range of a document's text in characters. An offset is the same number if the text no longer exists.
     fn character_range(&self, document: &DocumentId, range: &Range<usize>) -> Range<usize> {
         let text = self.result.documents.get(document).map(|found| &found.text);
         let characters = |offset| text.and_then(|text| text.characters_before(offset)).unwrap_or(offset);
@@ -217,7 +217,7 @@ mod tests {
             embedder: None,
             duration: Duration::ZERO,
         };
-        let report = RetrievalReport { result, packed: Packed::default(), shows_sources: false };
+        let report = RetrievalReport { result, packed: PackedFragments::default(), shows_sources: false };
         // The last ranges are behind the end of the text, and within a character.
         let ranges = [
             (&first, 5..10, 2..4),

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::ids::CompanyId;
-use agent_retrieval::company::Scope;
+use agent_retrieval::company::SearchScope;
 use agent_retrieval::document::DocumentId;
 use agent_retrieval::embed::EmbedderId;
-use agent_retrieval::search::{Dense, Query, Ranking, SearchOptions, VectorQuality, VectorQuery};
+use agent_retrieval::search::{DenseRanking, Query, Ranking, SearchOptions, VectorQuality, VectorQuery};
 use futures_util::future::{Either, select};
 
 use super::blocking::run_blocking;
 use super::cache::{CompanyEntry, DocumentState, IndexState};
+use super::document_reader::{NamedDocuments, upload_media_type};
 use super::document_retriever::DocumentRetriever;
 use super::load::WantedDocuments;
 use super::query_vector::{EmbedderSkip, EmbedderUse, RetrievalEmbedder};
 use super::search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocument};
-use super::texts::{NamedDocuments, upload_media_type};
 use crate::records::StoreError;
 use crate::workspace::{index_key, vector_drops_key};
 
@@ -155,7 +155,10 @@ impl DocumentRetriever {
             let work = move || {
                 entry_to_check.try_read(|state| {
                     let scope: BTreeSet<DocumentId> = state.current(&present).cloned().collect();
-                    (state.vector_digest(&present), state.index.check_vectors(Scope::Documents(&scope), &id))
+                    (
+                        state.vector_digest(&present),
+                        state.index.check_vectors(SearchScope::Documents(&scope), &id),
+                    )
                 })
             };
             match run_blocking(&self.config.pool, work).await {
@@ -295,13 +298,13 @@ fn rank(
         };
         skipped.push(SkippedDocument { id: id.to_string(), reason });
     }
-    let scoped = Scope::Documents(&ids);
+    let scoped = SearchScope::Documents(&ids);
     let similar = vector.and_then(|QueryVector { vector, settings }| {
         // A vector that cannot be compared, such as the sum of two opposite ones, finds nothing.
         let hits = state.index.nearest(scoped, &VectorQuery::new(settings.embedder.id(), vector)).ok()?;
         Some((hits, settings))
     });
-    let dense = similar.as_ref().map(|(hits, settings)| Dense {
+    let dense = similar.as_ref().map(|(hits, settings)| DenseRanking {
         hits,
         weight: settings.weight,
         min_similarity: settings.min_similarity,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agent_core::budget::TokenCounter;
 use agent_retrieval::document::DocumentId;
-use agent_retrieval::pack::{Packed, pack};
+use agent_retrieval::pack::{PackedFragments, pack};
 use agent_retrieval::search::Ranking;
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ pub struct SearchResult {
 
 impl SearchResult {
     /// Chooses fragments of the hits: at most `max_tokens` in all.
-    pub fn pack(&self, max_tokens: usize, counter: &dyn TokenCounter) -> Packed {
+    pub fn pack(&self, max_tokens: usize, counter: &dyn TokenCounter) -> PackedFragments {
         let text_of =
             |id: &DocumentId, range: Range<usize>| self.documents.get(id)?.text.get(range).map(str::to_owned);
         pack(&self.ranking, max_tokens, text_of, |text| counter.count(text))

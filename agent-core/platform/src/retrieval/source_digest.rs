@@ -1,7 +1,7 @@
-//! Digest of what a document's index is made from.
+//! Digest of the inputs of a document's index.
 
 use agent_retrieval::chunk::{Chunker, StructuralChunker};
-use agent_retrieval::document::{Extracted, TextFormat};
+use agent_retrieval::document::{ExtractedText, TextFormat};
 use sha2::{Digest as _, Sha256};
 
 /// Separates the SHA-256 in a digest from the identifier of the chunker.
@@ -11,7 +11,7 @@ const CHUNKER_SEPARATOR: char = ' ';
 /// with equal digests have equal indexes.
 ///
 /// The default chunker is not named, as in the digests of versions that had no other.
-pub(super) fn source_digest(document: &Extracted, chunker: &dyn Chunker) -> String {
+pub(super) fn source_digest(document: &ExtractedText, chunker: &dyn Chunker) -> String {
     let (digest, id) = (text_digest(document), chunker.id());
     if id == StructuralChunker::default().id() { digest } else { format!("{digest}{CHUNKER_SEPARATOR}{id}") }
 }
@@ -24,8 +24,8 @@ pub(super) fn is_by_chunker(source_digest: Option<&str>, chunker_id: &str) -> bo
     }
 }
 
-fn text_digest(document: &Extracted) -> String {
-    let Extracted { title, text, format, page_starts } = document;
+fn text_digest(document: &ExtractedText) -> String {
+    let ExtractedText { title, text, format, page_starts } = document;
     let mut hasher = Sha256::new();
     for part in [title, text] {
         // The length keeps the end of the title apart from the beginning of the text.
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn each_part_of_a_document_changes_its_digest() {
-        let document = |title: &str, text: &str, format, page_starts: &[u32]| Extracted {
+        let document = |title: &str, text: &str, format, page_starts: &[u32]| ExtractedText {
             title: title.to_owned(),
             text: text.to_owned(),
             format,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use agent_core::clock::SystemClock;
 use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::{Chunk, Chunker, StructuralChunker};
-use agent_retrieval::document::{DocumentId, Extracted};
+use agent_retrieval::document::{DocumentId, ExtractedText};
 use agent_retrieval::search::{Query, SearchOptions};
 
 use super::*;
@@ -140,7 +140,7 @@ impl Chunker for CountingChunker {
         StructuralChunker::default().id()
     }
 
-    fn chunk(&self, document: &Extracted) -> Vec<Chunk> {
+    fn chunk(&self, document: &ExtractedText) -> Vec<Chunk> {
         self.0.fetch_add(1, Ordering::SeqCst);
         StructuralChunker::default().chunk(document)
     }

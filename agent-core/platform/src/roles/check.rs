@@ -150,7 +150,7 @@ impl SchemaWalk<'_> {
 }
 
 /// Returns the names in a role that nothing has: tools, among them the embedder's `own_tools`, and providers; and settings
-/// out of their bounds, such as addresses that are none.
+/// out of their bounds, such as invalid addresses.
 pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleFinding> {
     let mut findings = Vec::new();
     let defined: Vec<String> = role.content.own_tools.names().collect();

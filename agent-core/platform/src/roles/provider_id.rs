@@ -42,7 +42,7 @@ pub fn check_provider_id(id: &str) -> Result<(), ProviderIdError> {
 }
 
 /// Returns the identifier of the company's provider that a container names; `None` for a built-in provider, and for a
-/// text that is no identifier.
+/// text that is not an identifier.
 pub fn company_provider_id(provider: Option<&str>) -> Option<&str> {
     provider.map(str::trim).filter(|id| check_provider_id(id).is_ok())
 }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn built_in_names_and_other_texts_are_no_identifiers() {
+    fn built_in_names_and_other_texts_are_not_identifiers() {
         let longest = "x".repeat(MAX_BYTES);
         for id in ["acme-azure", "a", "7", "A.b_c-d", "openai2", &longest] {
             assert_eq!(check_provider_id(id), Ok(()), "{id}");

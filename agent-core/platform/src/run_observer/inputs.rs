@@ -170,7 +170,7 @@ pub struct RecordedFragment {
     pub stability: Stability,
     /// The text.
     pub text: String,
-    /// Origin of a stored text of which a part was left out.
+    /// Origin of a stored text that was shortened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<RecordedOrigin>,
 }
@@ -224,7 +224,7 @@ pub struct RecordedContext {
     pub text: String,
 }
 
-/// Record of a model's answer, beside what the run's events have of it.
+/// Record of a model's answer: the parts that the run's events do not contain.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RoundRecord {
@@ -381,7 +381,7 @@ fn company_models(role: &RoleBlock) -> Vec<Vec<Map<String, Value>>> {
     if all.iter().flatten().all(Map::is_empty) { Vec::new() } else { all }
 }
 
-/// Returns a role without what may contain secrets that are not marked as such: contents of unknown containers, and
+/// Returns a role without parts that may contain unmarked secrets: contents of unknown containers, and
 /// paths of webhooks. Marked secrets are masked when the role is serialized.
 fn masked_role(role: &RoleBlock) -> RoleBlock {
     let mut role = role.clone();

@@ -37,7 +37,7 @@ impl ToolTokens {
     }
 }
 
-/// Returns the manifest of a prompt, with what of it was sent before.
+/// Returns the manifest of a prompt, and the part of it that was sent before.
 pub(super) fn run_prompt(
     prepared: &PreparedTurn,
     reuse: Option<&PrefixReuse>,

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-use agent_retrieval::document::{Extracted, TextFormat};
-use agent_retrieval::extract::{ExtractError, Extraction, Extractor};
+use agent_retrieval::document::{ExtractedText, TextFormat};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument, Extractor};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::{pending, poll_fn};
@@ -91,7 +91,7 @@ impl Extractor for ScriptedExtractor {
         media_type == "text/plain"
     }
 
-    async fn extract(&self, _: &str, bytes: Bytes) -> Result<Extraction, ExtractError> {
+    async fn extract(&self, _: &str, bytes: Bytes) -> Result<ExtractedDocument, ExtractError> {
         self.count_call();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         match text.split_whitespace().next() {
@@ -107,7 +107,7 @@ impl Extractor for ScriptedExtractor {
         let page_starts: Vec<u32> = [0].into_iter().chain(breaks).map(|at| at as u32).collect();
         let needs_ocr = if text.contains("PICTURE") { vec![1] } else { Vec::new() };
         let pages = u32::try_from(page_starts.len()).ok();
-        let document = Extracted { title, text, format: TextFormat::Plain, page_starts };
-        Ok(Extraction { document, pages, needs_ocr })
+        let document = ExtractedText { title, text, format: TextFormat::Plain, page_starts };
+        Ok(ExtractedDocument { document, pages, needs_ocr })
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::Tokens;
-use super::grant::Caps;
+use super::grant::RunCaps;
 use crate::minute_rate::{MinuteState, RateLimitError};
 use crate::records::{Collection, Key, Precondition, RecordsExt, StoreError, UpdateAttempts, Write, to_json};
 use crate::run_registry::{NewRunId, RunIdClaim};
@@ -60,7 +60,7 @@ impl Tokens {
     pub async fn count_run(
         &self,
         (company_id, token_id): (&CompanyId, &str),
-        caps: &Caps,
+        caps: &RunCaps,
     ) -> Result<(), RunCapError> {
         self.count((company_id, token_id), caps, None).await.map(drop)
     }
@@ -74,7 +74,7 @@ impl Tokens {
     /// not claimed.
     pub async fn count_run_with_id(
         &self,
-        (token_id, caps): (&str, &Caps),
+        (token_id, caps): (&str, &RunCaps),
         (principal, run_id): (&Principal, &RunId),
     ) -> Result<Option<RunIdClaim>, RunCapError> {
         let new_id = NewRunId::new(principal, run_id, self.clock.now())?;
@@ -85,7 +85,7 @@ impl Tokens {
     async fn count(
         &self,
         (company_id, token_id): (&CompanyId, &str),
-        caps: &Caps,
+        caps: &RunCaps,
         mut new_id: Option<NewRunId>,
     ) -> Result<Option<RunIdClaim>, RunCapError> {
         let key = run_counts_key(token_id)?.counted_for(company_id);
@@ -147,7 +147,7 @@ struct RunCounts {
 
 impl RunCounts {
     /// Returns the counts with another run at `now`.
-    fn admit(found: Option<Self>, caps: &Caps, now: SystemTime) -> Result<Self, RunCapError> {
+    fn admit(found: Option<Self>, caps: &RunCaps, now: SystemTime) -> Result<Self, RunCapError> {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let today = now.as_secs() / SECONDS_PER_DAY;
         // The clock of another process may have reached the next day already.
@@ -185,7 +185,7 @@ mod tests {
 
         fn count(&mut self, runs_per_minute: u32, runs_per_day: Option<u32>) -> Result<(), RunCapError> {
             let cap = |number| NonZeroU32::new(number).expect("not zero");
-            let caps = Caps { runs_per_minute: cap(runs_per_minute), runs_per_day: runs_per_day.map(cap) };
+            let caps = RunCaps { runs_per_minute: cap(runs_per_minute), runs_per_day: runs_per_day.map(cap) };
             self.counts = Some(RunCounts::admit(self.counts, &caps, self.now)?);
             Ok(())
         }

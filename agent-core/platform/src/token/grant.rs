@@ -37,13 +37,13 @@ pub struct WidgetGrant {
     /// Exact origins of the pages that may use the token; any origin, if empty.
     pub origins: Vec<String>,
     /// Rate caps.
-    pub caps: Caps,
+    pub caps: RunCaps,
 }
 
 /// Rate caps of a widget or API token, shared by all its bearers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Caps {
+pub struct RunCaps {
     /// Runs per minute; also the maximum burst.
     pub runs_per_minute: NonZeroU32,
     /// Runs per day, which begins at midnight UTC; unlimited if absent.
@@ -51,7 +51,7 @@ pub struct Caps {
     pub runs_per_day: Option<NonZeroU32>,
 }
 
-impl Default for Caps {
+impl Default for RunCaps {
     /// Returns 20 runs per minute without a daily cap.
     fn default() -> Self {
         Self { runs_per_minute: NonZeroU32::new(20).expect("twenty is not zero"), runs_per_day: None }
@@ -94,5 +94,5 @@ pub struct ApiGrant {
     pub agents: Vec<AgentId>,
     /// Rate caps beside the limits of the user; none, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub caps: Option<Caps>,
+    pub caps: Option<RunCaps>,
 }

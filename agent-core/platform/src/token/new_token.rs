@@ -102,7 +102,7 @@ fn check_new_token(new: &NewToken) -> Result<(), TokenMintError> {
     }
 }
 
-/// Checks the agents of an API token, the first of which is the token's own.
+/// Checks the agents of an API token. The first one is the token's own agent.
 fn check_agents(first: &AgentId, agents: &[AgentId]) -> Result<(), TokenMintError> {
     if agents.len() > MAX_AGENTS_PER_TOKEN {
         let fault = format!("has more than {MAX_AGENTS_PER_TOKEN} elements");

@@ -92,7 +92,7 @@ fn a_minted_token_is_found() {
     let bench = bench();
     let grant = WidgetGrant {
         origins: vec!["https://shop.example".into()],
-        caps: Caps { runs_per_day: NonZeroU32::new(7), ..Caps::default() },
+        caps: RunCaps { runs_per_day: NonZeroU32::new(7), ..RunCaps::default() },
     };
     let label = Some("Shop".to_owned());
     let full = NewToken { ttl: Some(HOUR), label, ..NewToken::new("c", "a", Grant::Widget(grant)) };
@@ -421,7 +421,7 @@ fn the_caps_of_a_token_are_counted_over_all_processes() {
     let processes: Vec<Tokens> =
         (0..3).map(|_| Tokens::new(bench.records.clone(), Arc::new(bench.clock.clone()))).collect();
     let cap = |number| NonZeroU32::new(number).expect("not zero");
-    let caps = Caps { runs_per_minute: cap(20), runs_per_day: NonZeroU32::new(30) };
+    let caps = RunCaps { runs_per_minute: cap(20), runs_per_day: NonZeroU32::new(30) };
     let count =
         |number: usize, token: &str| now(processes[number % 3].count_run((&"c".into(), token), &caps));
     let admitted = |token: &str| (0..60).filter(|number| count(*number, token).is_ok()).count();

@@ -11,7 +11,7 @@ use super::builtin::{ADDITIVE, READ_ONLY, Stores, tool};
 use super::page;
 use crate::records::MAX_PAGE_RECORDS;
 use crate::retrieval::{
-    DocumentSearch, NamedByRole, SearchResult, SkipReason, SkippedDocument, find_outdated,
+    DocumentSearch, RoleDocumentIds, SearchResult, SkipReason, SkippedDocument, find_outdated,
 };
 use crate::workspace::{
     self, ContentStatus, Document, DocumentEditor, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES,
@@ -132,7 +132,7 @@ impl AppendRights {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct List {
+struct ListDocsArguments {
     /// Maximum number of documents; 50 if omitted.
     #[schemars(range(min = 1, max = MAX_PAGE_RECORDS))]
     limit: Option<usize>,
@@ -142,7 +142,7 @@ struct List {
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Documents {
+struct ListDocsResult {
     /// The documents.
     docs: Vec<DocumentSummary>,
     /// The cursor of the next page; absent on the last page.
@@ -153,8 +153,8 @@ struct Documents {
 async fn list_docs(
     stores: &Stores,
     context: &ExecutionContext,
-    arguments: List,
-) -> Result<Documents, ToolError> {
+    arguments: ListDocsArguments,
+) -> Result<ListDocsResult, ToolError> {
     let (records, company) = (&*stores.records, &context.company_id);
     let (docs, next_cursor) = match DocumentAccess::of(stores, context).await? {
         DocumentAccess::Company => {
@@ -167,11 +167,11 @@ async fn list_docs(
             (workspace::get_document_summaries(records, company, &ids).await?, next_cursor)
         }
     };
-    Ok(Documents { docs, next_cursor })
+    Ok(ListDocsResult { docs, next_cursor })
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct GetDoc {
+struct GetDocArguments {
     /// The document's id.
     id: String,
     /// Position in the text, in bytes, at which to begin, such as the start of a fragment; 0 if omitted.
@@ -182,16 +182,16 @@ struct GetDoc {
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Got {
+struct GetDocResult {
     /// The document.
-    doc: Text,
+    doc: DocumentText,
     /// The cursor of the rest of the text; absent at its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Text {
+struct DocumentText {
     /// The document's id.
     id: String,
     /// The title.
@@ -208,7 +208,11 @@ struct Text {
     error: Option<String>,
 }
 
-async fn get_doc(stores: &Stores, context: &ExecutionContext, get: GetDoc) -> Result<Got, ToolError> {
+async fn get_doc(
+    stores: &Stores,
+    context: &ExecutionContext,
+    get: GetDocArguments,
+) -> Result<GetDocResult, ToolError> {
     DocumentAccess::of(stores, context).await?.check(&get.id)?;
     let document = workspace::require_document(&*stores.records, &context.company_id, &get.id).await?;
     let begin = match &get.cursor {
@@ -223,15 +227,15 @@ async fn get_doc(stores: &Stores, context: &ExecutionContext, get: GetDoc) -> Re
     let (title, text) = (document.value.title, part.text);
     let (status, error) =
         document.value.content.map_or((None, None), |upload| (Some(upload.status), upload.error));
-    Ok(Got {
-        doc: Text { id: document.id, title, text, version: document.version, status, error },
+    Ok(GetDocResult {
+        doc: DocumentText { id: document.id, title, text, version: document.version, status, error },
         next_cursor,
     })
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Search {
+struct SearchDocsArguments {
     /// The words to search for.
     #[schemars(length(min = 1, max = MAX_QUERY_BYTES))]
     query: String,
@@ -243,7 +247,7 @@ struct Search {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct FoundFragments {
+struct SearchDocsResult {
     /// The fragments, the best first.
     fragments: Vec<DocFragment>,
     /// Number of documents that were not searched, because they are being indexed or are too large in total; absent if
@@ -278,9 +282,9 @@ struct DocFragment {
 async fn search_docs(
     stores: &Stores,
     context: &ExecutionContext,
-    search: Search,
-) -> Result<FoundFragments, ToolError> {
-    let Search { query, limit, document_ids } = search;
+    search: SearchDocsArguments,
+) -> Result<SearchDocsResult, ToolError> {
+    let SearchDocsArguments { query, limit, document_ids } = search;
     let invalid = |field, fault| WorkspaceError::Invalid { field, fault };
     let query = query.trim();
     if query.is_empty() || query.len() > MAX_QUERY_BYTES {
@@ -315,7 +319,7 @@ async fn search_docs(
         score: (f64::from(fragment.score) * 1_000.0).round() / 1_000.0,
     });
     let skipped = Some(skipped).filter(|skipped| *skipped > 0);
-    Ok(FoundFragments { fragments: fragments.collect(), skipped })
+    Ok(SearchDocsResult { fragments: fragments.collect(), skipped })
 }
 
 /// Searches documents, once more if one of them changes meanwhile. What changes again is left out.
@@ -341,12 +345,12 @@ async fn outdated(
     search_result: &SearchResult,
 ) -> Result<Vec<SkippedDocument>, ToolError> {
     let role = stores.role(context).await?;
-    let named = NamedByRole::new(Some(&role));
+    let named = RoleDocumentIds::new(Some(&role));
     Ok(find_outdated(&*stores.retriever, &context.company_id, search_result, &named).await?)
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct CreateDoc {
+struct CreateDocArguments {
     /// The title, in one line.
     #[schemars(length(min = 1, max = MAX_TITLE_BYTES))]
     title: String,
@@ -364,12 +368,12 @@ struct ChangedDoc {
 async fn create_doc(
     stores: &Stores,
     context: &ExecutionContext,
-    new: CreateDoc,
+    new: CreateDocArguments,
 ) -> Result<ChangedDoc, ToolError> {
     if context.caller == Caller::Widget {
         return Err(ToolError::Unavailable("visitors cannot create documents".to_owned()));
     }
-    let CreateDoc { title, text } = new;
+    let CreateDocArguments { title, text } = new;
     let (records, company, user) = (&*stores.records, &context.company_id, &context.user_id);
     if !DocumentEditor::load(records, company, user).await?.may_create() {
         return Err(ToolError::Unavailable("viewers of the company cannot create documents".to_owned()));
@@ -380,7 +384,7 @@ async fn create_doc(
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Append {
+struct AppendDocArguments {
     /// The document's id.
     id: String,
     /// The text to add, in Markdown.
@@ -394,9 +398,9 @@ struct Append {
 async fn append_doc(
     stores: &Stores,
     context: &ExecutionContext,
-    append: Append,
+    append: AppendDocArguments,
 ) -> Result<ChangedDoc, ToolError> {
-    let Append { id, text, version } = append;
+    let AppendDocArguments { id, text, version } = append;
     DocumentAccess::of(stores, context).await?.check(&id)?;
     let (company, user) = (&context.company_id, &context.user_id);
     let rights = AppendRights::of(stores, context, &id).await?;

@@ -31,7 +31,7 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct ReadEpics {
+struct ReadEpicsArguments {
     /// Maximum number of epics; 50 if omitted.
     #[schemars(range(min = 1, max = MAX_PAGE_RECORDS))]
     limit: Option<usize>,
@@ -41,7 +41,7 @@ struct ReadEpics {
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Epics {
+struct ReadEpicsResult {
     /// The epics.
     epics: Vec<EpicSummary>,
     /// The cursor of the next page; absent on the last page.
@@ -52,21 +52,21 @@ struct Epics {
 async fn read_epics(
     stores: &Stores,
     context: &ExecutionContext,
-    read: ReadEpics,
-) -> Result<Epics, ToolError> {
+    read: ReadEpicsArguments,
+) -> Result<ReadEpicsResult, ToolError> {
     let list = page::parse_page(read.limit, read.cursor)?;
     let page = workspace::list_epic_summaries(&*stores.records, &context.company_id, &list).await?;
-    Ok(Epics { epics: page.items, next_cursor: page.next_cursor })
+    Ok(ReadEpicsResult { epics: page.items, next_cursor: page.next_cursor })
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct GetEpicDetails {
+struct GetEpicDetailsArguments {
     /// The epic's id.
     id: String,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Details {
+struct GetEpicDetailsResult {
     /// The epic.
     epic: Epic,
 }
@@ -83,8 +83,8 @@ struct Epic {
 async fn get_epic_details(
     stores: &Stores,
     context: &ExecutionContext,
-    get: GetEpicDetails,
-) -> Result<Details, ToolError> {
+    get: GetEpicDetailsArguments,
+) -> Result<GetEpicDetailsResult, ToolError> {
     let found = workspace::get_epic(&*stores.records, &context.company_id, &get.id).await?;
-    Ok(Details { epic: Epic { id: found.id, rest: found.value.rest } })
+    Ok(GetEpicDetailsResult { epic: Epic { id: found.id, rest: found.value.rest } })
 }

@@ -29,27 +29,27 @@ async fn folder(stores: &Stores, context: &ExecutionContext) -> Result<MemoryFol
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Remember {
+struct RememberArguments {
     /// The text to remember, understandable without the conversation.
     #[schemars(length(min = 1, max = MAX_MEMORY_TEXT_BYTES))]
     text: String,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Remembered {
+struct RememberResult {
     /// The new entry.
-    memory: Entry,
+    memory: MemoryEntry,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Entry {
+struct MemoryEntry {
     /// The entry's id.
     id: String,
     /// The remembered text.
     text: String,
 }
 
-impl From<Memory> for Entry {
+impl From<Memory> for MemoryEntry {
     fn from(Memory { id, text, .. }: Memory) -> Self {
         Self { id, text }
     }
@@ -58,15 +58,15 @@ impl From<Memory> for Entry {
 async fn remember(
     stores: &Stores,
     context: &ExecutionContext,
-    given: Remember,
-) -> Result<Remembered, ToolError> {
+    given: RememberArguments,
+) -> Result<RememberResult, ToolError> {
     let folder = folder(stores, context).await?;
     let memory = workspace::create_memory(&*stores.records, &folder, &given.text).await?;
-    Ok(Remembered { memory: memory.into() })
+    Ok(RememberResult { memory: memory.into() })
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Recall {
+struct RecallArguments {
     /// Words to search for; if omitted, all entries are returned, newest first.
     query: Option<String>,
     /// Maximum number of entries; 50 if omitted.
@@ -75,32 +75,32 @@ struct Recall {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Recalled {
+struct RecallResult {
     /// The entries: those with the most matching words first, then the newest.
-    memories: Vec<Entry>,
+    memories: Vec<MemoryEntry>,
 }
 
 async fn recall(
     stores: &Stores,
     context: &ExecutionContext,
-    arguments: Recall,
-) -> Result<Recalled, ToolError> {
+    arguments: RecallArguments,
+) -> Result<RecallResult, ToolError> {
     let folder = folder(stores, context).await?;
     let limit = page::parse_page(arguments.limit, None)?.page_size();
     let query = arguments.query.as_deref().unwrap_or_default();
     let memory_records = workspace::search_memories(&*stores.records, &folder, query, limit).await?;
     let memories = memory_records.into_iter().map(|record: Record<Memory>| record.value.into()).collect();
-    Ok(Recalled { memories })
+    Ok(RecallResult { memories })
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Forget {
+struct ForgetArguments {
     /// The entry's id, as `recall` returns it.
     id: String,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Forgotten {
+struct ForgetResult {
     /// The id of the deleted entry.
     forgotten: String,
 }
@@ -108,9 +108,9 @@ struct Forgotten {
 async fn forget(
     stores: &Stores,
     context: &ExecutionContext,
-    arguments: Forget,
-) -> Result<Forgotten, ToolError> {
+    arguments: ForgetArguments,
+) -> Result<ForgetResult, ToolError> {
     let folder = folder(stores, context).await?;
     workspace::delete_memory(&*stores.records, &folder, &arguments.id).await?;
-    Ok(Forgotten { forgotten: arguments.id })
+    Ok(ForgetResult { forgotten: arguments.id })
 }

@@ -29,7 +29,7 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct SendMessage {
+struct SendMessageArguments {
     /// The chat's numeric id, or the @name of a public chat.
     chat_id: ChatId,
     /// The text to send, at most 4096 characters.
@@ -59,7 +59,7 @@ enum ParseMode {
 
 /// Parameters of the API's `sendMessage`, under its names.
 #[derive(Serialize)]
-struct Params {
+struct ApiParameters {
     chat_id: ChatId,
     text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,7 @@ struct Params {
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct SentMessage {
+struct SendMessageResult {
     /// Always true; a message that was not sent is an error.
     sent: bool,
     /// The message's id in its chat, if the messenger returned it.
@@ -81,8 +81,8 @@ struct SentMessage {
 async fn send_message(
     stores: &Stores,
     context: &ExecutionContext,
-    send: SendMessage,
-) -> Result<SentMessage, ToolError> {
+    send: SendMessageArguments,
+) -> Result<SendMessageResult, ToolError> {
     let params = params(send)?;
     let Some(messenger) = &stores.reach.messenger else { return Err(not_configured("RUNTIME_URL")) };
     let role = stores.role(context).await?;
@@ -99,11 +99,11 @@ async fn send_message(
     }
     let key = context.idempotency_key.as_deref();
     let result = messenger.call(token, "sendMessage", params, key).await.map_err(into_tool_error)?;
-    Ok(SentMessage { sent: true, message_id: result["message_id"].as_i64() })
+    Ok(SendMessageResult { sent: true, message_id: result["message_id"].as_i64() })
 }
 
-fn params(send: SendMessage) -> Result<Value, ToolError> {
-    let SendMessage { chat_id, text, parse_mode, disable_notification } = send;
+fn params(send: SendMessageArguments) -> Result<Value, ToolError> {
+    let SendMessageArguments { chat_id, text, parse_mode, disable_notification } = send;
     let invalid = |fault: String| Err(ToolError::InvalidArguments(fault));
     if let ChatId::Name(name) = &chat_id
         && !(1..=MAX_CHAT_CHARS).contains(&name.chars().count())
@@ -117,7 +117,7 @@ fn params(send: SendMessage) -> Result<Value, ToolError> {
     if chars > MAX_MESSAGE_CHARS {
         return invalid(format!("text has {chars} characters; the limit is {MAX_MESSAGE_CHARS}"));
     }
-    let params = Params { chat_id, text, parse_mode, disable_notification };
+    let params = ApiParameters { chat_id, text, parse_mode, disable_notification };
     serde_json::to_value(params).map_err(ToolError::internal)
 }
 

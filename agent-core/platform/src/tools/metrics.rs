@@ -29,7 +29,7 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct ReadMetrics {
+struct ReadMetricsArguments {
     /// Only values of this metric.
     name: Option<String>,
     /// Only values at this time or later: RFC 3339, or a date in the user's time zone.
@@ -45,7 +45,7 @@ struct ReadMetrics {
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Metrics {
+struct ReadMetricsResult {
     /// The values.
     metrics: Vec<MetricResult>,
     /// The cursor of the next page; absent on the last page. Even an empty page may have one.
@@ -83,8 +83,8 @@ impl MetricResult {
 async fn read_metrics(
     stores: &Stores,
     context: &ExecutionContext,
-    read: ReadMetrics,
-) -> Result<Metrics, ToolError> {
+    read: ReadMetricsArguments,
+) -> Result<ReadMetricsResult, ToolError> {
     let filter = MetricFilter {
         name: read.name,
         agent_id: (context.caller == Caller::Widget).then(|| context.agent_id.clone()),
@@ -94,12 +94,12 @@ async fn read_metrics(
     let list = ListQuery { order: Order::Descending, ..page::parse_page(read.limit, read.cursor)? };
     let page = workspace::list_metrics(&*stores.records, &context.company_id, &filter, &list).await?;
     let metrics = page.items.into_iter().map(|metric| MetricResult::new(metric, context)).collect();
-    Ok(Metrics { metrics, next_cursor: page.next_cursor })
+    Ok(ReadMetricsResult { metrics, next_cursor: page.next_cursor })
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct RecordMetric {
-    /// The name of the metric; use the same name for the same thing.
+struct RecordMetricArguments {
+    /// The name of the metric; use the same name for the same metric.
     #[schemars(length(min = 1, max = MAX_METRIC_NAME_BYTES))]
     name: String,
     /// The measured value.
@@ -112,7 +112,7 @@ struct RecordMetric {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Recorded {
+struct RecordMetricResult {
     /// The recorded value.
     metric: MetricResult,
 }
@@ -120,14 +120,14 @@ struct Recorded {
 async fn record_metric(
     stores: &Stores,
     context: &ExecutionContext,
-    given: RecordMetric,
-) -> Result<Recorded, ToolError> {
-    let RecordMetric { name, value, unit, at } = given;
+    given: RecordMetricArguments,
+) -> Result<RecordMetricResult, ToolError> {
+    let RecordMetricArguments { name, value, unit, at } = given;
     let at = parse_time_argument("at", at.as_deref(), context)?.unwrap_or_else(|| stores.now());
     let metric = NewMetric { name, value, unit, at };
     let (company, agent) = (&context.company_id, &context.agent_id);
     let metric = workspace::record_metric(&*stores.records, company, agent, &metric).await?;
-    Ok(Recorded { metric: MetricResult::new(metric, context) })
+    Ok(RecordMetricResult { metric: MetricResult::new(metric, context) })
 }
 
 fn parse_time_argument(

@@ -32,7 +32,7 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct ReadNotifications {
+struct ReadNotificationsArguments {
     /// True to return only unread notifications.
     #[serde(default)]
     unread_only: bool,
@@ -48,7 +48,7 @@ struct ReadNotifications {
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Notifications {
+struct ReadNotificationsResult {
     /// The notifications, as they were before being marked.
     notifications: Vec<NotificationResult>,
     /// The cursor of the next page; absent on the last page.
@@ -94,8 +94,8 @@ impl NotificationResult {
 async fn read_notifications(
     stores: &Stores,
     context: &ExecutionContext,
-    read: ReadNotifications,
-) -> Result<Notifications, ToolError> {
+    read: ReadNotificationsArguments,
+) -> Result<ReadNotificationsResult, ToolError> {
     let records = &*stores.records;
     let list = page::parse_page(read.limit, read.cursor)?;
     let mut attempt = 1;
@@ -112,12 +112,12 @@ async fn read_notifications(
         }
         let shown = |record: Record<_>| NotificationResult::new(record.value, context);
         let notifications = page.items.into_iter().map(shown).collect();
-        return Ok(Notifications { notifications, next_cursor: page.next_cursor });
+        return Ok(ReadNotificationsResult { notifications, next_cursor: page.next_cursor });
     }
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct SendNotification {
+struct SendNotificationArguments {
     /// The subject, in one line.
     #[schemars(length(min = 1, max = MAX_TITLE_BYTES))]
     title: String,
@@ -127,7 +127,7 @@ struct SendNotification {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct SentNotification {
+struct SendNotificationResult {
     /// The notification.
     notification: NotificationResult,
 }
@@ -135,9 +135,9 @@ struct SentNotification {
 async fn send_notification(
     stores: &Stores,
     context: &ExecutionContext,
-    send: SendNotification,
-) -> Result<SentNotification, ToolError> {
+    send: SendNotificationArguments,
+) -> Result<SendNotificationResult, ToolError> {
     let (records, text) = (&*stores.records, send.text.as_deref());
     let sent = workspace::send_notification(records, context, &send.title, text, stores.now()).await?;
-    Ok(SentNotification { notification: NotificationResult::new(sent, context) })
+    Ok(SendNotificationResult { notification: NotificationResult::new(sent, context) })
 }

@@ -29,10 +29,10 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct ReadPlan {}
+struct ReadPlanArguments {}
 
 #[derive(Serialize, JsonSchema)]
-struct Found {
+struct ReadPlanResult {
     /// The plan, or null.
     plan: Option<PlanResult>,
 }
@@ -53,7 +53,11 @@ struct PlanResult {
     version: u64,
 }
 
-async fn read_plan(stores: &Stores, context: &ExecutionContext, _: ReadPlan) -> Result<Found, ToolError> {
+async fn read_plan(
+    stores: &Stores,
+    context: &ExecutionContext,
+    _: ReadPlanArguments,
+) -> Result<ReadPlanResult, ToolError> {
     let stored_plan = workspace::get_plan(&*stores.records, context).await?;
     let plan = stored_plan.map(|workspace::Plan { id, title, text, details, version }| PlanResult {
         id,
@@ -62,11 +66,11 @@ async fn read_plan(stores: &Stores, context: &ExecutionContext, _: ReadPlan) -> 
         details,
         version,
     });
-    Ok(Found { plan })
+    Ok(ReadPlanResult { plan })
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct UpdatePlan {
+struct UpdatePlanArguments {
     /// The whole text, in Markdown.
     #[schemars(length(min = 1, max = MAX_PLAN_BYTES))]
     text: String,
@@ -79,13 +83,13 @@ struct UpdatePlan {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Updated {
+struct UpdatePlanResult {
     /// The plan.
-    plan: Head,
+    plan: PlanHead,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Head {
+struct PlanHead {
     /// The plan's id.
     id: String,
     /// The title.
@@ -98,10 +102,10 @@ struct Head {
 async fn update_plan(
     stores: &Stores,
     context: &ExecutionContext,
-    update: UpdatePlan,
-) -> Result<Updated, ToolError> {
-    let UpdatePlan { text, title, version } = update;
+    update: UpdatePlanArguments,
+) -> Result<UpdatePlanResult, ToolError> {
+    let UpdatePlanArguments { text, title, version } = update;
     let write = workspace::update_plan(&*stores.records, context, title.as_deref(), &text, version);
     let workspace::Plan { id, title, version, .. } = write.await?;
-    Ok(Updated { plan: Head { id, title, version } })
+    Ok(UpdatePlanResult { plan: PlanHead { id, title, version } })
 }

@@ -44,30 +44,34 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
 /// Arguments of `readTodos`: none. A list has a bounded number of todos and is returned whole, and a small model cannot
 /// fill in an argument wrongly.
 #[derive(Deserialize, JsonSchema)]
-struct ReadTodos {}
+struct ReadTodosArguments {}
 
 #[derive(Serialize, JsonSchema)]
-struct Todos {
+struct ReadTodosResult {
     /// The todos, oldest first.
     todos: Vec<Todo>,
     /// The version of the list.
     version: u64,
 }
 
-async fn read_todos(stores: &Stores, context: &ExecutionContext, _: ReadTodos) -> Result<Todos, ToolError> {
+async fn read_todos(
+    stores: &Stores,
+    context: &ExecutionContext,
+    _: ReadTodosArguments,
+) -> Result<ReadTodosResult, ToolError> {
     let list = workspace::get_todo_list_record(&*stores.records, context).await?;
-    Ok(Todos { todos: list.value.todos, version: list.version })
+    Ok(ReadTodosResult { todos: list.value.todos, version: list.version })
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct CreateTodo {
+struct CreateTodoArguments {
     /// The title, in one line.
     #[schemars(length(min = 1, max = MAX_TITLE_BYTES))]
     title: String,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct ChangedTodo {
+struct ChangeTodoResult {
     /// The todo.
     todo: Todo,
     /// The new version of the list.
@@ -77,14 +81,14 @@ struct ChangedTodo {
 async fn create_todo(
     stores: &Stores,
     context: &ExecutionContext,
-    new: CreateTodo,
-) -> Result<ChangedTodo, ToolError> {
+    new: CreateTodoArguments,
+) -> Result<ChangeTodoResult, ToolError> {
     let (todo, version) = workspace::create_todo(&*stores.records, context, &new.title).await?;
-    Ok(ChangedTodo { todo, version })
+    Ok(ChangeTodoResult { todo, version })
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct UpdateTodo {
+struct UpdateTodoArguments {
     /// The todo's id.
     id: String,
     /// The title, in one line.
@@ -100,16 +104,16 @@ struct UpdateTodo {
 async fn update_todo(
     stores: &Stores,
     context: &ExecutionContext,
-    update: UpdateTodo,
-) -> Result<ChangedTodo, ToolError> {
-    let UpdateTodo { id, title, done, version } = update;
+    update: UpdateTodoArguments,
+) -> Result<ChangeTodoResult, ToolError> {
+    let UpdateTodoArguments { id, title, done, version } = update;
     let change = TodoChange { title, done };
     let (todo, version) = workspace::update_todo(&*stores.records, context, &id, &change, version).await?;
-    Ok(ChangedTodo { todo, version })
+    Ok(ChangeTodoResult { todo, version })
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Delete {
+struct DeleteTodoArguments {
     /// The todo's id.
     id: String,
     /// The list's version as read: the call fails if it has changed since. If omitted, the todo is removed in any
@@ -118,7 +122,7 @@ struct Delete {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Deleted {
+struct DeleteTodoResult {
     /// The removed todo.
     deleted: Todo,
     /// The new version of the list.
@@ -128,9 +132,9 @@ struct Deleted {
 async fn delete_todo(
     stores: &Stores,
     context: &ExecutionContext,
-    delete: Delete,
-) -> Result<Deleted, ToolError> {
-    let Delete { id, version } = delete;
+    delete: DeleteTodoArguments,
+) -> Result<DeleteTodoResult, ToolError> {
+    let DeleteTodoArguments { id, version } = delete;
     let (deleted, version) = workspace::delete_todo(&*stores.records, context, &id, version).await?;
-    Ok(Deleted { deleted, version })
+    Ok(DeleteTodoResult { deleted, version })
 }

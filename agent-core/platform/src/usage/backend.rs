@@ -11,7 +11,7 @@ use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
 
 use super::budget::{
-    BudgetExceededError, BudgetUnit, CallDemand, PendingCounts, RunAdmission, RunHold, start_with_deadline,
+    BudgetExceededError, BudgetUnit, CallDemand, PendingCounts, RunAdmission, RunReservation, start_with_deadline,
 };
 use super::call::{MeteredCall, count, finished_outcome};
 use super::prices::CallBilling;
@@ -59,7 +59,7 @@ pub(super) async fn reserve_run_call(
     own_price: Option<ModelPrice>,
 ) -> Result<MeteredCall, AgentError> {
     let scope = &RunScope::from(context);
-    let hold = match recorder.budgets() {
+    let reservation = match recorder.budgets() {
         Some(budgets) => {
             let demand = CallDemand {
                 provider: provider.to_owned(),
@@ -68,7 +68,7 @@ pub(super) async fn reserve_run_call(
                 output_tokens: 0,
                 price: own_price.clone().or_else(|| recorder.prices().price(provider, model).cloned()),
             };
-            budgets.reserve_call(scope, demand, || false).await?.map(|(hold, _)| hold)
+            budgets.reserve_call(scope, demand, || false).await?.map(|(reservation, _)| reservation)
         }
         None => None,
     };
@@ -76,7 +76,7 @@ pub(super) async fn reserve_run_call(
         run.begin_call().await?;
     }
     let mut call = MeteredCall::new(recorder.clone(), scope.clone(), (provider, model), tokens);
-    call.hold = hold;
+    call.reservation = reservation;
     call.billing = own_price.map(|price| {
         let provider = provider.to_owned();
         CallBilling { provider_type: provider.clone(), provider, price: Some(price) }
@@ -103,7 +103,7 @@ impl<B: Backend> Backend for MeteredBackend<B> {
     ) -> Result<EventStream, AgentError> {
         let scope = RunScope::from(&prepared.turn.context);
         let context = &prepared.turn.context;
-        let RunAdmission { hold, deadline, pending, .. } = self.recorder.take_admission(context).await?;
+        let RunAdmission { reservation, deadline, pending, .. } = self.recorder.take_admission(context).await?;
         let mut counts = StartingCounts(pending);
         let call = match self.booking {
             Booking::PerCall => None,
@@ -114,7 +114,7 @@ impl<B: Backend> Backend for MeteredBackend<B> {
             }
         };
         let scope = (scope, prepared.turn.context.trace.clone());
-        let mut meter = RunMeter::new(self.recorder.clone(), scope, self.kind, (call, hold));
+        let mut meter = RunMeter::new(self.recorder.clone(), scope, self.kind, (call, reservation));
         let started = self.backend.start(settings, prepared);
         let started = match deadline {
             Some((timer, expire)) => start_with_deadline(started, timer, expire).await,
@@ -159,7 +159,7 @@ pub(super) struct RunMeter {
     has_content: bool,
     outcome: Option<String>,
     /// Counts the run among the concurrent ones until its end.
-    hold: RunHold,
+    reservation: RunReservation,
 }
 
 impl RunMeter {
@@ -167,11 +167,11 @@ impl RunMeter {
         recorder: UsageRecorder,
         (scope, trace): (RunScope, Option<TraceContext>),
         backend: BackendKind,
-        (call, hold): (Option<MeteredCall>, RunHold),
+        (call, reservation): (Option<MeteredCall>, RunReservation),
     ) -> Self {
         recorder.open_run(&scope, trace);
         let call = call.map(Box::new);
-        Self { recorder, scope, backend, call, has_content: false, outcome: None, hold }
+        Self { recorder, scope, backend, call, has_content: false, outcome: None, reservation }
     }
 
     fn refuse(&mut self, error: &AgentError) {
@@ -189,7 +189,7 @@ impl RunMeter {
 
     fn end(&mut self, outcome: &str, usage: &[agent_core::message::Usage]) {
         // The client may read the end late, and a run that waits for this end begins once it is stored.
-        drop(std::mem::take(&mut self.hold));
+        drop(std::mem::take(&mut self.reservation));
         self.outcome = Some(super::entry::clean(outcome));
         if let Some(mut call) = self.call.take() {
             call.set_outcome(outcome);

@@ -1,4 +1,4 @@
-//! Budgets: limits on what a company, an agent, a user, a widget or API token or a run uses.
+//! Budgets: limits on the usage of a company, an agent, a user, a widget or API token or a run.
 //!
 //! A budget is a record of the company. Each limit has a meter: a record of the platform with the used and reserved amounts
 //! of the current window.
@@ -7,7 +7,7 @@
 //! company ([`Budgets`]). When the ledger has the entry of the call, the reservation is settled with the used amount. The sum
 //! of used and reserved amounts therefore never exceeds a limit, for any number of processes. A reservation has a lease. The
 //! reservation of a killed process is booked and settled when the lease has expired
-//! ([`ExpiredReservations`](super::ExpiredReservations)). That of a run has a short lease, which its process extends. A run that is
+//! ([`ReservationSweep`](super::ReservationSweep)). That of a run has a short lease, which its process extends. A run that is
 //! to be stored reserves its part of the limits on numbers of runs, and counts once it is stored.
 //!
 //! [`DefaultLimits`] apply to a company's runs and a run's tool calls if no budget limits them.
@@ -15,13 +15,13 @@
 //! Days and months are those of the company's time zone, which is set in the company's own budget ([`BudgetTimeZone`]). A new
 //! meter starts with the ledger's sums of the UTC days that overlap its window.
 
+mod active_reservations;
 mod batch;
 mod deadline;
 mod decision;
 mod defaults;
 mod demand;
 mod error;
-mod held_runs;
 mod limit;
 mod meter;
 mod queue;
@@ -40,12 +40,12 @@ pub use limit::{Budget, BudgetKind, BudgetLimit, BudgetUnit, InvalidBudgetError,
 pub use meter::LimitStatus;
 pub use refusal::BudgetExceededError;
 pub use service::{BudgetStatus, Budgets};
-pub use state::{BudgetOptions, Hold};
+pub use state::{BudgetOptions, ReservationGuard};
 pub use window::{BudgetTimeZone, BudgetWindow, UnknownTimeZoneError};
 
 pub(super) use deadline::start_with_deadline;
 pub(super) use demand::CallDemand;
 pub(super) use meter::{METERS, MeterState};
 pub(super) use reservation::{BudgetReservation, RESERVATIONS, ReservedCall, Settlement, UsedAmounts};
-pub(super) use service::{RunAdmission, RunHold};
+pub(super) use service::{RunAdmission, RunReservation};
 pub(super) use state::{PendingCounts, SettlementOutcome};

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::counts::token_counts;
 use super::entry::clean;
 use super::prices::CallBilling;
-use super::{Hold, RunScope, TokenCounts, UsageEntry, UsageOperation, UsageRecorder};
+use super::{ReservationGuard, RunScope, TokenCounts, UsageEntry, UsageOperation, UsageRecorder};
 use crate::catalog::without_date;
 
 /// Maximum number of models in the usage of one call. Those of a run elsewhere beyond it are booked as the model `other`.
@@ -54,7 +54,7 @@ pub(super) struct MeteredCall {
     /// True if the call was refused before the model has read the prompt, so that it costs nothing.
     is_refused: bool,
     /// Reservation for the call, if a limit applies to it.
-    pub(super) hold: Option<Hold>,
+    pub(super) reservation: Option<ReservationGuard>,
     /// Present for a model of a company's provider, and where the role sets the price.
     pub(super) billing: Option<CallBilling>,
 }
@@ -80,7 +80,7 @@ impl MeteredCall {
             usage: Vec::new(),
             outcome: None,
             is_refused: false,
-            hold: None,
+            reservation: None,
             billing: None,
         }
     }
@@ -153,8 +153,8 @@ impl MeteredCall {
     /// Returns the entries of the call. Their ids begin with the id of its reservation.
     fn entries(&self) -> Vec<UsageEntry> {
         let mut entries = self.counted_entries();
-        if let Some(hold) = &self.hold {
-            for (entry, id) in entries.iter_mut().zip(entry_ids(hold.id())) {
+        if let Some(reservation) = &self.reservation {
+            for (entry, id) in entries.iter_mut().zip(entry_ids(reservation.id())) {
                 entry.id = id;
             }
         }
@@ -210,6 +210,6 @@ impl MeteredCall {
 
 impl Drop for MeteredCall {
     fn drop(&mut self) {
-        self.recorder.book(self.entries(), self.hold.take(), self.billing.as_ref());
+        self.recorder.book(self.entries(), self.reservation.take(), self.billing.as_ref());
     }
 }

@@ -13,7 +13,9 @@ use super::budget::{
 };
 use super::call::entry_ids;
 use super::{Budgets, RunScope, StoredRuns, UsageEntry, UsageOperation, UsageRecorder};
-use crate::records::{Collection, Inventory, PlatformWalk, Precondition, Record, Write, delete_unchanged};
+use crate::records::{
+    Collection, Inventory, NestedCollectionCursor, Precondition, Record, Write, delete_unchanged,
+};
 
 /// Time after its last change for which a meter is kept: longer than the longest window, with which it begins again.
 const METER_RETENTION: SignedDuration = SignedDuration::from_hours(24 * 40);
@@ -25,16 +27,17 @@ const MAX_TRACKED_RUNS: usize = 10_000;
 /// Outcome of a call whose process was lost.
 const LOST_OUTCOME: &str = "lost";
 
-/// Passes over the reservations of all companies. After the last company a pass begins again.
+/// Sweep over the reservations of all companies: settles those of lost processes, a page at a time. After the last company it
+/// begins again.
 ///
 /// A run counts as lost if two passes find its reservation unchanged after the end of its lease. Between them, the store was
 /// there for its process to renew it: the leases of all runs in progress end while the store is away, and a clock that is ahead
 /// ends those of other processes. Both passes must be made with the same value.
-pub struct ExpiredReservations {
+pub struct ReservationSweep {
     /// Store of the runs that count once they are stored, if there is one.
     runs: Option<Arc<dyn StoredRuns>>,
-    reservations: PlatformWalk,
-    meters: PlatformWalk,
+    reservations: NestedCollectionCursor,
+    meters: NestedCollectionCursor,
     /// Reservations of runs that the last pass has found after the end of their leases.
     unrenewed: UnrenewedRuns,
     /// Those that the current pass has found.
@@ -44,19 +47,19 @@ pub struct ExpiredReservations {
 /// Reservations of runs, by company and id: their versions, and the times at which they were found first.
 type UnrenewedRuns = HashMap<(CompanyId, String), (u64, Instant)>;
 
-impl Default for ExpiredReservations {
+impl Default for ReservationSweep {
     fn default() -> Self {
         Self {
             runs: None,
-            reservations: PlatformWalk::new(RESERVATIONS),
-            meters: PlatformWalk::new(METERS),
+            reservations: NestedCollectionCursor::new(RESERVATIONS),
+            meters: NestedCollectionCursor::new(METERS),
             unrenewed: HashMap::new(),
             found: HashMap::new(),
         }
     }
 }
 
-impl ExpiredReservations {
+impl ReservationSweep {
     /// Creates the value for the first pass. A run whose process has ended between its admission and its storing counts if
     /// `runs` has it; without a store, it counts.
     pub fn new(runs: Option<Arc<dyn StoredRuns>>) -> Self {
@@ -127,7 +130,7 @@ impl ExpiredReservations {
         budgets.settle(settlements).await
     }
 
-    /// Returns what a run counts that was admitted before it was stored.
+    /// Returns the amounts of a run that was admitted before it was stored: none if it is not stored.
     async fn stored_run(&self, scope: &RunScope) -> Result<UsedAmounts, StoreError> {
         let Some(runs) = &self.runs else { return Ok(UsedAmounts::Run) };
         let is_stored = runs.has_run(&scope.company_id, &scope.owner(), &scope.run_id).await?;
@@ -160,7 +163,7 @@ impl ExpiredReservations {
         (!self.unrenewed.is_empty()).then_some(MIN_LOST_RUN_TIME)
     }
 
-    /// Deletes the meters of the next page that have no effect any more. Returns false after the last company.
+    /// Deletes the meters of the next page that no longer have an effect. Returns false after the last company.
     ///
     /// # Errors
     /// The meters cannot be read.
@@ -190,7 +193,7 @@ fn delete(collection: &Collection, record: Record<MeterState>) -> Result<Write, 
     Ok(Write::Delete { key: collection.key(record.id)?, precondition })
 }
 
-/// Returns what the call has used, by the ledger. Books it if the ledger does not have it, at the price with which it was
+/// Returns the amounts that the call has used, by the ledger. Books the call if the ledger does not have it, at the price with which it was
 /// reserved: the catalogue of this process may have another one, and has none for a company's provider.
 async fn book_lost_call(
     call: &ReservedCall,

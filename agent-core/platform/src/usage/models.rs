@@ -17,7 +17,7 @@ use super::admission::StartingRun;
 use super::budget::CallDemand;
 use super::call::{BYTES_PER_TOKEN, MeteredCall, count};
 use super::prices::{CallBilling, OperatorAddresses, PricedSettings};
-use super::{Hold, RunScope, UsageOperation, UsageRecorder};
+use super::{ReservationGuard, RunScope, UsageOperation, UsageRecorder};
 use crate::catalog::ModelPrice;
 use crate::forward_model::forward_model;
 use crate::model_notice::ModelNotice;
@@ -180,12 +180,12 @@ impl Model for MeteredModel {
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         let reserved = self.reserve(payload).await?;
-        let ReservedPayload { payload, hold, notice } = reserved;
+        let ReservedPayload { payload, reservation, notice } = reserved;
         if let Some(run) = &self.starting {
             run.begin_call().await?;
         }
         let mut call = self.meter_call(&payload);
-        call.hold = hold;
+        call.reservation = reservation;
         match self.model.start(payload).await {
             Ok(events) => {
                 if let Some(is_over) = &self.is_round_over {
@@ -205,10 +205,10 @@ impl Model for MeteredModel {
     }
 }
 
-/// Body to send, with what was reserved for it.
+/// Body to send, with its reservation.
 struct ReservedPayload {
     payload: Payload,
-    hold: Option<Hold>,
+    reservation: Option<ReservationGuard>,
     /// Present if the limit on the answer was lowered.
     notice: Option<ModelNotice>,
 }
@@ -233,18 +233,18 @@ impl MeteredModel {
         }
     }
 
-    /// Reserves what a call can use of the budgets that apply to it. Lowers the limit on the answer if no more is left.
+    /// Reserves the most that a call can use in the budgets that apply to it. Lowers the limit on the answer if no more is left.
     async fn reserve(&self, payload: Payload) -> Result<ReservedPayload, AgentError> {
-        let unlimited = |payload| Ok(ReservedPayload { payload, hold: None, notice: None });
+        let unlimited = |payload| Ok(ReservedPayload { payload, reservation: None, notice: None });
         let Some(budgets) = self.recorder.budgets() else { return unlimited(payload) };
         let demand = self.demand(&payload);
         let output_tokens = demand.output_tokens;
         let can_shrink = || payload.with_output_limit(output_tokens).is_some();
-        let Some((hold, output)) = budgets.reserve_call(&self.scope, demand, can_shrink).await? else {
+        let Some((reservation, output)) = budgets.reserve_call(&self.scope, demand, can_shrink).await? else {
             return unlimited(payload);
         };
         if output >= output_tokens {
-            return Ok(ReservedPayload { payload, hold: Some(hold), notice: None });
+            return Ok(ReservedPayload { payload, reservation: Some(reservation), notice: None });
         }
         let limited = payload.with_output_limit(output).ok_or_else(|| {
             let message = "the rest of the budget is too small for an answer";
@@ -252,7 +252,7 @@ impl MeteredModel {
         })?;
         let request_sha256 = limited.sha256();
         let notice = ModelNotice::OutputLimited { max_output_tokens: output, request_sha256 };
-        Ok(ReservedPayload { payload: limited, hold: Some(hold), notice: Some(notice) })
+        Ok(ReservedPayload { payload: limited, reservation: Some(reservation), notice: Some(notice) })
     }
 }
 

@@ -56,8 +56,8 @@ impl PriceTable {
     }
 
     /// Returns the table that is compiled in.
-    pub fn shipped() -> Self {
-        Catalog::shipped().into()
+    pub fn built_in() -> Self {
+        Catalog::built_in().into()
     }
 
     /// Adds the prices of a file, in place of those that the table has of the same models.
@@ -228,8 +228,8 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_table_is_read() {
-        let prices = PriceTable::shipped();
+    fn the_built_in_table_is_read() {
+        let prices = PriceTable::built_in();
         assert!(prices.len() > 150 && PriceTable::empty().is_empty());
         let nano = prices.price("openai", "gpt-5-nano").expect("a price");
         assert_eq!(nano.prices.cost(&tokens(1_000_000, 0, 0, 0)), NanoUsd::new(50_000_000));
@@ -273,11 +273,11 @@ mod tests {
         let file = r#"{"asOf":"2026-02-03","models":[
             {"provider":"openai","model":"gpt-5","prices":{"input":"7","output":"8"},"tools":true},
             {"provider":"p","model":"*","prices":{"input":"1","output":"1"}},{"provider":"p","model":"m"}]}"#;
-        let merged = PriceTable::shipped().merged(file).expect("merged");
+        let merged = PriceTable::built_in().merged(file).expect("merged");
         let price = merged.price("openai", "gpt-5").expect("a price");
         let expected = ("2026-02-03", NanoUsd::parse("7").expect("7"));
         assert_eq!((price.as_of.as_str(), price.prices.cached_input), expected);
-        assert_eq!(merged.len(), PriceTable::shipped().len() + 1);
+        assert_eq!(merged.len(), PriceTable::built_in().len() + 1);
         for model in ["m", "another", "*", ""] {
             assert_eq!(merged.price("p", model), merged.price("p", "*"), "{model}");
         }

@@ -17,8 +17,8 @@ use super::budget::RunAdmission;
 use super::prices::CallBilling;
 use super::sums::caller_name;
 use super::{
-    AdmittedRun, Budgets, Hold, ModelPrice, NanoUsd, PriceTable, RunScope, RunSummary, TokenCounts,
-    UsageEntry, UsageObserver, UsageOperation, UsageStore,
+    AdmittedRun, Budgets, ModelPrice, NanoUsd, PriceTable, ReservationGuard, RunScope, RunSummary,
+    TokenCounts, UsageEntry, UsageObserver, UsageOperation, UsageStore,
 };
 use crate::spawner::Spawner;
 
@@ -116,7 +116,7 @@ impl UsageRecorder {
     pub(super) fn book(
         &self,
         mut entries: Vec<UsageEntry>,
-        hold: Option<Hold>,
+        reservation: Option<ReservationGuard>,
         billing: Option<&CallBilling>,
     ) {
         let now = self.now();
@@ -128,7 +128,7 @@ impl UsageRecorder {
                 None => self.set_price(entry),
             }
         }
-        let mut settlement = hold.and_then(|hold| hold.settle_with(&entries));
+        let mut settlement = reservation.and_then(|reservation| reservation.settle_with(&entries));
         let last = entries.len().saturating_sub(1);
         for (index, entry) in entries.into_iter().enumerate() {
             if let Some(observer) = self.shared.observer.as_ref().filter(|_| entry.is_model_call()) {
@@ -239,7 +239,7 @@ impl UsageRecorder {
         self.shared.lock().entries.len()
     }
 
-    /// Waits until all booked entries are in the store, and what was reserved for their calls is settled.
+    /// Waits until all booked entries are in the store, and the reservations of their calls are settled.
     pub async fn flush(&self) {
         self.wait_for_writers(true).await;
         let settling = std::mem::take(&mut self.shared.lock().settling);

@@ -24,7 +24,7 @@ use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 
 use super::backend::RunMeter;
-use super::budget::RunHold;
+use super::budget::RunReservation;
 use super::call::MeteredCall;
 use super::*;
 use crate::spawner::Spawner;
@@ -238,8 +238,12 @@ async fn run(usage: &UsageRecorder, events: Vec<Result<SourceEvent, AgentError>>
     let scope = RunScope::from(&context());
     let call = MeteredCall::new(usage.clone(), scope.clone(), ("p", "a"), 10);
     let ids = RunIds { thread_id: "t".into(), run_id: "run".into() };
-    let meter =
-        RunMeter::new(usage.clone(), (scope, None), BackendKind::Workflow, (Some(call), RunHold::default()));
+    let meter = RunMeter::new(
+        usage.clone(),
+        (scope, None),
+        BackendKind::Workflow,
+        (Some(call), RunReservation::default()),
+    );
     let events = stream::iter(events).chain(stream::pending());
     EventStream::new(ids, events).with_observer(Box::new(meter)).take(count).for_each(async |_| ()).await;
 }
@@ -304,7 +308,7 @@ async fn a_run_elsewhere_is_booked_by_its_report() {
     ];
     for (name, events, count, expected) in cases {
         let usage = recorder(Arc::new(MemoryUsage::default()));
-        // A stream that is over is pending for ever, so that only its events are read.
+        // A stream that has ended stays pending, so that only its events are read.
         let last = events.iter().any(|event| matches!(event, Err(_) | Ok(SourceEvent::End(_))));
         let count = if last { events.len() + 2 } else { count };
         run(&usage, events, count).await;
@@ -336,7 +340,7 @@ async fn tool_calls_of_a_run_are_one_entry() {
         usage.clone(),
         (scope.clone(), None),
         BackendKind::Embedded,
-        (None, RunHold::default()),
+        (None, RunReservation::default()),
     );
     for _ in 0..3 {
         usage.book_tool_call(scope.clone(), Some("look"), "ok");

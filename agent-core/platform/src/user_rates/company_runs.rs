@@ -37,7 +37,7 @@ impl Drop for CountedCompanyRun {
             let mut table = self.metering.lock();
             let meter = table.meters.get_mut(&self.company_id, &MeterId::CompanyRuns);
             let is_uncounted = meter.is_some_and(|meter| {
-                meter.take_back(now);
+                meter.refund(now);
                 !meter.uncounted.is_empty()
             });
             is_uncounted && table.notify(&self.company_id, false, instant)

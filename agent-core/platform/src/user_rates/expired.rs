@@ -1,24 +1,25 @@
-//! Deletion of the records of users' rates that have no effect any more.
+//! Deletion of the records of users' rates that no longer have an effect.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::USER_RATES;
 use crate::minute_rate::MinuteState;
-use crate::records::{Inventory, PlatformWalk, Precondition, StoreError, Write, delete_unchanged};
+use crate::records::{Inventory, NestedCollectionCursor, Precondition, StoreError, Write, delete_unchanged};
 
-/// Position of the deletion among the companies. After the last one it begins again.
+/// Sweep over the records of all companies that deletes those without effect, a page at a time. After the last company it begins
+/// again.
 #[derive(Debug)]
-pub struct ExpiredRates {
-    walk: PlatformWalk,
+pub struct RateRecordSweep {
+    cursor: NestedCollectionCursor,
 }
 
-impl Default for ExpiredRates {
+impl Default for RateRecordSweep {
     fn default() -> Self {
-        Self { walk: PlatformWalk::new(USER_RATES) }
+        Self { cursor: NestedCollectionCursor::new(USER_RATES) }
     }
 }
 
-impl ExpiredRates {
+impl RateRecordSweep {
     /// Deletes the expired records of the next page. Returns false after the last company.
     ///
     /// # Errors
@@ -28,7 +29,7 @@ impl ExpiredRates {
         inventory: &dyn Inventory,
         now: SystemTime,
     ) -> Result<bool, StoreError> {
-        let Some((collection, page)) = self.walk.next_page(inventory).await? else { return Ok(false) };
+        let Some((collection, page)) = self.cursor.next_page(inventory).await? else { return Ok(false) };
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut deletes = Vec::new();
         for record in page.records {

@@ -326,7 +326,7 @@ pub(super) fn parse(found: Record, key: &Key) -> Option<MinuteState> {
     match found.parse(key.collection()) {
         Ok(record) => Some(record.value),
         Err(error) => {
-            tracing::warn!(%error, "the count of a user's requests is malformed, and begins again");
+            tracing::warn!(%error, "a stored count of a user's requests is malformed; it is counted again from zero");
             None
         }
     }

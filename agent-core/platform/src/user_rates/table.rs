@@ -52,8 +52,8 @@ pub(super) struct Meter {
     pub(super) settling: usize,
     /// Number of requests that the commits of other modules may admit.
     pub(super) joined: usize,
-    /// Rate of the counted requests that were taken back.
-    taken_back: Option<MinuteState>,
+    /// Rate of the counted requests that were refunded.
+    refunded: Option<MinuteState>,
     /// True after a commit: other processes may have counted requests of the same moment since.
     pub(super) is_outdated: bool,
 }
@@ -76,7 +76,7 @@ impl Meter {
             waiting: Vec::new(),
             settling: 0,
             joined: 0,
-            taken_back: None,
+            refunded: None,
             is_outdated: false,
         }
     }
@@ -102,16 +102,16 @@ impl Meter {
         }
     }
 
-    /// Takes back a counted request that has not begun. No more than the limit are taken back per minute: further ones stay
+    /// Refunds a counted request that has not begun. No more than the limit are refunded per minute: further ones stay
     /// counted, so that a client whose requests are refused cannot repeat them without end.
-    pub(super) fn take_back(&mut self, now: Duration) {
-        let Ok(taken_back) = MinuteState::admit(self.taken_back, self.per_minute, now) else { return };
-        self.taken_back = Some(taken_back);
+    pub(super) fn refund(&mut self, now: Duration) {
+        let Ok(refunded) = MinuteState::admit(self.refunded, self.per_minute, now) else { return };
+        self.refunded = Some(refunded);
         let mut request = AdmittedBatch::default();
-        request.take_back(self.per_minute, now);
+        request.refund(self.per_minute, now);
         self.known = Some(MinuteState::with_batch(self.known, request, self.per_minute, now));
         if self.record.is_some() {
-            self.uncounted.take_back(self.per_minute, now);
+            self.uncounted.refund(self.per_minute, now);
         }
     }
 

@@ -152,7 +152,7 @@ async fn the_limit_is_exact_above_half_of_it() {
         admitted += 1;
     }
     assert_eq!((admitted, test.store.commits()), (20, 2 + 8));
-    // One more run each three seconds, of which three intervals are over.
+    // One more run every three seconds; three intervals have passed.
     for process in [0, 1] {
         let refused = test.run(process, "ada").await.expect_err("the limit is reached");
         assert_eq!(refused.retry_after, Duration::from_millis(2250));
@@ -403,17 +403,17 @@ async fn expired_records_are_deleted() {
     test.settle().await;
     assert_eq!((test.records("c/1").await, test.records("d").await), (pages, 1));
 
-    let mut walk = ExpiredRates::default();
+    let mut sweep = RateRecordSweep::default();
     let mut visited = 0;
-    while walk.delete_page(&test.store.inner, test.clock.now()).await.expect("the store works") {
+    while sweep.delete_page(&test.store.inner, test.clock.now()).await.expect("the store works") {
         visited += 1;
     }
     assert_eq!((visited, test.records("c/1").await, test.records("d").await), (3, pages, 1), "too early");
     test.clock.advance(10 * SECOND);
-    while walk.delete_page(&test.store.inner, test.clock.now()).await.expect("the store works") {}
+    while sweep.delete_page(&test.store.inner, test.clock.now()).await.expect("the store works") {}
     assert_eq!((test.records("c/1").await, test.records("d").await), (1, 0), "one user is active");
     assert!(test.store.inner.get(&other).await.expect("the store works").is_some());
-    assert!(walk.delete_page(&test.store.inner, test.clock.now()).await.expect("it begins again"));
+    assert!(sweep.delete_page(&test.store.inner, test.clock.now()).await.expect("it begins again"));
 }
 
 #[tokio::test]
@@ -448,7 +448,7 @@ async fn runs_of_a_company_that_do_not_begin_are_taken_back_as_often_as_the_limi
         let state = test.processes[process].company_state(&company, per_minute).await;
         state.expect("the store works").used
     };
-    // Those that a process has counted by itself, of which nothing is written.
+    // Those that a process has counted without writing them.
     for _ in 0..2 {
         drop(count(0).await.expect("below half"));
         assert_eq!(used(0).await, 0);
@@ -465,7 +465,7 @@ async fn runs_of_a_company_that_do_not_begin_are_taken_back_as_often_as_the_limi
     }
     test.settle().await;
     assert_eq!((used(0).await, used(1).await), (1, 1), "both processes");
-    // The process has taken back four, and the other one none.
+    // The process has refunded four, and the other one none.
     drop(count(0).await.expect("below the limit"));
     assert_eq!(used(0).await, 2, "it stays counted");
     test.settle().await;

@@ -9,7 +9,7 @@ use crate::records::{
 };
 use agent_core::ids::{CompanyId, UserId};
 
-/// Changes a document in the name of a user, and returns it with its version. `change` runs again whenever another
+/// Changes a document on behalf of a user, and returns it with its version. `change` runs again whenever another
 /// writer changed the document meanwhile; `may_change` tests the document.
 pub(super) async fn change_document(
     records: &dyn Records,
@@ -54,7 +54,7 @@ pub(super) fn change_writes(
     Ok((changed, writes))
 }
 
-/// Replaces the document `found` by `changed` in the name of a user and keeps the replaced version, in one commit.
+/// Replaces the document `found` by `changed` on behalf of a user and keeps the replaced version, in one commit.
 /// Returns the document as it is stored and its version.
 pub(super) async fn commit_change(
     records: &dyn Records,

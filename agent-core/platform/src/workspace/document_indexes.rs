@@ -60,7 +60,7 @@ fn is_zero(number: &usize) -> bool {
 pub(crate) struct IndexedDocument {
     pub(crate) id: String,
     pub(crate) version: u64,
-    /// Digest of what the index is made from; `None` if it is not known.
+    /// Digest of the inputs of the index; `None` if it is not known.
     pub(crate) source_digest: Option<String>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct StoredDocIndex {
     pub(crate) version: u64,
     /// Version of the index's own record, which grows when the document gets vectors.
     pub(crate) record_version: u64,
-    /// Digest of what the index was made from; `None` if it is not known.
+    /// Digest of the inputs of the index; `None` if it is not known.
     pub(crate) source_digest: Option<String>,
     pub(crate) slices: StoredSlices,
 }
@@ -269,7 +269,7 @@ pub(crate) async fn drop_index_vectors(
     Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored))
 }
 
-/// Returns the account of a document's index; `None` if the document is not indexed at this version.
+/// Returns the status of a document's index; `None` if the document is not indexed at this version.
 ///
 /// # Errors
 /// Those of the store.
@@ -322,8 +322,8 @@ pub(crate) async fn replace_document_index(
     Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored))
 }
 
-/// Gives the stored index of a document, whose record has the version `kept`, the version of the document, if both are still
-/// at their versions. The document must have the text that the index was made from.
+/// Sets the version of a document's stored index, whose record has the version `kept`, to that of the document, if both are
+/// still at their versions. The document must have the text that the index was made from.
 pub(crate) async fn keep_document_index(
     records: &dyn Records,
     company_id: &CompanyId,
@@ -373,7 +373,7 @@ pub(crate) async fn append_vector_slice(
     Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored))
 }
 
-/// Records a failure in the account of the index whose record has the version `replaced`. Returns the record's new version;
+/// Records a failure in the status of the index whose record has the version `replaced`. Returns the record's new version;
 /// `None` if the index has changed, or has no account.
 pub(crate) async fn record_embedding_failure(
     records: &dyn Records,

@@ -37,7 +37,7 @@ pub struct DocumentVersionSummary {
     pub bytes: usize,
 }
 
-/// Creates a document, or replaces the title and text of an existing one in the name of a user, and returns its version.
+/// Creates a document, or replaces the title and text of an existing one on behalf of a user, and returns its version.
 /// The owner of an existing document stays; one without an owner gets that of `document`. An upload of an existing document
 /// stays if `document` names its generation and has the same text or none, and is deleted otherwise.
 ///
@@ -62,7 +62,7 @@ pub async fn save_document(
     }
 }
 
-/// Creates a document in the name of a user, and returns its version. Concurrent additions do not make the company's
+/// Creates a document on behalf of a user, and returns its version. Concurrent additions do not make the company's
 /// documents more than `max_documents` together.
 ///
 /// # Errors
@@ -146,7 +146,7 @@ pub async fn get_document_version(
     Ok(found.map(|record| record.value).filter(|version| version.revision == revision))
 }
 
-/// Gives a document the title and text of a replaced version, in the name of a user, and returns it with its version. The
+/// Restores the title and text of a replaced version, on behalf of a user, and returns the document with its version. The
 /// text that this replaces is kept as a version as well, and an upload is deleted. `may_change` tests the document.
 ///
 /// # Errors

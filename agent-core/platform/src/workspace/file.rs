@@ -131,7 +131,7 @@ fn list_faults(text: &str) -> impl Iterator<Item = (JsonPath, String)> {
     })
 }
 
-/// Returns the paths in the file of what was found in the agent at this index.
+/// Converts findings in the agent at this index to findings in the file.
 fn at_agent(index: usize, found: Vec<RoleFinding>) -> impl Iterator<Item = (JsonPath, String)> {
     let at = JsonPath::default().field("agents").index(index);
     found.into_iter().map(move |RoleFinding { path, message }| {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::time::utc_time;
 
-/// Account of a document's index.
+/// Status of a document's index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IndexStatus {
@@ -34,7 +34,7 @@ pub struct EmbeddingFailure {
     /// Number of attempts in a row that have failed in the process that made the last one.
     pub failures: u32,
     /// Earliest time of the next attempt, RFC 3339 in UTC; absent if the document is not tried again until it changes, until it
-    /// is embedded again on demand, or until the process starts anew.
+    /// is embedded again on demand, or until the process restarts.
     #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "serialize_time")]
     #[schemars(with = "Option<String>")]
     pub retry_at: Option<Timestamp>,

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_entries_come_oldest_first_from_the_own_folder_alone() {
+    fn the_newest_entries_come_oldest_first_from_the_users_own_folder_only() {
         let records = planted();
         let read = |folder: Option<&str>, limit| {
             let listed_memories = ready(list_memories(&records, &folder_of("c", "a", folder, "ada"), limit));
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_forgotten_in_the_own_folder_alone() {
+    fn an_entry_is_deleted_only_in_the_users_own_folder() {
         let (records, folder) = (MemoryRecords::default(), folder_of("c", "a", None, "ada"));
         let entry = ready(create_memory(&records, &folder, "one"));
         let forget = |folder: &MemoryFolder, id: &str| {

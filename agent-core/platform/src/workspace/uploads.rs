@@ -18,7 +18,7 @@ use crate::records::{
 };
 use agent_core::ids::{CompanyId, UserId};
 
-/// Limits on what a company stores.
+/// Limits on the data that a company stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UploadQuotas {
     /// Maximum number of documents.
@@ -118,7 +118,7 @@ pub struct StagedUpload {
 }
 
 impl StagedUpload {
-    /// Lets the document name the original, in the name of a user, and begins its extraction; the document is created if
+    /// Attaches the original to the document, on behalf of a user, and begins its extraction; the document is created if
     /// it does not exist. In the same commit the previous text is kept as a version, and a previous upload is deleted.
     /// Returns the document and its version.
     ///
@@ -149,7 +149,7 @@ impl StagedUpload {
         Ok((document, version))
     }
 
-    /// Returns the changed document and the writes that put it, of which the first one is its own.
+    /// Returns the changed document and the writes that put it, beginning with the document's own.
     fn document_writes(
         &self,
         key: &Key,
@@ -211,7 +211,7 @@ pub async fn reindex_document(
     Ok((document, commit_put(records, vec![put, task]).await?))
 }
 
-/// Gives a document with an upload another title, in the name of a user, and returns it with its version. Its replaced
+/// Renames a document with an upload, on behalf of a user, and returns it with its version. Its replaced
 /// version is kept if its text fits. Without another title, the document is checked and not changed.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Deletion of users with what belongs to them alone.
+//! Deletion of users and the data that belong only to them.
 
 use std::collections::HashSet;
 
@@ -34,7 +34,7 @@ pub struct UserDeletion {
     pub users: usize,
 }
 
-/// Deletes a user and what belongs to the user alone: memory, notifications, files, todo lists with their plans,
+/// Deletes a user and the data that belong only to the user: memory, notifications, files, todo lists with their plans,
 /// assignments and the sign-in to a subscription. Agents and documents stay with the company, and so do the entries of a
 /// memory that the company shares. The application cancels the user's jobs at its next maintenance. Repeating it after an
 /// error deletes what is left.

@@ -92,7 +92,7 @@ impl Fence {
     }
 }
 
-/// Returns the column of the first character that is no space, and the text from there on. Tabs end at multiples of four.
+/// Returns the column of the first character that is not a space, and the text from there on. Tabs end at multiples of four.
 fn indentation(text: &str, mut column: usize) -> (usize, &str) {
     for (offset, character) in text.char_indices() {
         match character {
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn list_items_indent_their_content() {
         for (text, expected) in [
-            // The content of an item begins behind its marker, so that it is no code.
+            // The content of an item begins behind its marker, so that it is not code.
             ("1. a\n\n   # b\n", &["b"][..]),
             ("10. a\n\n    # b\n", &["b"]),
             ("- a\n\n\t# b\n", &["b"]),

@@ -8,7 +8,7 @@ use super::Chunk;
 use super::blocks::Heading;
 use super::pieces::Piece;
 use super::tables::Tables;
-use crate::document::Extracted;
+use crate::document::ExtractedText;
 
 /// Separator between the names of nested headings.
 const HEADING_SEPARATOR: &str = " > ";
@@ -23,7 +23,7 @@ struct OpenChunk {
 
 /// Merges pieces greedily into chunks.
 pub(super) struct Merger<'a> {
-    document: &'a Extracted,
+    document: &'a ExtractedText,
     limit: usize,
     overlap: usize,
     tables: Tables,
@@ -35,7 +35,7 @@ pub(super) struct Merger<'a> {
 }
 
 impl<'a> Merger<'a> {
-    pub(super) fn new(document: &'a Extracted, limit: usize, overlap: usize) -> Self {
+    pub(super) fn new(document: &'a ExtractedText, limit: usize, overlap: usize) -> Self {
         let tables = Tables::find(document);
         let (headings, chunks) = (Vec::new(), Vec::new());
         Self { document, limit, overlap, tables, headings, path: None, open: None, chunks }

@@ -3,7 +3,7 @@
 use super::merge::Merger;
 use super::pieces::split;
 use super::{Chunk, Chunker};
-use crate::document::Extracted;
+use crate::document::ExtractedText;
 
 /// The default chunker: splits by structure, see the [module](super).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct StructuralChunker {
 }
 
 impl Default for StructuralChunker {
-    /// Returns the chunker for at most 900 characters a chunk, of which at most 200 repeat the chunk before.
+    /// Returns the chunker for at most 900 characters a chunk, at most 200 of which repeat the chunk before.
     fn default() -> Self {
         Self { max_characters: 900, overlap_characters: 200 }
     }
@@ -36,7 +36,7 @@ impl Chunker for StructuralChunker {
         format!("structural/{}/{}", self.max_characters, self.overlap_characters)
     }
 
-    fn chunk(&self, document: &Extracted) -> Vec<Chunk> {
+    fn chunk(&self, document: &ExtractedText) -> Vec<Chunk> {
         let mut merger = Merger::new(document, self.max_characters, self.overlap_characters);
         split(&document.text, document.format, self.max_characters, &mut |piece| merger.add(piece));
         merger.finish()

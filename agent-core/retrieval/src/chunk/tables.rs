@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::blocks::MarkdownBlocks;
-use crate::document::{Extracted, TextFormat};
+use crate::document::{ExtractedText, TextFormat};
 
 /// Maximum size of a header row as context, in bytes. A longer one ends with the last cell that fits.
 const MAX_HEADER_BYTES: usize = 500;
@@ -28,7 +28,7 @@ pub(super) struct Tables(Vec<Table>);
 
 impl Tables {
     /// Finds the tables of a document, which are none in a text without markup.
-    pub(super) fn find(document: &Extracted) -> Self {
+    pub(super) fn find(document: &ExtractedText) -> Self {
         let text = document.text.as_str();
         if document.format != TextFormat::Markdown
             || !text.lines().any(|line| delimiter_cells(line).is_some())
@@ -109,7 +109,7 @@ fn cells(row: &str) -> impl Iterator<Item = &str> {
         is_end
     });
     let mut next = cells.next();
-    // What follows the last `|` of a row that ends with one is no cell.
+    // What follows a `|` at the end of a row is not a cell.
     std::iter::from_fn(move || {
         let cell = next.take()?;
         next = cells.next();
@@ -122,8 +122,8 @@ fn cells(row: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    fn document(text: &str) -> Extracted {
-        Extracted { text: text.to_owned(), format: TextFormat::Markdown, ..Extracted::default() }
+    fn document(text: &str) -> ExtractedText {
+        ExtractedText { text: text.to_owned(), format: TextFormat::Markdown, ..ExtractedText::default() }
     }
 
     /// Returns the rows of the tables of a text, with their headers.
@@ -172,7 +172,7 @@ mod tests {
         for part in ["Text.", "| A |", "\nText.", "| B |"] {
             assert_eq!(header(part), None, "{part:?}");
         }
-        let plain = Extracted { format: TextFormat::Plain, ..found };
+        let plain = ExtractedText { format: TextFormat::Plain, ..found };
         assert!(Tables::find(&plain).0.is_empty());
     }
 

@@ -3,16 +3,16 @@ use proptest::prelude::*;
 use super::*;
 use crate::document::TextFormat;
 
-fn document(text: &str, format: TextFormat) -> Extracted {
-    Extracted { text: text.to_owned(), format, ..Extracted::default() }
+fn document(text: &str, format: TextFormat) -> ExtractedText {
+    ExtractedText { text: text.to_owned(), format, ..ExtractedText::default() }
 }
 
-fn texts(chunker: StructuralChunker, document: &Extracted) -> Vec<&str> {
+fn texts(chunker: StructuralChunker, document: &ExtractedText) -> Vec<&str> {
     chunker.chunk(document).iter().map(|chunk| &document.text[chunk.start..chunk.end]).collect()
 }
 
 /// Asserts the contract of a chunker and the limits of the structural one.
-fn assert_chunks(document: &Extracted, chunks: &[Chunk], limit: usize) {
+fn assert_chunks(document: &ExtractedText, chunks: &[Chunk], limit: usize) {
     let text = &document.text;
     let mut covered = 0;
     for chunk in chunks {

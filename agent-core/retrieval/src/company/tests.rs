@@ -3,12 +3,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::chunk::StructuralChunker;
 use crate::doc_index::{DotProducts, Vectors};
-use crate::document::Extracted;
+use crate::document::ExtractedText;
 use crate::embed::EmbedderId;
-use crate::search::{Dense, nearest_in_documents, search_documents};
+use crate::search::{DenseRanking, nearest_in_documents, search_documents};
 
 fn index(title: &str, text: &str) -> Arc<DocIndex> {
-    let document = Extracted { title: title.into(), text: text.into(), ..Extracted::default() };
+    let document = ExtractedText { title: title.into(), text: text.into(), ..ExtractedText::default() };
     DocIndex::build(&document, &StructuralChunker::new(60, 20)).expect("the document is indexed").into()
 }
 
@@ -24,11 +24,11 @@ fn with_vectors(index: &DocIndex, embedder: &str, seed: u32) -> Arc<DocIndex> {
     index.clone().with_vectors(Some(vectors)).expect("as many vectors as chunks").into()
 }
 
-fn put(id: &str, text: &str) -> Change {
-    Change::Put(id.into(), index("", text))
+fn put(id: &str, text: &str) -> DocumentChange {
+    DocumentChange::Put(id.into(), index("", text))
 }
 
-fn ids(company: &CompanyIndex, scope: Scope<'_>, text: &str) -> Vec<String> {
+fn ids(company: &CompanyIndex, scope: SearchScope<'_>, text: &str) -> Vec<String> {
     let options = SearchOptions { feedback: false, ..SearchOptions::default() };
     let ranking = company.search(scope, &Query { text, previous: None }, &options);
     ranking.hits.iter().map(|hit| hit.document.to_string()).collect()
@@ -37,18 +37,18 @@ fn ids(company: &CompanyIndex, scope: Scope<'_>, text: &str) -> Vec<String> {
 #[test]
 fn documents_are_added_replaced_and_removed() {
     let mut company = CompanyIndex::new();
-    assert_eq!(ids(&company, Scope::All, "lighthouse"), Vec::<String>::new());
+    assert_eq!(ids(&company, SearchScope::All, "lighthouse"), Vec::<String>::new());
     company.apply([put("a", "The lighthouse keeper."), put("b", "A harbour."), put("c", "Nothing else.")]);
-    assert_eq!(ids(&company, Scope::All, "lighthouse"), ["a"]);
+    assert_eq!(ids(&company, SearchScope::All, "lighthouse"), ["a"]);
     assert_eq!((company.document_count(), company.chunk_count()), (3, 3));
     company.apply([put("a", "A railway."), put("b", "A lighthouse.")]);
-    assert_eq!(ids(&company, Scope::All, "lighthouse"), ["b"]);
-    company.apply([Change::Remove("b".into()), Change::Remove("unknown".into())]);
-    assert_eq!(ids(&company, Scope::All, "lighthouse"), Vec::<String>::new());
+    assert_eq!(ids(&company, SearchScope::All, "lighthouse"), ["b"]);
+    company.apply([DocumentChange::Remove("b".into()), DocumentChange::Remove("unknown".into())]);
+    assert_eq!(ids(&company, SearchScope::All, "lighthouse"), Vec::<String>::new());
     assert!(company.contains("a") && !company.contains("b"));
-    company.apply([put("d", "A lighthouse."), Change::Remove("d".into())]);
-    assert_eq!(ids(&company, Scope::All, "lighthouse"), Vec::<String>::new());
-    company.apply(["a", "c"].map(|id| Change::Remove(id.into())));
+    company.apply([put("d", "A lighthouse."), DocumentChange::Remove("d".into())]);
+    assert_eq!(ids(&company, SearchScope::All, "lighthouse"), Vec::<String>::new());
+    company.apply(["a", "c"].map(|id| DocumentChange::Remove(id.into())));
     assert_eq!((company.document_count(), company.chunk_count(), company.memory_bytes()), (0, 0, 0));
 }
 
@@ -62,15 +62,15 @@ fn only_documents_of_the_scope_are_found_and_counted() {
         put("d", "green"),
     ]);
     let scope: BTreeSet<DocumentId> = ["b", "c", "d", "elsewhere"].map(DocumentId::from).into();
-    assert_eq!(ids(&company, Scope::Documents(&scope), "apple"), ["c"]);
+    assert_eq!(ids(&company, SearchScope::Documents(&scope), "apple"), ["c"]);
     let query = Query { text: "red apple", previous: None };
     let options = SearchOptions::default();
-    let scoped = company.search(Scope::Documents(&scope), &query, &options);
+    let scoped = company.search(SearchScope::Documents(&scope), &query, &options);
     assert_eq!(scoped.documents, 3);
     let mut other = CompanyIndex::new();
     other.apply([put("b", "red pear"), put("c", "red apple pie"), put("d", "green")]);
-    assert_eq!(scoped, other.search(Scope::All, &query, &options), "statistics are those of the scope");
-    assert_eq!(ids(&company, Scope::Documents(&BTreeSet::new()), "red"), Vec::<String>::new());
+    assert_eq!(scoped, other.search(SearchScope::All, &query, &options), "statistics are those of the scope");
+    assert_eq!(ids(&company, SearchScope::Documents(&BTreeSet::new()), "red"), Vec::<String>::new());
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn many_single_changes_leave_few_segments_and_no_dead_documents() {
     assert!(stored <= 2 * 80, "{stored} documents for 80");
     let query = Query { text: &name(4), previous: None };
     let options = SearchOptions { feedback: false, ..SearchOptions::default() };
-    let found = company.search(Scope::All, &query, &options);
+    let found = company.search(SearchScope::All, &query, &options);
     let texts: Vec<_> =
         (0..80).map(|number| index("", &format!("round 5 of the {}", name(number)))).collect();
     let documents = (0..80).map(|number| (DocumentId::from(number.to_string()), texts[number].as_ref()));
@@ -107,14 +107,14 @@ fn a_document_gets_vectors_without_a_merge() {
     };
     assert!(!company.set_vectors(&"none".into(), Some(vectors(1))), "there is no such document");
     assert!(!company.set_vectors(&"a".into(), Some(vectors(2))), "it has one chunk");
-    assert_eq!(company.nearest(Scope::All, &query).expect("a vector").len(), 0);
+    assert_eq!(company.nearest(SearchScope::All, &query).expect("a vector").len(), 0);
     assert!(company.set_vectors(&"a".into(), Some(vectors(1))));
     // They stay with the document when segments are merged.
     company.apply([put("c", "The third document.")]);
-    let hits = company.nearest(Scope::All, &query).expect("a vector");
+    let hits = company.nearest(SearchScope::All, &query).expect("a vector");
     assert_eq!(hits.iter().map(|hit| hit.document.as_str()).collect::<Vec<_>>(), ["a"]);
     assert!(company.set_vectors(&"a".into(), None));
-    assert_eq!(company.nearest(Scope::All, &query).expect("a vector").len(), 0);
+    assert_eq!(company.nearest(SearchScope::All, &query).expect("a vector").len(), 0);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn vectors_find_only_chunks_of_the_scope_and_of_their_embedder() {
     let embedded = |id: &str, embedder: &str, vector: [f32; 2]| {
         let vectors = Vectors::quantize(embedder, 2, &[Some(vector)]).expect("vectors are stored");
         let index = index("", id).as_ref().clone().with_vectors(Some(vectors)).expect("one chunk");
-        Change::Put(id.into(), index.into())
+        DocumentChange::Put(id.into(), index.into())
     };
     let mut company = CompanyIndex::new();
     company.apply([put("none", "A document without vectors.")]);
@@ -136,18 +136,22 @@ fn vectors_find_only_chunks_of_the_scope_and_of_their_embedder() {
     ]);
     assert!(company.memory_bytes() > without);
     let id = EmbedderId::new("e");
-    let found = |company: &CompanyIndex, scope: Scope<'_>, vector: &[f32]| {
+    let found = |company: &CompanyIndex, scope: SearchScope<'_>, vector: &[f32]| {
         let hits = company.nearest(scope, &VectorQuery::new(&id, vector)).expect("a query");
         hits.iter().map(|hit| hit.document.to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(found(&company, Scope::All, &[3.0, 0.0]), ["also same", "same", "near", "far"]);
+    assert_eq!(found(&company, SearchScope::All, &[3.0, 0.0]), ["also same", "same", "near", "far"]);
     let scope: BTreeSet<DocumentId> =
         ["far", "near", "other", "none", "elsewhere"].map(DocumentId::from).into();
-    assert_eq!(found(&company, Scope::Documents(&scope), &[3.0, 0.0]), ["near", "far"]);
-    assert_eq!(found(&company, Scope::All, &[1.0, 0.0, 0.0]), Vec::<String>::new(), "of other dimensions");
-    assert!(company.nearest(Scope::All, &VectorQuery::new(&id, &[f32::NAN, 1.0])).is_err());
-    company.apply([Change::Remove("same".into()), put("also same", "Vectors are made later.")]);
-    assert_eq!(found(&company, Scope::All, &[3.0, 0.0]), ["near", "far"]);
+    assert_eq!(found(&company, SearchScope::Documents(&scope), &[3.0, 0.0]), ["near", "far"]);
+    assert_eq!(
+        found(&company, SearchScope::All, &[1.0, 0.0, 0.0]),
+        Vec::<String>::new(),
+        "of other dimensions"
+    );
+    assert!(company.nearest(SearchScope::All, &VectorQuery::new(&id, &[f32::NAN, 1.0])).is_err());
+    company.apply([DocumentChange::Remove("same".into()), put("also same", "Vectors are made later.")]);
+    assert_eq!(found(&company, SearchScope::All, &[3.0, 0.0]), ["near", "far"]);
 }
 
 /// The words of the property tests, so that documents share terms.
@@ -212,9 +216,9 @@ proptest! {
         for steps in steps.chunks(batch) {
             company.apply(steps.iter().map(|step| match step {
                 Step::Put(id, words, vectors) => {
-                    Change::Put(id.to_string().into(), index_of(*id, words, *vectors))
+                    DocumentChange::Put(id.to_string().into(), index_of(*id, words, *vectors))
                 }
-                Step::Remove(id) => Change::Remove(id.to_string().into()),
+                Step::Remove(id) => DocumentChange::Remove(id.to_string().into()),
             }));
             for step in steps {
                 match step {
@@ -230,7 +234,7 @@ proptest! {
         let vector = VectorQuery::new(&embedder, &vector);
         let is_in_scope = |id: &u8| in_scope >> id & 1 == 1;
         let ids: BTreeSet<DocumentId> = (0..8).filter(is_in_scope).map(|id| id.to_string().into()).collect();
-        for (scope, all) in [(Scope::All, true), (Scope::Documents(&ids), false)] {
+        for (scope, all) in [(SearchScope::All, true), (SearchScope::Documents(&ids), false)] {
             let documents = || {
                 let documents = left.iter().rev().filter(|(id, _)| all || is_in_scope(id));
                 documents.map(|(id, index)| (id.to_string().into(), index.as_ref()))
@@ -244,7 +248,7 @@ proptest! {
             let plain = VectorQuery { method: DotProducts::Plain, ..vector };
             prop_assert_eq!(&hits, &company.nearest(scope, &plain));
             if let Ok(hits) = hits {
-                let dense = Some(Dense { hits: &hits, weight, min_similarity: 0.5 });
+                let dense = Some(DenseRanking { hits: &hits, weight, min_similarity: 0.5 });
                 let options = SearchOptions { dense, ..options.clone() };
                 prop_assert_eq!(
                     company.search(scope, &query, &options),

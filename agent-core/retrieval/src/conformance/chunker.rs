@@ -2,7 +2,7 @@
 
 use crate::chunk::Chunker;
 use crate::doc_index::DocIndex;
-use crate::document::{Extracted, TextFormat};
+use crate::document::{ExtractedText, TextFormat};
 
 /// Maximum length of an identifier in bytes.
 const MAX_ID_BYTES: usize = 512;
@@ -45,9 +45,13 @@ pub fn chunker(chunker: &dyn Chunker) {
 }
 
 /// Returns documents that have exposed defects of chunkers.
-fn documents() -> Vec<Extracted> {
-    let text =
-        |text: String, format| Extracted { title: "Title".to_owned(), text, format, page_starts: Vec::new() };
+fn documents() -> Vec<ExtractedText> {
+    let text = |text: String, format| ExtractedText {
+        title: "Title".to_owned(),
+        text,
+        format,
+        page_starts: Vec::new(),
+    };
     let pages = "The first page.\n\nThe second page.\n\n".to_owned();
     vec![
         text(String::new(), TextFormat::Plain),
@@ -62,7 +66,7 @@ fn documents() -> Vec<Extracted> {
         ),
         text("#\n#\n######\n".repeat(100), TextFormat::Markdown),
         text("one\r\ntwo\rthree\u{2028}four\n".repeat(300), TextFormat::Plain),
-        Extracted { page_starts: vec![0, 17], ..text(pages, TextFormat::Plain) },
+        ExtractedText { page_starts: vec![0, 17], ..text(pages, TextFormat::Plain) },
     ]
 }
 

@@ -7,7 +7,7 @@ use futures_util::future::join;
 
 use crate::embed::{EmbedError, EmbedRole, Embedder, Embeddings};
 
-/// Maximum length of an identifier in bytes: what an index of a document has room for.
+/// Maximum length of an identifier in bytes, which a document's index can store.
 const MAX_ID_BYTES: usize = 512;
 /// Least cosine of the vectors of equal texts. Batches of other shapes may be added up in another order.
 const SAME: f32 = 0.999;

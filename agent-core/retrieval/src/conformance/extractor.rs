@@ -64,7 +64,7 @@ async fn extract(
     extractor: &dyn Extractor,
     sample: &ExtractorSample,
     bytes: Bytes,
-) -> Result<crate::extract::Extraction, ExtractError> {
+) -> Result<crate::extract::ExtractedDocument, ExtractError> {
     with_timeout("the end of an extraction", extractor.extract(&sample.media_type, bytes)).await
 }
 

@@ -4,7 +4,7 @@ use agent_core::conformance::with_timeout;
 
 use crate::rerank::{RerankError, Reranker};
 
-/// Passages, of which the second answers the question.
+/// Passages; the second one answers the question.
 const PASSAGES: [&str; 4] = [
     "The lighthouse stands on a rock.",
     "Receipts are kept for ten years in the cellar.",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{BuildError, ChunkLocation, DocIndex, Labels, MAX_TEXT_BYTES};
 use crate::analysis::{Analyzer, Language};
 use crate::chunk::{Chunk, Chunker};
-use crate::document::Extracted;
+use crate::document::ExtractedText;
 use crate::postings::{Occurrence, Postings};
 
 /// Maximum number of bytes of a title that are kept and indexed.
@@ -15,7 +15,7 @@ const MAX_HEADING_BYTES: usize = 1024;
 
 impl DocIndex {
     /// Analyzes a document and builds its index.
-    pub fn build(document: &Extracted, chunker: &dyn Chunker) -> Result<Self, BuildError> {
+    pub fn build(document: &ExtractedText, chunker: &dyn Chunker) -> Result<Self, BuildError> {
         let text = &document.text;
         if text.len() > MAX_TEXT_BYTES {
             return Err(BuildError::TextTooLong(text.len()));

@@ -36,7 +36,7 @@ impl DocIndex {
         [head, body].concat()
     }
 
-    /// Decodes an index with its slices. Any bytes give an index or an error.
+    /// Decodes an index with its slices. Any bytes result in an index or an error, without a panic.
     pub fn decode_with_slices(bytes: &[u8], slices: &[u8]) -> Result<Self, DecodeError> {
         let index = Self::decode(bytes)?;
         let mut reader = Reader { rest: slices };

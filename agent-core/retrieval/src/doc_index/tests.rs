@@ -4,13 +4,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::chunk::{Chunk, Chunker, StructuralChunker};
-use crate::document::{DocumentId, Extracted, TextFormat};
+use crate::document::{DocumentId, ExtractedText, TextFormat};
 use crate::search::{Query, SearchOptions, search_documents};
 
 const GOLDEN: &[u8] = include_bytes!("../../tests/golden/doc_index_v5.bin");
 
-fn document() -> Extracted {
-    Extracted {
+fn document() -> ExtractedText {
+    ExtractedText {
         title: "Handbook".into(),
         text: "# Travel\n\nTrains are booked by the office.\n\n# Costs\n\nReceipts are kept for ten years. 領収書\n".into(),
         format: TextFormat::Markdown,
@@ -67,8 +67,8 @@ fn format_version_5_is_read_and_written() {
 
 #[test]
 fn an_index_of_nothing_is_an_index() {
-    let index =
-        DocIndex::build(&Extracted::default(), &StructuralChunker::default()).expect("nothing is indexed");
+    let index = DocIndex::build(&ExtractedText::default(), &StructuralChunker::default())
+        .expect("nothing is indexed");
     assert_eq!(index.chunk_count(), 0);
     assert_eq!(DocIndex::decode(&index.encode()), Ok(index));
 }
@@ -118,11 +118,11 @@ fn chunkers_that_break_their_contract_are_refused() {
             "broken".to_owned()
         }
 
-        fn chunk(&self, _: &Extracted) -> Vec<Chunk> {
+        fn chunk(&self, _: &ExtractedText) -> Vec<Chunk> {
             self.0.iter().map(|&(start, end)| Chunk { start, end, heading: None, page: None }).collect()
         }
     }
-    let document = Extracted { text: "äbc".into(), ..Extracted::default() };
+    let document = ExtractedText { text: "äbc".into(), ..ExtractedText::default() };
     for ranges in [vec![(0, 9)], vec![(1, 3)], vec![(2, 2)], vec![(3, 2)], vec![(2, 3), (0, 2)]] {
         let (start, end) = *ranges.last().expect("not empty");
         assert_eq!(DocIndex::build(&document, &Broken(ranges)), Err(BuildError::InvalidChunk(start, end)));
@@ -206,8 +206,8 @@ fn decode_and_search(bytes: &[u8]) {
         let query = Query { text: "trains office receipts 領収書", previous: None };
         search_documents([(DocumentId::from("d"), &decoded)], &query, &SearchOptions::default());
         let mut company = crate::company::CompanyIndex::new();
-        company.apply([crate::company::Change::Put("d".into(), decoded.clone().into())]);
-        company.search(crate::company::Scope::All, &query, &SearchOptions::default());
+        company.apply([crate::company::DocumentChange::Put("d".into(), decoded.clone().into())]);
+        company.search(crate::company::SearchScope::All, &query, &SearchOptions::default());
         assert_eq!(DocIndex::decode(&decoded.encode()), Ok(decoded));
     }
 }
@@ -251,7 +251,7 @@ proptest! {
 
     #[test]
     fn every_index_is_read_as_it_was_written(text in "([a-zA-Zé漢]{1,8}[ .\n]{1,2}){0,60}", title in ".{0,20}") {
-        let document = Extracted { title, text, format: TextFormat::Markdown, page_starts: vec![0] };
+        let document = ExtractedText { title, text, format: TextFormat::Markdown, page_starts: vec![0] };
         let index = DocIndex::build(&document, &StructuralChunker::new(60, 20)).expect("the document is indexed");
         prop_assert_eq!(DocIndex::decode(&index.encode()), Ok(index));
     }
@@ -315,14 +315,14 @@ fn a_change_keeps_the_vectors_of_equal_chunks() {
     let both = embeddings(&[[1.0, 0.0], [0.0, 1.0]]);
     let earlier = index().with_embeddings(&id, &text, &[0, 1], &both).expect("both chunks");
     let earlier = earlier.vectors().expect("vectors");
-    let changed = Extracted {
+    let changed = ExtractedText {
         text: text.replace("Trains are booked by the office.", "Trains are booked by you."),
         ..document()
     };
     let later = DocIndex::build(&changed, &StructuralChunker::new(45, 10)).expect("indexed");
     let later = later.with_vectors_of(&changed.text, earlier);
     assert_eq!(later.unembedded_chunks(&id), [0], "the changed chunk alone");
-    let renamed = Extracted { title: "Rules".to_owned(), ..document() };
+    let renamed = ExtractedText { title: "Rules".to_owned(), ..document() };
     let later = DocIndex::build(&renamed, &StructuralChunker::new(45, 10)).expect("indexed");
     let later = later.with_vectors_of(&renamed.text, earlier);
     assert_eq!(later.vectors(), None, "the title is part of the input");

@@ -155,7 +155,7 @@ impl Vectors {
         reused.finish()
     }
 
-    /// Returns vectors of an embedder for `chunks` chunks, all of which are absent.
+    /// Returns vectors of an embedder for `chunks` chunks, all absent.
     pub(super) fn absent(embedder: &str, dimensions: usize, chunks: usize) -> Result<Self, VectorsError> {
         let mut absent = VectorsBuilder::new(embedder, dimensions)?;
         (0..chunks).for_each(|_| absent.push_absent());
@@ -278,7 +278,7 @@ impl VectorsBuilder {
         self.components.extend_from_slice(row.components);
     }
 
-    /// Appends a stored vector; false if the scale is none that is written.
+    /// Appends a stored vector; false if the scale is not one that [`VectorsBuilder`] writes.
     pub(super) fn push_stored(&mut self, input: u64, scale: f32, components: &[u8]) -> bool {
         self.heads.push(RowHead::new(input, scale));
         self.components.extend(components.iter().map(|&byte| byte as i8));

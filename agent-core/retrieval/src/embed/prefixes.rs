@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn models_are_known_by_their_names() {
+    fn models_are_recognized_by_their_names() {
         let cases = [
             ("text-embedding-3-small", "", ""),
             ("granite-embedding-97m-multilingual-r2", "", ""),

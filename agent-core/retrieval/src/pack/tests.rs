@@ -26,7 +26,7 @@ fn ranking(hits: Vec<Hit>) -> Ranking {
 }
 
 /// Packs with one token a word; documents have the same text with their own name before each chunk's.
-fn packed(ranking: &Ranking, max_tokens: usize) -> Packed {
+fn packed(ranking: &Ranking, max_tokens: usize) -> PackedFragments {
     let text_of = |document: &DocumentId, range: Range<usize>| {
         let text = TEXT.get(range)?;
         (document.as_str() != "gone").then(|| {

@@ -21,9 +21,9 @@ pub struct DenseHit {
     pub similarity: f32,
 }
 
-/// The chunks that are most similar by vectors, and their weight.
+/// Ranking of chunks by the similarity of their vectors, and its weight in the combined ranking.
 #[derive(Debug, Clone, Copy)]
-pub struct Dense<'a> {
+pub struct DenseRanking<'a> {
     /// The chunks. Those outside of the scope, and similarities that are not finite, are ignored.
     pub hits: &'a [DenseHit],
     /// Share of the similarity in a hit's score, between 0 and 1: 0.5 for a good model, 0.2 for a weak one.
@@ -51,7 +51,7 @@ impl FusedHit {
 pub(super) fn fuse(
     corpus: &Corpus<'_>,
     lexical: Vec<FusedHit>,
-    dense: &Dense<'_>,
+    dense: &DenseRanking<'_>,
     limit: usize,
 ) -> Vec<FusedHit> {
     let mut union: BTreeMap<(usize, u32), FusedHit> =

@@ -101,7 +101,7 @@ impl<'c> BestCandidates<'c> {
         Self { corpus, limit, best: Vec::new(), threshold: f32::NEG_INFINITY }
     }
 
-    /// Adds a chunk, unless enough others have greater scores. A score that is no number is left out.
+    /// Adds a chunk, unless enough others have greater scores. A score that is NaN is left out.
     #[inline]
     pub(super) fn add(&mut self, candidate: Candidate) {
         if candidate.score >= self.threshold && self.limit > 0 {

@@ -1,9 +1,9 @@
 use super::*;
 use crate::chunk::StructuralChunker;
-use crate::document::{Extracted, TextFormat};
+use crate::document::{ExtractedText, TextFormat};
 
 fn index(title: &str, text: &str) -> DocIndex {
-    let document = Extracted { title: title.into(), text: text.into(), ..Extracted::default() };
+    let document = ExtractedText { title: title.into(), text: text.into(), ..ExtractedText::default() };
     DocIndex::build(&document, &StructuralChunker::default()).expect("the document is indexed")
 }
 
@@ -115,7 +115,8 @@ fn the_query_before_gives_the_subject_of_an_elliptic_one() {
 fn rows_of_a_long_table_are_found_by_the_names_of_columns() {
     let rows: String = (0..60).map(|row| format!("| Town {row} | {} | open |\n", 7 * row)).collect();
     let text = format!("| Place | Inhabitants | Library |\n| --- | --- | --- |\n{rows}");
-    let document = Extracted { text: text.clone(), format: TextFormat::Markdown, ..Extracted::default() };
+    let document =
+        ExtractedText { text: text.clone(), format: TextFormat::Markdown, ..ExtractedText::default() };
     let index = DocIndex::build(&document, &StructuralChunker::default()).expect("the document is indexed");
     assert!(index.chunk_count() > 1, "the table is divided");
     let ranking = search_documents([("0".into(), &index)], &query("library in town 57"), &plain());
@@ -222,7 +223,7 @@ fn similar_chunks_are_combined_with_those_that_share_words() {
         list.iter().map(hit).collect()
     };
     let fused = |hits: &[DenseHit], weight: f32| {
-        let dense = Dense { hits, weight, min_similarity: 0.7 };
+        let dense = DenseRanking { hits, weight, min_similarity: 0.7 };
         search(&BIRDS, query("puffin nests"), &SearchOptions { dense: Some(dense), ..plain() })
     };
     // By words: 0, then 1.

@@ -15,7 +15,7 @@ fn context(company: &str) -> ExecutionContext {
     ExecutionContext { user_id: "ada".into(), company_id: company.into(), ..ExecutionContext::default() }
 }
 
-/// Builds the subject of registries with the tools `a`, `b` and `slow`, of which `forbidden` are not allowed.
+/// Builds the subject of registries with the tools `a`, `b` and `slow`, without those in `forbidden`.
 fn fake_subject(
     scenario: Scenario,
     fakes: &Arc<FakeTools>,

@@ -4,13 +4,13 @@ use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
 use agent_platform::conversation::commit;
 use agent_platform::conversation::page::select_nodes;
 use agent_platform::conversation::{
-    AppendedEvents, AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError,
-    Conversations, CreateThread, DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback,
-    FeedbackCursor, FeedbackPage, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS,
-    MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS, NewNode, NodeContent, NodeId, NodePage,
-    NodeQuery, QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, Thread,
-    ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan,
-    TurnContext, VisitorThreadCursor, WaitingRuns, parse_number_cursor,
+    AppendedEvents, AppendedNodes, BeginRunRequest, BegunRun, ChangeRunRequest, ChangedRun,
+    ConversationError, Conversations, CreateThreadRequest, DeleteFilter, DeletedThreads, DueRuns,
+    EndRunRequest, EndedRun, Feedback, FeedbackCursor, FeedbackPage, ForkThreadRequest, LogPage,
+    MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS, NewNode,
+    NodeContent, NodeId, NodePage, NodeQuery, QueueRunRequest, Run, RunChunk, RunClock, RunFilter, RunKey,
+    RunLease, RunPage, RunSignal, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner,
+    ThreadPage, ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor, WaitingRuns, parse_number_cursor,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -128,7 +128,7 @@ impl PostgresRecords {
         Ok(deleted)
     }
 
-    /// Deletes signals to a process, unless they were left anew since they were read.
+    /// Deletes signals to a process, unless they were sent again since they were read.
     async fn delete_signals(&self, process: &str, taken: &[&StoredSignal]) -> Result<(), ConversationError> {
         read!(self, "", |tables| tables.delete_taken_signals(process, taken))
     }
@@ -176,7 +176,7 @@ impl Conversations for PostgresRecords {
         Ok(ThreadPage::from_overfetch(found, limit))
     }
 
-    async fn create(&self, create: CreateThread) -> Result<Thread, ConversationError> {
+    async fn create(&self, create: CreateThreadRequest) -> Result<Thread, ConversationError> {
         create.key.check()?;
         let (key, owner) = (create.key.clone(), create.key.thread_owner());
         let created: (i64, Thread) = write!(self, &owner, |tables| threads::insert_thread(
@@ -205,7 +205,7 @@ impl Conversations for PostgresRecords {
         write!(self, &key.thread_owner(), |tables| threads::append(&tables, key, nodes.clone(), now))
     }
 
-    async fn fork(&self, request: ForkThread) -> Result<Thread, ConversationError> {
+    async fn fork(&self, request: ForkThreadRequest) -> Result<Thread, ConversationError> {
         write!(self, &request.key.thread_owner(), |tables| threads::fork(&tables, &request))
     }
 
@@ -244,17 +244,17 @@ impl Conversations for PostgresRecords {
         write!(self, &key.thread_owner(), |tables| runs::erase_node(&tables, key, node))
     }
 
-    async fn queue_run(&self, queue: QueueRun) -> Result<Option<Run>, ConversationError> {
+    async fn queue_run(&self, queue: QueueRunRequest) -> Result<Option<Run>, ConversationError> {
         queue.key.check()?;
         write!(self, &queue.key.thread_owner(), |tables| runs::queue_run(&tables, &queue))
     }
 
-    async fn begin_run(&self, begin: BeginRun) -> Result<BegunRun, ConversationError> {
+    async fn begin_run(&self, begin: BeginRunRequest) -> Result<BegunRun, ConversationError> {
         begin.key.check()?;
         write!(self, &begin.key.thread_owner(), |tables| runs::begin_run(&tables, &begin))
     }
 
-    async fn end_run(&self, end: EndRun) -> Result<EndedRun, ConversationError> {
+    async fn end_run(&self, end: EndRunRequest) -> Result<EndedRun, ConversationError> {
         write!(self, &end.owner, |tables| runs::end_run(&tables, &end))
     }
 
@@ -275,7 +275,7 @@ impl Conversations for PostgresRecords {
         Ok(RunPage::from_overfetch(found, limit))
     }
 
-    async fn change_run(&self, change: ChangeRun) -> Result<ChangedRun, ConversationError> {
+    async fn change_run(&self, change: ChangeRunRequest) -> Result<ChangedRun, ConversationError> {
         write!(self, &change.run.owner, |tables| runs::change_run(&tables, &change))
     }
 

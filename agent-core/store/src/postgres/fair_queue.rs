@@ -36,12 +36,12 @@ impl Cancellable for oneshot::Sender<Permit> {
 }
 
 impl FairQueue {
-    /// Creates a queue of `permits` permits, of which one company gets three quarters at most.
+    /// Creates a queue of `permits` permits; one company gets at most three quarters.
     pub(super) fn new(permits: usize) -> Self {
         Self::with_share(permits, permits * 3 / 4)
     }
 
-    /// Creates a queue of `permits` permits, of which one company gets `share` at most. There is at least one of each.
+    /// Creates a queue of `permits` permits; one company gets at most `share`. There is at least one of each.
     pub(super) fn with_share(permits: usize, share: usize) -> Self {
         let state =
             QueueState { free: permits.max(1), waiting: RoundRobin::new(share, MAX_WAITING_PER_COMPANY) };

@@ -106,7 +106,7 @@ impl PostgresJobs {
     }
 
     /// Runs a write as one transaction, again if a lock that it needs was held. `write` gets a session, which it releases, and
-    /// the timeout of each lock. Gives the signal if another job has become the earliest.
+    /// the timeout of each lock. Sends the signal if another job has become the earliest.
     async fn write<T, F: Future<Output = Result<(T, bool), OperationError>>>(
         &self,
         company: Option<&str>,

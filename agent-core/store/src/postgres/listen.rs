@@ -28,7 +28,7 @@ impl Drop for Listener {
 }
 
 impl Listener {
-    /// Starts listening. Gives the signal for each notification whose sender is not `own`, and after each
+    /// Starts listening. Sends the signal for each notification whose sender is not `own`, and after each
     /// reconnection, because notifications may have been missed.
     pub(super) async fn start(
         address: Address,
@@ -100,7 +100,7 @@ impl ListenConnection {
         }
     }
 
-    /// Gives the signal for each notification until the connection is lost, and returns the error.
+    /// Sends the signal for each notification until the connection is lost, and returns the error.
     async fn forward_notifications(&mut self, own: &str, signal: &WakeSignal) -> PostgresError {
         while let Some(message) = self.messages.next().await {
             match message {

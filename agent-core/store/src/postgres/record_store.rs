@@ -19,7 +19,7 @@ use super::records::{ChangeTracker, CommitQueue, Committer, Poller, rows};
 use super::schema;
 use super::session::{Session, SessionPool};
 use super::{PostgresOpenError, PostgresOptions};
-use crate::activity::{Activity, ActivityCounters};
+use crate::counters::{AtomicCounters, StoreCounters};
 use crate::owner::{owner_of_collection, owner_of_keys};
 use crate::read_cache::{PageKey, ReadCache};
 
@@ -39,7 +39,7 @@ pub struct PostgresRecords {
     max_value_bytes: usize,
     pub(super) wait_timeout: Duration,
     pub(super) lock_timeout: Duration,
-    counts: Arc<ActivityCounters>,
+    counts: Arc<AtomicCounters>,
     poller: Option<AbortHandle>,
 }
 
@@ -59,7 +59,7 @@ impl PostgresRecords {
         let origin = uuid::Uuid::new_v4().to_string();
         let permits = Arc::new(FairQueue::new(options.connections));
         let blocked = Arc::new(FairQueue::with_share(options.connections / 2, 1));
-        let counts = Arc::new(ActivityCounters::default());
+        let counts = Arc::new(AtomicCounters::default());
         let committer = Committer {
             sessions: sessions.clone(),
             tracker: tracker.clone(),
@@ -99,7 +99,7 @@ impl PostgresRecords {
     }
 
     /// Returns the counters since the store was opened.
-    pub fn activity(&self) -> Activity {
+    pub fn counters(&self) -> StoreCounters {
         self.counts.read()
     }
 

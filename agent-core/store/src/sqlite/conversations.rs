@@ -4,18 +4,19 @@ use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
 use agent_platform::conversation::commit;
 use agent_platform::conversation::page::{path_to_fork, select_nodes};
 use agent_platform::conversation::{
-    AppendedEvents, AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError,
-    Conversations, CreateThread, DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback,
-    FeedbackCursor, FeedbackPage, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS,
-    MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS, NewNode, NodeContent, NodeId, NodePage,
-    NodeQuery, QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal,
-    StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage,
-    ThreadPatch, ThreadPath, ThreadScan, TurnContext, VisitorThreadCursor, WaitingRuns, parse_number_cursor,
+    AppendedEvents, AppendedNodes, BeginRunRequest, BegunRun, ChangeRunRequest, ChangedRun,
+    ConversationError, Conversations, CreateThreadRequest, DeleteFilter, DeletedThreads, DueRuns,
+    EndRunRequest, EndedRun, Feedback, FeedbackCursor, FeedbackPage, ForkThreadRequest, LogPage,
+    MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS, NewNode,
+    NodeContent, NodeId, NodePage, NodeQuery, QueueRunRequest, Run, RunChunk, RunClock, RunFilter, RunKey,
+    RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks,
+    ThreadOwner, ThreadPage, ThreadPatch, ThreadPath, ThreadScan, TurnContext, VisitorThreadCursor,
+    WaitingRuns, parse_number_cursor,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use self::access::platform;
+use self::access::{node_bytes, platform};
 use self::rows::{ConversationTables, TableError};
 use super::SqliteStore;
 use crate::conversation_row::{FIRST_DUE, with_stored_events};
@@ -30,13 +31,6 @@ mod runs;
 
 /// Maximum number of runs that one commit interrupts.
 const REAP_BATCH_RUNS: usize = 10;
-
-/// Returns the approximate size of new nodes.
-fn node_bytes(nodes: &[NewNode]) -> usize {
-    let bytes =
-        |node: &NewNode| node.message.as_message().map_or(0, |message| message.content.to_text().len());
-    nodes.iter().map(bytes).sum()
-}
 
 /// Creates a thread under a key that has none, and returns it with its number.
 fn insert_thread(
@@ -153,7 +147,7 @@ impl Conversations for SqliteStore {
         Ok(ThreadPage::from_overfetch(read.await?, limit))
     }
 
-    async fn create(&self, create: CreateThread) -> Result<Thread, ConversationError> {
+    async fn create(&self, create: CreateThreadRequest) -> Result<Thread, ConversationError> {
         create.key.check()?;
         let bytes = node_bytes(&create.nodes);
         let write = self.write_tables(create.key.company.clone(), bytes, move |tables| {
@@ -200,7 +194,7 @@ impl Conversations for SqliteStore {
         write.await
     }
 
-    async fn fork(&self, fork: ForkThread) -> Result<Thread, ConversationError> {
+    async fn fork(&self, fork: ForkThreadRequest) -> Result<Thread, ConversationError> {
         let write = self.write_tables(fork.key.company.clone(), 0, move |tables| {
             let (n, source) = tables.thread(&fork.key)?.ok_or(ConversationError::ThreadNotFound)?;
             let seqs = path_to_fork(&fork, &source, &tables.links(n)?)?;
@@ -251,17 +245,17 @@ impl Conversations for SqliteStore {
         self.write_tables(key.company.clone(), 0, move |tables| runs::erase_node(tables, &key, &node)).await
     }
 
-    async fn queue_run(&self, queue: QueueRun) -> Result<Option<Run>, ConversationError> {
+    async fn queue_run(&self, queue: QueueRunRequest) -> Result<Option<Run>, ConversationError> {
         self.write_tables(queue.key.company.clone(), 0, move |tables| runs::queue_run(tables, &queue)).await
     }
 
-    async fn begin_run(&self, begin: BeginRun) -> Result<BegunRun, ConversationError> {
+    async fn begin_run(&self, begin: BeginRunRequest) -> Result<BegunRun, ConversationError> {
         let bytes = node_bytes(&begin.nodes);
         self.write_tables(begin.key.company.clone(), bytes, move |tables| runs::begin_run(tables, &begin))
             .await
     }
 
-    async fn end_run(&self, end: EndRun) -> Result<EndedRun, ConversationError> {
+    async fn end_run(&self, end: EndRunRequest) -> Result<EndedRun, ConversationError> {
         let log_bytes: usize = end.log.chunks.iter().map(|chunk| chunk.body.len()).sum();
         let context_bytes = end.context.as_ref().map_or(0, |sent| sent.text.len());
         let bytes = node_bytes(&end.nodes) + log_bytes + context_bytes;
@@ -289,7 +283,7 @@ impl Conversations for SqliteStore {
         Ok(RunPage::from_overfetch(read.await?, limit))
     }
 
-    async fn change_run(&self, change: ChangeRun) -> Result<ChangedRun, ConversationError> {
+    async fn change_run(&self, change: ChangeRunRequest) -> Result<ChangedRun, ConversationError> {
         self.write_tables(change.run.owner.company.clone(), 0, move |tables| {
             runs::change_run(tables, &change)
         })

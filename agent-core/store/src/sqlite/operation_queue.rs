@@ -372,7 +372,7 @@ mod tests {
                     })
                 });
                 let outcomes = callers.map(|caller| caller.join().expect("no panic"));
-                // Wakes threads that wait for ever, so that the test fails instead of waiting for them.
+                // Wakes threads that would wait indefinitely, so that the test fails instead.
                 queue.close();
                 assert_eq!(outcomes, [true; 6], "share {share}, polling {polls}");
             });

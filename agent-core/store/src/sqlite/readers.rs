@@ -10,15 +10,15 @@ use agent_platform::records::StoreError;
 use futures_channel::oneshot;
 use rusqlite::Connection;
 
+use super::change_tracker::ChangeTracker;
 use super::error::{SqliteError, WriteError};
 use super::file;
-use super::freshness::ChangeTracker;
 use super::open_error::SqliteOpenError;
 use super::operation_queue::OperationQueue;
 use super::rows::RecordTable;
 use super::spin::{SpinReceiver, SpinWaits};
 use super::{SqliteOptions, schema};
-use crate::activity::ActivityCounters;
+use crate::counters::AtomicCounters;
 use crate::round_robin::Cancellable;
 
 /// A queued read and its caller, independent of the result type.
@@ -30,7 +30,7 @@ trait QueuedRead: Cancellable + Send {
 struct PendingRead<Q, T> {
     query: Q,
     freshness: Arc<ChangeTracker>,
-    counts: Arc<ActivityCounters>,
+    counts: Arc<AtomicCounters>,
     answer: oneshot::Sender<Result<T, WriteError>>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Readers {
     queue: OperationQueue<Box<dyn QueuedRead>>,
     threads: Vec<JoinHandle<()>>,
     freshness: Arc<ChangeTracker>,
-    counts: Arc<ActivityCounters>,
+    counts: Arc<AtomicCounters>,
     waits: SpinWaits,
 }
 
@@ -70,7 +70,7 @@ impl Readers {
         path: &Path,
         options: &SqliteOptions,
         freshness: &Arc<ChangeTracker>,
-        counts: &Arc<ActivityCounters>,
+        counts: &Arc<AtomicCounters>,
     ) -> Result<Self, SqliteOpenError> {
         let readers = options.readers.max(1);
         let queue = OperationQueue::new(readers * 3 / 4);
@@ -126,8 +126,8 @@ impl Drop for Readers {
     }
 }
 
-/// Runs reads until the queue is closed. A read that panics fails alone: without the threads, the process could not read any
-/// more until it is restarted.
+/// Runs reads until the queue is closed. A read that panics fails alone: without the threads, the process could not read
+/// until it is restarted.
 fn run_reader(connection: &Connection, mut reads: SpinReceiver<Box<dyn QueuedRead>>) {
     while let Some(read) = reads.receive() {
         let panicked = catch_unwind(AssertUnwindSafe(|| read.run(connection))).is_err();

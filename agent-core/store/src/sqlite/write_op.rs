@@ -4,7 +4,7 @@ use agent_platform::records::{Key, StoreError, Write};
 use futures_channel::oneshot;
 use rusqlite::Connection;
 
-use super::claimed::ClaimedJobs;
+use super::claimed_jobs::ClaimedJobCache;
 use super::error::WriteError;
 use super::rows::RecordTable;
 use crate::round_robin::Cancellable;
@@ -26,7 +26,7 @@ pub(super) trait WriteOp: Send + 'static {
 /// Context of an operation within a transaction.
 pub(super) struct WriteBatch<'t> {
     pub(super) connection: &'t Connection,
-    pub(super) claimed: &'t ClaimedJobs,
+    pub(super) claimed: &'t ClaimedJobCache,
     pub(super) now_ms: u64,
     pub(super) changes: Changes,
 }
@@ -47,7 +47,7 @@ pub(super) struct Changes {
 impl<'t> WriteBatch<'t> {
     pub(super) fn new(
         connection: &'t Connection,
-        claimed: &'t ClaimedJobs,
+        claimed: &'t ClaimedJobCache,
         now_ms: u64,
         version: u64,
     ) -> Self {

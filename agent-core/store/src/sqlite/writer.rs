@@ -12,14 +12,14 @@ use agent_platform::records::StoreError;
 use futures_channel::oneshot;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::claimed::ClaimedJobs;
+use super::change_tracker::ChangeTracker;
+use super::claimed_jobs::ClaimedJobCache;
 use super::error::{SqliteError, SqliteErrorKind, WriteError};
-use super::freshness::ChangeTracker;
 use super::operation_queue::{OperationQueue, OperationReceiver};
 use super::rows::to_millis;
 use super::write_op::{Changes, PendingWrite, QueuedWrite, WriteBatch, WriteOp};
 use super::{SqliteOptions, schema};
-use crate::activity::ActivityCounters;
+use crate::counters::AtomicCounters;
 use crate::round_robin::Cancellable;
 
 /// Maximum number of commits per transaction.
@@ -42,13 +42,13 @@ impl WriterHandle {
         connection: Connection,
         options: &SqliteOptions,
         freshness: Arc<ChangeTracker>,
-        counts: Arc<ActivityCounters>,
+        counts: Arc<AtomicCounters>,
         signal: WakeSignal,
     ) -> io::Result<Self> {
         let queue = OperationQueue::new(usize::MAX);
         let mut commits = queue.receiver();
         let clock = Arc::clone(&options.clock);
-        let (claimed, spin_iterations) = (ClaimedJobs::default(), options.spin.writer_iterations());
+        let (claimed, spin_iterations) = (ClaimedJobCache::default(), options.spin.writer_iterations());
         let mut writer = Writer { connection, clock, freshness, claimed, counts, signal };
         let thread = thread::Builder::new().name("store-writer".to_owned()).spawn(move || {
             let mut usual = 1;
@@ -111,8 +111,8 @@ struct Writer {
     connection: Connection,
     clock: Arc<dyn Clock>,
     freshness: Arc<ChangeTracker>,
-    claimed: ClaimedJobs,
-    counts: Arc<ActivityCounters>,
+    claimed: ClaimedJobCache,
+    counts: Arc<AtomicCounters>,
     signal: WakeSignal,
 }
 
@@ -134,7 +134,7 @@ impl From<rusqlite::Error> for GroupError {
 
 impl Writer {
     /// Commits a group, and keeps the thread running if that panics: its transaction is rolled back, and its callers
-    /// get an error. Without the thread, the process could not write any more until it is restarted.
+    /// get an error. Without the thread, the process could not write until it is restarted.
     fn commit_or_recover(&mut self, group: Vec<Box<dyn QueuedWrite>>) {
         // Unwinding drops the transaction, which rolls it back, so the connection is usable again.
         if catch_unwind(AssertUnwindSafe(|| self.commit(group))).is_err() {

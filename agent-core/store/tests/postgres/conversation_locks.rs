@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_platform::conversation::{
-    AppendedEvents, CancelReason, ConversationError, Conversations, EndRun, LogEnd, MAX_REAPED_RUNS,
+    AppendedEvents, CancelReason, ConversationError, Conversations, EndRunRequest, LogEnd, MAX_REAPED_RUNS,
     MAX_TRIMMED_LOGS, RunChunk, RunClock, RunKey, RunSignal, RunState, ThreadOwner, ThreadPatch,
 };
 use agent_platform::records::{Key, Precondition, Records};
@@ -211,7 +211,10 @@ pub(super) async fn many_locked_logs_hide_no_expired_log_of_another_company(clus
         let (thread, run) = (owner.thread(format!("t{n}").as_str()), format!("r{n}"));
         store.begin_run(begin(thread, &run, Vec::new())).await.expect("begun");
         let log = LogEnd { chunks: vec![chunk(0, "word")], until: Some(at(until)), ..LogEnd::default() };
-        store.end_run(EndRun { owner: owner.clone(), log, ..end(&run, Vec::new()) }).await.expect("ended");
+        store
+            .end_run(EndRunRequest { owner: owner.clone(), log, ..end(&run, Vec::new()) })
+            .await
+            .expect("ended");
     };
     for n in 0..=MAX_TRIMMED_LOGS {
         end_run(&ThreadOwner::new("c1", "ada"), n, 30_000).await;

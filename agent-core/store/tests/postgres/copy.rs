@@ -2,7 +2,7 @@ use std::path::Path;
 
 use agent_core::message::Message;
 use agent_jobs::job::{JobFilter, JobOrder, JobStore};
-use agent_platform::conversation::{Conversations, CreateThread, NewThread, import_nodes};
+use agent_platform::conversation::{Conversations, CreateThreadRequest, NewThread, import_nodes};
 use agent_platform::records::{Collection, Inventory, Key, ListQuery, Precondition, Records};
 use agent_store::copy::{CopyDatabase, CopyError, CopySummary, copy};
 use agent_store::postgres::{PostgresJobs, PostgresRecords, migrate};
@@ -37,7 +37,7 @@ async fn fill(store: &SqliteStore) {
         conversation::append(store, "run 3", conversation::chunk(2 + n, &words)).await.expect("appended");
     }
     let messages = (0..450).map(|n| Message::user(format!("{n} \u{0}"))).collect();
-    let large = CreateThread {
+    let large = CreateThreadRequest {
         key: conversation::owner().thread("large"),
         agent_id: "gardener".into(),
         new: NewThread::default(),

@@ -36,9 +36,9 @@ pub(crate) async fn open(url: &str) -> PostgresRecords {
 pub(crate) async fn wait_until_cached(store: &PostgresRecords, key: &Key) {
     let cached = async {
         loop {
-            let before = store.activity().reads;
+            let before = store.counters().reads;
             value(store, key).await;
-            if store.activity().reads == before {
+            if store.counters().reads == before {
                 return;
             }
             tokio::task::yield_now().await;
@@ -166,9 +166,9 @@ async fn changes_of_another_server_end_nothing(
 
 /// Reads a record, and returns true if that ran no statement.
 async fn is_cached(store: &PostgresRecords, key: &Key) -> bool {
-    let before = store.activity().reads;
+    let before = store.counters().reads;
     value(store, key).await;
-    store.activity().reads == before
+    store.counters().reads == before
 }
 
 async fn a_restarted_server_loses_no_change(
@@ -219,7 +219,7 @@ async fn checks_of_absent_records_hold_until_the_commit(stores: &[PostgresRecord
 async fn a_count_of_many_is_exact_and_shares_transactions(stores: &[PostgresRecords]) {
     const COMMITS: u64 = 1500;
     let hot = key("acme", "hot");
-    let before: u64 = stores.iter().map(|store| store.activity().transactions).sum();
+    let before: u64 = stores.iter().map(|store| store.counters().transactions).sum();
     let increments = (0..COMMITS).map(|n| {
         let increment = Write::Increment { key: hot.clone(), limit: COMMITS - 1 };
         stores[n as usize % stores.len()].commit(vec![increment])
@@ -227,7 +227,7 @@ async fn a_count_of_many_is_exact_and_shares_transactions(stores: &[PostgresReco
     let refused = join_all(increments).await.iter().filter(|done| done.is_err()).count();
     assert_eq!(refused, 1, "the limit is exact");
     assert_eq!(value(&stores[0], &hot).await, format!("{{\"count\":{}}}", COMMITS - 1));
-    let transactions = stores.iter().map(|store| store.activity().transactions).sum::<u64>() - before;
+    let transactions = stores.iter().map(|store| store.counters().transactions).sum::<u64>() - before;
     assert!(transactions < COMMITS / 4, "{transactions} transactions for {COMMITS} commits");
 }
 

@@ -264,7 +264,7 @@ async fn companies_that_wait_for_connections_share_transactions(cluster: &Cluste
     let lock = "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended(
                     concat_ws(chr(31), 'c3', 'things', 'a'), 0))";
     holder.batch_execute(lock).await.expect("locked");
-    let before = store.activity();
+    let before = store.counters();
     let commit = |n: usize| {
         let (store, key) = (store.clone(), key(&format!("c{n}"), "a"));
         let precondition = if n == 4 { Precondition::Absent } else { Precondition::Any };
@@ -281,7 +281,7 @@ async fn companies_that_wait_for_connections_share_transactions(cluster: &Cluste
         }
     }
     assert!(!held.is_finished(), "its key is locked");
-    let after = store.activity();
+    let after = store.counters();
     assert_eq!(after.commits - before.commits, 18);
     assert!(after.transactions - before.transactions < 18, "{after:?}");
     holder.batch_execute("ROLLBACK").await.expect("released");

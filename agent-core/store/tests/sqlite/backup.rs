@@ -60,7 +60,7 @@ async fn a_failed_backup_overwrites_nothing_and_leaves_no_file() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_backup_is_its_owners_alone() {
+async fn a_backup_can_be_read_only_by_its_owner() {
     use std::os::unix::fs::PermissionsExt;
 
     let temp_store = TempStore::new();

@@ -18,9 +18,9 @@ async fn value(store: &SqliteStore, id: &str) -> Option<String> {
 
 /// Returns the number of reads that ran statements during `work`.
 async fn reads(store: &SqliteStore, work: impl Future) -> u64 {
-    let before = store.activity().reads;
+    let before = store.counters().reads;
     work.await;
-    store.activity().reads - before
+    store.counters().reads - before
 }
 
 #[tokio::test]
@@ -211,8 +211,8 @@ async fn cached_reads_are_never_stale() {
     for task in writers.into_iter().chain(readers) {
         task.await.expect("no assertion failed");
     }
-    let activity = store.activity();
-    assert!(activity.commits >= 300, "{activity:?}");
+    let counters = store.counters();
+    assert!(counters.commits >= 300, "{counters:?}");
 }
 
 /// Returns the ids of a pair's records.

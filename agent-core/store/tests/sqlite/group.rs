@@ -1,5 +1,5 @@
 use agent_platform::records::{Key, Precondition, Records, StoreError, Write};
-use agent_store::sqlite::{Activity, SqliteErrorKind, SqliteOptions};
+use agent_store::sqlite::{SqliteErrorKind, SqliteOptions, StoreCounters};
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 
@@ -31,7 +31,7 @@ async fn commits_that_wait_share_a_transaction() {
     )
     .await;
     assert!(results.iter().all(Result::is_ok), "{results:?}");
-    let Activity { commits, transactions, .. } = store.activity();
+    let StoreCounters { commits, transactions, .. } = store.counters();
     assert_eq!(commits, 25);
     // The writer may take the first one before the others are queued.
     assert!((1..=2).contains(&transactions), "{transactions} transactions");
@@ -60,7 +60,7 @@ async fn a_commit_does_not_wait_for_all_those_of_another_company() {
     // The first transaction may have been formed before the commit was queued, and has at most 256 commits.
     assert!(version <= 258, "{version} of {}", LARGE_COMPANY_COMMITS + 1);
     assert_eq!(last, LARGE_COMPANY_COMMITS + 1);
-    let Activity { commits, transactions, .. } = store.activity();
+    let StoreCounters { commits, transactions, .. } = store.counters();
     assert_eq!(commits, LARGE_COMPANY_COMMITS + 1);
     assert!(transactions <= 5, "{transactions} transactions: commits of several companies share them");
 }

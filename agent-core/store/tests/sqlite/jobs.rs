@@ -56,21 +56,21 @@ async fn records_and_jobs_share_a_file_and_its_transactions() {
     store.put(&key("a"), json("1"), Precondition::Absent).await.expect("put");
     let read = Records::get(&store, &key("a")).await.expect("read");
     let jobs: Vec<Job> = (0..10).map(|n| job("acme", n)).collect();
-    let before = store.activity();
+    let before = store.counters();
     for job in &jobs {
         store.insert(vec![job.clone()]).await.expect("insert");
     }
     assert_eq!(store.claim_due(claim(3, 10)).await.expect("claim").len(), 4);
-    assert_eq!(store.activity().commits - before.commits, 11);
+    assert_eq!(store.counters().commits - before.commits, 11);
     let again = Records::get(&store, &key("a")).await.expect("read");
     assert_eq!(again.map(|record| record.version), read.map(|record| record.version));
-    assert_eq!(store.activity().reads, before.reads, "a job ends nothing that is kept of records");
+    assert_eq!(store.counters().reads, before.reads, "a job ends nothing that is kept of records");
     assert_eq!(store.put(&key("a"), json("2"), Precondition::Any).await.expect("put"), 2);
     // Operations without an effect commit no transaction.
-    let before = store.activity();
+    let before = store.counters();
     assert_eq!(store.claim_due(claim(0, 10)).await.expect("claim"), []);
     assert_eq!(store.purge(at(0), 10).await.expect("purge"), 0);
-    assert_eq!(store.activity().transactions, before.transactions);
+    assert_eq!(store.counters().transactions, before.transactions);
     drop(store);
     let store = temp_store.store(uncached());
     for job in &jobs {
@@ -237,9 +237,9 @@ async fn a_bulk_cancel_is_made_in_batches() {
     let store = temp_store.store(uncached());
     let count = 5 * CANCEL_BATCH_SIZE + 1;
     store.insert((0..count).map(|_| job("acme", 1)).collect()).await.expect("insert");
-    let before = store.activity();
+    let before = store.counters();
     assert_eq!(store.cancel_all(&Default::default(), at(5)).await.expect("cancelled"), count as u64);
-    assert_eq!(store.activity().transactions - before.transactions, 6);
+    assert_eq!(store.counters().transactions - before.transactions, 6);
 }
 
 /// A cached claimed job must not hide changes of its row.
@@ -268,7 +268,7 @@ async fn waiting_operations_share_a_transaction_and_fail_separately() {
     let store = temp_store.store(SqliteOptions::default());
     let due: Vec<Job> = (0..20).map(|n| job("acme", n)).collect();
     store.insert(due.clone()).await.expect("insert");
-    let before = store.activity();
+    let before = store.counters();
     let lock = other(&temp_store.file());
     lock.execute_batch("BEGIN IMMEDIATE").expect("a lock");
     let (claims, taken, put, release) = futures_util::join!(
@@ -283,7 +283,7 @@ async fn waiting_operations_share_a_transaction_and_fail_separately() {
     let claimed: Vec<Job> = claims.into_iter().flat_map(|claimed| claimed.expect("claim")).collect();
     let ids = |jobs: &[Job]| jobs.iter().map(|job| job.id.clone()).collect::<std::collections::BTreeSet<_>>();
     assert_eq!((claimed.len(), ids(&claimed)), (20, ids(&due)), "each is claimed once");
-    assert_eq!(store.activity().commits - before.commits, 5);
+    assert_eq!(store.counters().commits - before.commits, 5);
     let ended = store.apply_steps(claimed.iter().map(succeeded).collect(), at(20)).await.expect("steps");
     assert!(ended.iter().all(|ended| ended.is_applied()), "{ended:?}");
     let JobCounts { by_state, lag, .. } = store.count_by_state(at(100)).await.expect("counts");

@@ -22,7 +22,7 @@ fn a_missing_folder_is_named() {
 }
 
 #[test]
-fn a_folder_is_no_file() {
+fn a_folder_is_not_read_as_a_file() {
     let temp_store = TempStore::new();
     fs::create_dir(temp_store.file()).expect("a folder");
     assert!(matches!(refused(&temp_store.file()), SqliteOpenError::NotAFile(_)));
@@ -40,7 +40,7 @@ fn a_file_that_is_not_a_database_is_refused_unchanged() {
 }
 
 #[test]
-fn another_programs_database_is_refused_and_left_alone() {
+fn another_programs_database_is_refused_and_not_changed() {
     for sql in [
         "CREATE TABLE songs (id INTEGER)",
         "PRAGMA user_version = 1",

@@ -3,10 +3,11 @@
 use agent_core::event::Event;
 use agent_core::message::{Message, ToolCall};
 use agent_platform::conversation::{
-    AppendedEvents, BeginRun, ChunkWriter, ConversationError, Conversations, EndRun, Feedback, LogChunk,
-    LogEnd, NewNode, NewThread, Node, NodeOrigin, NodeQuery, NodeSelection, NodeStatus, OnDisconnect, Rating,
-    Run, RunChunk, RunEndKind, RunEnding, RunFailure, RunFilter, RunKey, RunLease, RunRecord, RunTrigger,
-    SentContext, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPatch, TurnContext,
+    AppendedEvents, BeginRunRequest, ChunkWriter, ConversationError, Conversations, EndRunRequest, Feedback,
+    LogChunk, LogEnd, NewNode, NewThread, Node, NodeOrigin, NodeQuery, NodeSelection, NodeStatus,
+    OnDisconnect, PublicRunError, Rating, Run, RunChunk, RunEndKind, RunEnding, RunFilter, RunKey, RunLease,
+    RunRecord, RunTrigger, SentContext, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPatch,
+    TurnContext,
 };
 use jiff::Timestamp;
 
@@ -23,8 +24,8 @@ fn node(id: &str, parent: Option<&str>, message: Message) -> NewNode {
     NewNode { id: id.into(), parent_id: parent.map(Into::into), ..NewNode::user(None, message) }
 }
 
-pub(crate) fn begin(key: ThreadKey, run: &str, nodes: Vec<NewNode>) -> BeginRun {
-    BeginRun {
+pub(crate) fn begin(key: ThreadKey, run: &str, nodes: Vec<NewNode>) -> BeginRunRequest {
+    BeginRunRequest {
         key,
         agent_id: "gardener".into(),
         run_id: run.into(),
@@ -47,8 +48,8 @@ pub(crate) fn begin(key: ThreadKey, run: &str, nodes: Vec<NewNode>) -> BeginRun 
     }
 }
 
-pub(crate) fn end(run: &str, nodes: Vec<NewNode>) -> EndRun {
-    EndRun {
+pub(crate) fn end(run: &str, nodes: Vec<NewNode>) -> EndRunRequest {
+    EndRunRequest {
         owner: owner(),
         run_id: run.into(),
         process: "process".to_owned(),
@@ -102,14 +103,14 @@ pub(crate) async fn fill(store: &dyn Conversations) -> Result<(), ConversationEr
         answer("n4", "n3", Message::assistant("Yes")),
     ];
     let sent = SentContext { node: "n1".into(), text: "It is \"noon\".\n\u{0}ü".into() };
-    store.end_run(EndRun { context: Some(sent), ..end("run 1", nodes) }).await?;
+    store.end_run(EndRunRequest { context: Some(sent), ..end("run 1", nodes) }).await?;
     store.begin_run(begin(key, "run 2", vec![node("n5", Some("n1"), Message::user("Why?"))])).await?;
     append(store, "run 2", chunk(0, "Be \"cause\"\nü \u{0}")).await?;
     let log = LogEnd { chunks: vec![chunk(3, "the end")], until: Some(at(60_000)), ..LogEnd::default() };
-    let failure = RunFailure { code: "UPSTREAM".to_owned(), message: "no".to_owned() };
+    let failure = PublicRunError { code: "UPSTREAM".to_owned(), message: "no".to_owned() };
     let ending = RunEnding { kind: RunEndKind::Failed(failure), ..RunEnding::default() };
     let partial = NewNode { status: NodeStatus::Incomplete, ..answer("n6", "n5", Message::assistant("Be")) };
-    store.end_run(EndRun { ending, log, ..end("run 2", vec![partial]) }).await?;
+    store.end_run(EndRunRequest { ending, log, ..end("run 2", vec![partial]) }).await?;
     let other = owner().thread("t2");
     store.begin_run(begin(other.clone(), "run 3", vec![node("n1", None, Message::user("Hello"))])).await?;
     append(store, "run 3", chunk(0, "Hel lo")).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_http::cors::normalize_origin;
-use agent_platform::token::Caps;
+use agent_platform::token::RunCaps;
 use clap::{Args, Subcommand};
 
 use super::{AgentArgs, ConfigFileArg, whole_seconds};
@@ -57,7 +57,7 @@ pub(crate) struct WidgetArgs {
     #[arg(long = "origin", value_name = "ORIGIN", value_parser = origin)]
     pub(crate) origins: Vec<String>,
     /// Maximum number of runs started per minute.
-    #[arg(long, value_name = "N", value_parser = run_limit, default_value_t = Caps::default().runs_per_minute)]
+    #[arg(long, value_name = "N", value_parser = run_limit, default_value_t = RunCaps::default().runs_per_minute)]
     pub(crate) runs_per_minute: NonZeroU32,
     /// Maximum number of runs started per day; unlimited, if it is left out.
     #[arg(long, value_name = "N", value_parser = run_limit)]

@@ -6,7 +6,7 @@ use agent_client::clock::TokioClock;
 use agent_client::outbound::OutboundClient;
 use agent_client::pulse::PulseClient;
 use agent_core::tool::ToolRegistry;
-use agent_http::app::{SchedulerLink, SchedulerLinkConfig};
+use agent_http::app::{SchedulerConnection, SchedulerConnectionConfig};
 use agent_platform::journal::Journals;
 use agent_platform::local_pulse::LocalPulse;
 use agent_platform::pulse::Pulse;
@@ -32,13 +32,13 @@ pub(super) fn job_services(config: &AppConfig, outbound: &OutboundClient, stores
 }
 
 /// Creates the application's side of jobs.
-pub(super) fn scheduler_link(
+pub(super) fn scheduler_connection(
     config: &AppConfig,
     jobs: JobServices,
     (public_url, tools): (&url::Url, &Arc<dyn ToolRegistry>),
     (stores, journals): (&Stores, &Arc<Journals>),
-) -> SchedulerLink {
-    SchedulerLink::new(SchedulerLinkConfig {
+) -> SchedulerConnection {
+    SchedulerConnection::new(SchedulerConnectionConfig {
         url: config.pulse.url.clone(),
         secret: config.pulse.secret.clone(),
         secret_previous: config.pulse.secret_previous.clone(),

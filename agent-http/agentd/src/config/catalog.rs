@@ -18,15 +18,15 @@ pub(super) fn load(
     values: &SettingValues,
     errors: &mut Vec<SettingError>,
 ) -> Arc<Catalog> {
-    let shipped = Catalog::shipped();
-    let Some(path) = values.path(MODEL_CATALOG) else { return shipped };
+    let built_in = Catalog::built_in();
+    let Some(path) = values.path(MODEL_CATALOG) else { return built_in };
     let merged =
         read_file(&path).map_err(|problem| format!("names a file that {problem}")).and_then(|text| {
-            Catalog::clone(&shipped).merged(&text).map_err(|error| format!("names a file in which {error}"))
+            Catalog::clone(&built_in).merged(&text).map_err(|error| format!("names a file in which {error}"))
         });
     merged.map(Arc::new).unwrap_or_else(|message| {
         let source = resolved.get(MODEL_CATALOG).map(|(_, source)| source.clone());
         errors.push(SettingError { name: MODEL_CATALOG.to_owned(), source, message });
-        shipped
+        built_in
     })
 }

@@ -22,7 +22,7 @@ pub struct FallbackConfig {
     pub first_content: Duration,
 }
 
-/// Returns the configuration. Adds the error of fallbacks that are invalid, of which there are none then.
+/// Returns the configuration. Adds the error of fallbacks that are invalid, and uses no fallbacks then.
 pub(super) fn load(
     resolved: &ResolvedSettings,
     values: &SettingValues,

@@ -126,7 +126,7 @@ fn default_limits(values: &SettingValues) -> DefaultLimits {
     }
 }
 
-/// Returns a limit of which 0 is none. Its bounds in the table are within the type's.
+/// Returns a limit; 0 means no limit. Its bounds in the table are within the type's.
 fn limit(values: &SettingValues, name: &str) -> Option<NonZeroU32> {
     NonZeroU32::new(u32::try_from(required(values.number(name))).unwrap_or(u32::MAX))
 }

@@ -528,7 +528,7 @@ fn the_database_of_a_service_may_be_named_in_a_file() {
 }
 
 #[test]
-fn a_value_that_is_no_text_is_a_fault() {
+fn a_value_that_is_not_text_is_a_fault() {
     struct Broken;
     impl Env for Broken {
         fn var(&self, name: &str) -> Result<Option<String>, NotUnicodeError> {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use agent_extract::{ExtractionLimits, sniff};
-use agent_retrieval::extract::{ExtractError, Extraction};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument};
 use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
 
 use super::{MAX_DOCUMENT_BYTES, protocol};
@@ -57,7 +57,7 @@ fn limit_process(limits: ProcessLimits) -> Result<(), ExtractError> {
 }
 
 /// Reads the document and extracts its text on a thread with a large stack.
-fn extract(media_type: &str) -> Result<Extraction, ExtractError> {
+fn extract(media_type: &str) -> Result<ExtractedDocument, ExtractError> {
     let mut bytes = Vec::new();
     let limit = MAX_DOCUMENT_BYTES as u64 + 1;
     io::stdin()

@@ -7,7 +7,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use agent_extract::{EXTRACTOR_ID, MediaType, sniff};
-use agent_retrieval::extract::{ExtractError, Extraction, Extractor};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument, Extractor};
 use async_trait::async_trait;
 use bytes::Bytes;
 use rustix::process::Signal;
@@ -89,7 +89,7 @@ impl Extractor for ProcessExtractor {
         Some(media_type.as_str().to_owned())
     }
 
-    async fn extract(&self, media_type: &str, bytes: Bytes) -> Result<Extraction, ExtractError> {
+    async fn extract(&self, media_type: &str, bytes: Bytes) -> Result<ExtractedDocument, ExtractError> {
         if bytes.len() > MAX_DOCUMENT_BYTES {
             return Err(ExtractError::LimitExceeded(format!("more than {MAX_DOCUMENT_BYTES} bytes")));
         }
@@ -108,7 +108,7 @@ fn time_exceeded(limit: Duration) -> ExtractError {
 }
 
 /// Sends the document to a process and returns its result.
-async fn exchange(child: &mut Child, document: &[u8]) -> Result<Extraction, ExtractError> {
+async fn exchange(child: &mut Child, document: &[u8]) -> Result<ExtractedDocument, ExtractError> {
     let (Some(mut stdin), Some(stdout), Some(stderr)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {

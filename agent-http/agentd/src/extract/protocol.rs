@@ -11,8 +11,8 @@
 
 use std::io::{self, Write};
 
-use agent_retrieval::document::{Extracted, TextFormat};
-use agent_retrieval::extract::{ExtractError, Extraction};
+use agent_retrieval::document::{ExtractedText, TextFormat};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument};
 use serde::{Deserialize, Serialize};
 
 /// Version of the protocol. The program on disk may be a newer one than the process that starts it.
@@ -80,12 +80,12 @@ pub(super) enum ProtocolError {
 }
 
 /// Writes the result of an extraction.
-pub(super) fn write(out: &mut impl Write, result: Result<Extraction, ExtractError>) -> io::Result<()> {
-    let Extraction { document, pages, needs_ocr } = match result {
+pub(super) fn write(out: &mut impl Write, result: Result<ExtractedDocument, ExtractError>) -> io::Result<()> {
+    let ExtractedDocument { document, pages, needs_ocr } = match result {
         Ok(extraction) => extraction,
         Err(error) => return write_line(out, &Line::Error { version: VERSION, error: error_line(error) }),
     };
-    let Extracted { title, text, format, page_starts } = document;
+    let ExtractedText { title, text, format, page_starts } = document;
     let format = match format {
         TextFormat::Plain => Format::Plain,
         TextFormat::Markdown => Format::Markdown,
@@ -107,7 +107,7 @@ fn write_line(out: &mut impl Write, line: &Line) -> io::Result<()> {
 }
 
 /// Reads the result of an extraction.
-pub(super) fn read(output: &[u8]) -> Result<Result<Extraction, ExtractError>, ProtocolError> {
+pub(super) fn read(output: &[u8]) -> Result<Result<ExtractedDocument, ExtractError>, ProtocolError> {
     let mut lines = output.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(read_line);
     let head = match lines.next().ok_or(ProtocolError::Incomplete)?? {
         Line::Error { version: VERSION, error } => return Ok(Err(extract_error(error))),
@@ -133,7 +133,7 @@ fn read_line(line: &[u8]) -> Result<Line, ProtocolError> {
 }
 
 /// Returns the extraction if its offsets are within the text.
-fn extraction(head: Head, text: String) -> Result<Extraction, ProtocolError> {
+fn extraction(head: Head, text: String) -> Result<ExtractedDocument, ProtocolError> {
     let Head { title, format, pages, page_starts, needs_ocr, .. } = head;
     let are_valid = page_starts.is_sorted()
         && page_starts.iter().all(|&start| text.is_char_boundary(start as usize))
@@ -145,7 +145,7 @@ fn extraction(head: Head, text: String) -> Result<Extraction, ProtocolError> {
         Format::Plain => TextFormat::Plain,
         Format::Markdown => TextFormat::Markdown,
     };
-    Ok(Extraction { document: Extracted { title, text, format, page_starts }, pages, needs_ocr })
+    Ok(ExtractedDocument { document: ExtractedText { title, text, format, page_starts }, pages, needs_ocr })
 }
 
 fn error_line(error: ExtractError) -> ErrorLine {
@@ -174,28 +174,28 @@ fn extract_error(ErrorLine { kind, message }: ErrorLine) -> ExtractError {
 mod tests {
     use super::*;
 
-    fn written(result: Result<Extraction, ExtractError>) -> Vec<u8> {
+    fn written(result: Result<ExtractedDocument, ExtractError>) -> Vec<u8> {
         let mut output = Vec::new();
         write(&mut output, result).unwrap();
         output
     }
 
-    fn handbook() -> Extraction {
+    fn handbook() -> ExtractedDocument {
         let text = format!("# Handbook\n\n\"quoted\" Grüße\n{}", "é".repeat(MAX_PIECE_BYTES));
-        let document = Extracted {
+        let document = ExtractedText {
             title: "Handbook".to_owned(),
             text,
             format: TextFormat::Markdown,
             page_starts: vec![0, 12],
         };
-        Extraction { document, pages: Some(2), needs_ocr: vec![2] }
+        ExtractedDocument { document, pages: Some(2), needs_ocr: vec![2] }
     }
 
     #[test]
     fn results_are_read_as_they_were_written() {
         let read_back = read(&written(Ok(handbook()))).unwrap().unwrap();
         assert_eq!(format!("{read_back:?}"), format!("{:?}", handbook()));
-        let empty = read(&written(Ok(Extraction::default()))).unwrap().unwrap();
+        let empty = read(&written(Ok(ExtractedDocument::default()))).unwrap().unwrap();
         assert_eq!(empty.document.text, "");
         for error in [
             ExtractError::Unsupported("image/png".to_owned()),

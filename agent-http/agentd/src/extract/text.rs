@@ -1,7 +1,7 @@
 //! Extraction of texts that no parser reads, without a process.
 
 use agent_extract::{ExtractionLimits, MediaType, extract};
-use agent_retrieval::extract::{ExtractError, Extraction, Extractor};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument, Extractor};
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::task::spawn_blocking;
@@ -36,7 +36,7 @@ impl Extractor for DocumentExtractor {
         self.others.detect(declared_media_type, bytes)
     }
 
-    async fn extract(&self, media_type: &str, bytes: Bytes) -> Result<Extraction, ExtractError> {
+    async fn extract(&self, media_type: &str, bytes: Bytes) -> Result<ExtractedDocument, ExtractError> {
         let Some(text @ (MediaType::Plain | MediaType::Markdown)) = MediaType::parse(media_type) else {
             return self.others.extract(media_type, bytes).await;
         };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use agent_extract::{ExtractionLimits, MediaType, fixtures};
 use agent_retrieval::conformance::ExtractorSample;
-use agent_retrieval::extract::{ExtractError, Extraction, Extractor};
+use agent_retrieval::extract::{ExtractError, ExtractedDocument, Extractor};
 use agentd::config::ExtractionConfig;
 use agentd::extract::{DocumentExtractor, ProcessExtractor};
 
@@ -31,7 +31,7 @@ async fn extract(
     extractor: &ProcessExtractor,
     media_type: &str,
     bytes: impl Into<Vec<u8>>,
-) -> Result<Extraction, ExtractError> {
+) -> Result<ExtractedDocument, ExtractError> {
     extractor.extract(media_type, bytes.into().into()).await
 }
 

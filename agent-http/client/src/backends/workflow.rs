@@ -7,7 +7,7 @@
 
 mod answer;
 mod auth;
-mod failure;
+mod error;
 mod line;
 mod stream;
 
@@ -86,10 +86,10 @@ impl Backend for WorkflowBackend {
         let request = auth::authorize(request, settings.auth.as_ref(), &url, &turn.context)?;
         let response = for_tenant(&turn.context.company_id, request.send()).await?;
         if !response.status.is_success() {
-            return Err(failure::from_status(response.status, &response.headers));
+            return Err(error::from_status(response.status, &response.headers));
         }
         if response.status == StatusCode::NO_CONTENT {
-            return Err(failure::empty());
+            return Err(error::empty());
         }
         if let Some(token) = &turn.run_token {
             token.keep_until_expiry();

@@ -135,7 +135,7 @@ impl AnswerFields {
     }
 }
 
-/// Reads a response that is no success.
+/// Reads an unsuccessful response.
 pub(super) fn read_error_response(
     dialect: DeviceAuthDialect,
     call: IssuerCall,
@@ -174,7 +174,7 @@ fn codex_status_error(
         IssuerCall::Poll if is_closed && !has_code => {
             DeviceAuthError::Oauth(OauthErrorCode::AuthorizationPending)
         }
-        // A code of a later version of the protocol may be no end, so that further polls are worthwhile.
+        // A code of a later version of the protocol may not be final, so polling continues.
         IssuerCall::Poll if is_closed => {
             failed("the issuer refused with an error code that is not known").into()
         }
@@ -186,7 +186,7 @@ fn codex_status_error(
     }
 }
 
-/// Returns true for the client errors that say nothing of the request.
+/// Returns true for the client errors that do not concern the request.
 fn is_transient(status: StatusCode) -> bool {
     matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
 }

@@ -63,7 +63,7 @@ fn refusal(
 }
 
 #[test]
-fn a_known_code_wins_over_type_and_status_wherever_it_is() {
+fn a_known_code_takes_precedence_over_type_and_status() {
     let codes = [
         (IssuerCall::Poll, "authorization_pending", "authorization_pending"),
         (IssuerCall::Poll, "DeviceAuth_Authorization_Pending", "authorization_pending"),
@@ -482,7 +482,7 @@ async fn a_poll_and_the_exchange_of_its_code_have_one_deadline() {
         assert!(!polling.is_finished(), "the code is exchanged");
         tokio::task::yield_now().await;
     }
-    // Nothing arrives any more, so the runtime advances its time to the timer that ends first: that of the operation, and
+    // Nothing else arrives, so the runtime advances its time to the timer that ends first: that of the operation, and
     // not the one of the head of the second response.
     tokio::time::pause();
     let error = polling.await.expect("the poll ends").expect_err("there are no tokens");

@@ -44,7 +44,7 @@ pub(super) fn begin_messages(request: &ModelRequest, body: &mut PayloadBuilder) 
     start
 }
 
-/// Returns the arguments of a call as a JSON object, for APIs that reject anything else. Arguments that are no object become
+/// Returns the arguments of a call as a JSON object, for APIs that reject anything else. Arguments that are not an object become
 /// `{}`; the call's result reports the error to the model.
 pub(super) fn arguments_object(arguments: &str) -> &RawValue {
     let value = serde_json::from_str::<&RawValue>(arguments);

@@ -22,9 +22,9 @@ pub const DEFAULT_MAX_OUTPUT_TOKENS: usize = 16_384;
 const OUTPUT_SHARE_DIVISOR: usize = 4;
 /// Least context window that is learned, in tokens, even if a server reports a smaller one.
 const MIN_CONTEXT_WINDOW: usize = 256;
-/// Limit on the models of which a process has learned limits, counted once for each company.
+/// Maximum number of models whose limits a process remembers, counted once for each company.
 const MAX_LEARNED_MODELS: usize = 1024;
-/// Lifetime of what is learned of a model: its server may be restarted with another configuration.
+/// Lifetime of learned limits: the server of a model may be restarted with another configuration.
 const LEARNED_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// Limits on the tokens of models, shared by the models of a process.
@@ -55,7 +55,7 @@ impl Default for ModelLimits {
             max_output_tokens: DEFAULT_MAX_OUTPUT_TOKENS,
             role: TokenLimits::default(),
             company: TokenLimits::default(),
-            catalog: Catalog::shipped(),
+            catalog: Catalog::built_in(),
             learned: Arc::new(LearnedLimits::default()),
             counter: None,
         }
@@ -99,7 +99,7 @@ impl ModelLimits {
         Self { context_window: Some(window), ..self.clone() }
     }
 
-    /// Returns the limits of the model of which limits are learned under `key`.
+    /// Returns the learned limits of the model with the key `key`.
     pub(crate) fn resolve(&self, provider: &str, model: &str, key: &str) -> ResolvedLimits {
         let known = self.catalog.model_with_window(provider, model);
         let window = self.role.context_window.or(self.company.context_window);
@@ -298,12 +298,12 @@ mod tests {
     }
 
     #[test]
-    fn a_files_limits_take_precedence_over_the_shipped_ones() {
+    fn a_files_limits_take_precedence_over_the_built_in_ones() {
         let file = r#"{"asOf":"2026-01-31","models":[
             {"provider":"openai","model":"gpt-4o","contextWindow":32768},
             {"provider":"openai","model":"million","contextWindow":1048576,"maxOutputTokens":8192},
             {"provider":"ollama","model":"small","contextWindow":4096,"maxOutputTokens":64}]}"#;
-        let catalog = Catalog::clone(&Catalog::shipped()).merged(file).expect("a catalogue");
+        let catalog = Catalog::clone(&Catalog::built_in()).merged(file).expect("a catalogue");
         let limits = ModelLimits { catalog: Arc::new(catalog), ..ModelLimits::default() };
         assert_eq!(resolved(&limits, "gpt-4o"), (32_768, 8_192));
         assert_eq!(resolved(&limits, "million"), (1_048_576, 8_192));

@@ -40,7 +40,7 @@ use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
 
 /// Provider name of these models.
 pub(super) const PROVIDER: &str = "openai";
-/// Hosts of the vendor's own API, of which the newer models reject `max_tokens`. Other servers may not know its
+/// Hosts of the vendor's own API, whose newer models reject `max_tokens`. Other servers may not know its
 /// successor `max_completion_tokens`.
 const VENDOR_HOSTS: [&str; 2] = ["openai.com", "openai.azure.com"];
 

@@ -31,7 +31,7 @@ const UNKNOWN_MEMBER_PHRASES: [&str; 9] = [
 
 /// Part of a request without which, or with another one in its place, the request means nearly the same.
 pub(super) trait OptionalPart: Sync {
-    /// Returns the name of the member of which the part consists.
+    /// Returns the name of the part's only member.
     fn name(&self) -> &'static str;
 
     /// Returns true if the body of an error refuses the part.

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Members of an object that contain its reasoning, of which the first one counts. Others are signatures and types.
+/// Members of an object that contain its reasoning. The first one counts. Others are signatures and types.
 const TEXT_MEMBERS: [&str; 5] = ["text", "thinking", "reasoning", "content", "summary"];
 
 /// Text of a model's reasoning: a string, an object with the text, or a list of these. What has another shape is empty and does

@@ -1,4 +1,4 @@
-//! Attribution of models' calls, and of what is learned from them, to tenants.
+//! Attribution of models' calls, and of the limits learned from them, to tenants.
 
 use std::sync::Arc;
 use std::task::Context;
@@ -42,7 +42,7 @@ impl<S: ModelSource> ModelSource for TenantModels<S> {
     }
 }
 
-/// A model that is called on behalf of a tenant, see [`for_tenant`], with what the tenant's calls have taught of it.
+/// A model that is called on behalf of a tenant, see [`for_tenant`], with the limits that were learned from the tenant's calls.
 pub struct TenantModel {
     model: Arc<dyn Model>,
     tenant: Arc<str>,

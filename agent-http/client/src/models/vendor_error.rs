@@ -148,7 +148,7 @@ impl VendorError {
         format!("type {}, code {}{}", word(&self.kind), word(&self.code), param.unwrap_or_default())
     }
 
-    /// Returns type and code, as far as they are plain words, and words for what the text alone says.
+    /// Returns the type and code, if they are plain words, or words for an error that only its text describes.
     pub(super) fn words(&self) -> impl Iterator<Item = &str> {
         let found = [
             (self.is_unpaid, UNPAID_WORD),
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_learns_plain_words_of_an_error_and_nothing_else() {
+    fn only_plain_identifiers_of_an_error_are_logged() {
         let cases = [
             (r#"{"message":"overloaded","type":"server_error","code":503}"#, "type server_error, code 503"),
             (r#"{"type":"sk-1234567890","code":12345678}"#, "type -, code -"),
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_quota_is_no_rate_limit() {
+    fn a_spent_quota_is_not_a_rate_limit() {
         let header = (http::header::RETRY_AFTER, http::HeaderValue::from_static("7"));
         let of = |status: u16, body: &str| {
             let status = StatusCode::from_u16(status).expect("a status");

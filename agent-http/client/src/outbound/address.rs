@@ -56,7 +56,7 @@ pub enum AddressError {
     NotPublic {
         /// The host as the URL names it.
         host: String,
-        /// The address that the host stands for.
+        /// The address of the host.
         address: IpAddr,
     },
 }

@@ -16,10 +16,10 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tower_service::Service;
 
+use super::agent_error;
 use super::body::Segments;
 use super::connect_error::ConnectError;
 use super::connection::{BoxedIo, Connection};
-use super::failure;
 use super::network::Network;
 use super::pool::{Pool, PoolKey};
 use super::pooled::PooledConnection;
@@ -64,16 +64,16 @@ impl Connector {
                 Ok(response) => return Ok((self.with_pool(connection, origin), response)),
                 Err(mut unsent) => match unsent.take_message() {
                     Some(again) => request = again,
-                    None => return Err(failure::from_send_error(unsent.into_error())),
+                    None => return Err(agent_error::from_send_error(unsent.into_error())),
                 },
             }
         }
-        let io = self.connect(uri.clone(), deadline).await.map_err(failure::from_connect_error)?;
-        let mut connection = Connection::open(io, self.relay).await.map_err(failure::from_send_error)?;
+        let io = self.connect(uri.clone(), deadline).await.map_err(agent_error::from_connect_error)?;
+        let mut connection = Connection::open(io, self.relay).await.map_err(agent_error::from_send_error)?;
         check_deadline(deadline)?;
         match connection.send(request).await {
             Ok(response) => Ok((self.with_pool(connection, origin), response)),
-            Err(unsent) => Err(failure::from_send_error(unsent.into_error())),
+            Err(unsent) => Err(agent_error::from_send_error(unsent.into_error())),
         }
     }
 
@@ -101,9 +101,9 @@ impl Connector {
 
 fn check_deadline(deadline: Option<Instant>) -> Result<(), AgentError> {
     match deadline {
-        Some(deadline) if Instant::now() >= deadline => {
-            Err(failure::from_connect_error(ConnectError(io::Error::from(io::ErrorKind::TimedOut).into())))
-        }
+        Some(deadline) if Instant::now() >= deadline => Err(agent_error::from_connect_error(ConnectError(
+            io::Error::from(io::ErrorKind::TimedOut).into(),
+        ))),
         _ => Ok(()),
     }
 }

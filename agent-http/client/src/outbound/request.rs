@@ -11,8 +11,8 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::{Method, Request};
 use tokio::time::Instant;
 
+use super::agent_error;
 use super::body::{OutboundBody, Segments};
-use super::failure;
 use super::response::OutboundResponse;
 use super::target::Target;
 use super::tenant::COMPANY_HEADER;
@@ -121,10 +121,10 @@ impl OutboundRequest {
         let deadline = head_by.into_iter().chain(self.send_by).min();
         let sent = Box::pin(address.connector.send((&address.uri, &address.origin), self.request, deadline));
         let sent = timeout(self.header_timeout, sent).await;
-        let (connection, response) = sent.unwrap_or_else(|| Err(failure::head_timeout()))?;
+        let (connection, response) = sent.unwrap_or_else(|| Err(agent_error::head_timeout()))?;
         let status = response.status();
         if status.is_informational() || status.is_redirection() {
-            return Err(failure::status_failure(status, response.headers()));
+            return Err(agent_error::status_failure(status, response.headers()));
         }
         Ok(OutboundResponse::new(connection, response))
     }

@@ -13,7 +13,7 @@ use http::{HeaderMap, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 
-use super::failure;
+use super::agent_error;
 use super::pooled::PooledConnection;
 use super::timeout::timeout;
 use crate::relay::RelayOptions;
@@ -162,7 +162,7 @@ impl Stream for BodyStream {
                 },
                 Some(Err(error)) => {
                     self.open = None;
-                    return Poll::Ready(Some(Err(failure::from_body_error(error))));
+                    return Poll::Ready(Some(Err(agent_error::from_body_error(error))));
                 }
                 None => {
                     self.finish();

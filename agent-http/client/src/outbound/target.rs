@@ -7,8 +7,8 @@ use std::time::Duration;
 use agent_core::error::AgentError;
 use http::{HeaderValue, Uri};
 
+use super::agent_error;
 use super::connect::Connector;
-use super::failure;
 
 /// A URL that has passed the address policy, parsed once for any number of requests. Clones share it.
 #[derive(Clone)]
@@ -36,7 +36,7 @@ impl Target {
     ) -> Result<Self, AgentError> {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let origin = format!("{}://{authority}", uri.scheme_str().unwrap_or_default()).into();
-        let host = HeaderValue::try_from(authority).map_err(failure::unsendable)?;
+        let host = HeaderValue::try_from(authority).map_err(agent_error::unsendable)?;
         let path = match uri.path_and_query() {
             Some(path) => Uri::from(path.clone()),
             None => Uri::default(),

@@ -1,4 +1,4 @@
-//! Division of a run's events into frames, each of which is one write.
+//! Division of a run's events into frames. Each frame is one write.
 
 use super::RelayOptions;
 

@@ -1,4 +1,4 @@
-//! Writer of events as JSON, which serializes what the deltas of a message share once.
+//! JSON writer of events that serializes the common part of a message's deltas once.
 
 use std::mem::{self, Discriminant};
 

@@ -1,4 +1,4 @@
-//! Short way for `tools/call` of revision 2026-07-28, the request of every tool call that an agent runtime makes.
+//! Fast path for `tools/call` of revision 2026-07-28, the request of every tool call that an agent runtime makes.
 //!
 //! `rmcp` starts a task with channels for each request, and parses it by trying each method of the protocol in turn. A
 //! request that states everything in the plainest form is recognized here and handled by the task that has read it. Any

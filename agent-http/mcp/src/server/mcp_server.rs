@@ -29,7 +29,7 @@ pub struct McpServerLimits {
     pub timeout: Duration,
     /// Rate and concurrency limits per agent.
     pub per_agent: AgentLimits,
-    /// Maximum number of the process's connections, of which the requests of each company have a share.
+    /// Maximum number of the process's connections. The requests of each company have a share of them.
     pub connections: u32,
     /// Interval at which the token of an open stream or session is re-validated. Every request validates its own token.
     pub token_recheck_interval: Duration,

@@ -40,7 +40,7 @@ impl RpcErrorResponse {
         Self::new(StatusCode::BAD_REQUEST, id, error)
     }
 
-    /// Creates the answer to a request with invalid parameters, which is no error of HTTP.
+    /// Creates the answer to a request with invalid parameters, which is not an HTTP error.
     pub(super) fn invalid_params(id: Option<RequestId>, message: &'static str) -> Self {
         Self::new(StatusCode::OK, id, ErrorData::invalid_params(message, None))
     }

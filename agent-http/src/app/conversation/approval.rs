@@ -1,7 +1,7 @@
 //! Permissions of approvals, and the arguments that people put in place of a model's.
 
 use agent_core::request::Principal;
-use agent_core::role::ApprovalBy;
+use agent_core::role::Approver;
 use agent_core::tool::{Caller, ExecutionContext};
 use agent_mcp::server::{AuditDecision, DecidedCall};
 use agent_platform::conversation::{Approval, ApprovalState, Decision, Run, ThreadOwner, Verdict};
@@ -23,10 +23,10 @@ impl App {
             return Ok(false);
         }
         match approval.by {
-            by if principal.caller == Caller::Widget && by != ApprovalBy::Visitor => Ok(false),
-            ApprovalBy::User | ApprovalBy::Visitor => Ok(principal.user_id == owner.owner),
-            ApprovalBy::Company => Ok(true),
-            ApprovalBy::Owner => {
+            by if principal.caller == Caller::Widget && by != Approver::Visitor => Ok(false),
+            Approver::User | Approver::Visitor => Ok(principal.user_id == owner.owner),
+            Approver::Company => Ok(true),
+            Approver::Owner => {
                 let role = self.roles.role(&owner.company, &approval.agent_id).await?;
                 Ok(role.is_some_and(|role| role.owner_id == principal.user_id))
             }

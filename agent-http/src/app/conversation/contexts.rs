@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use agent_core::message::{Message, Role};
 use agent_platform::conversation::{
-    Merged, NodeId, NodeLink, NodeRole, PathContexts, RunTriggerKind, SentContext,
+    MergeResult, NodeId, NodeLink, NodeRole, PathContexts, RunTriggerKind, SentContext,
 };
 
 /// Context that a run sends, which is known once the backend has accepted the turn.
@@ -17,7 +17,7 @@ pub(super) struct ContextSlot {
 
 impl ContextSlot {
     /// Creates an empty slot for the latest user message of a merged request.
-    pub(super) fn new(merged: &Merged, links: &[NodeLink]) -> Self {
+    pub(super) fn new(merged: &MergeResult, links: &[NodeLink]) -> Self {
         let new = merged.nodes.iter().rev().find(|node| node.message.role() == NodeRole::User);
         let path = || merged.path.iter().rev().filter_map(|seq| NodeLink::find(links, *seq));
         let stored = || path().find(|link| link.role == NodeRole::User).map(|link| &link.id);

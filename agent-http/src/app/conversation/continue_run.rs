@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_core::ids::TraceContext;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
-use agent_platform::conversation::{Envelope, OnDisconnect, Run, RunState, RunTriggerKind, ThreadOwner};
+use agent_platform::conversation::{OnDisconnect, RequestFormat, Run, RunState, RunTriggerKind, ThreadOwner};
 use agent_platform::history::ThreadFields;
 
 use super::super::App;
@@ -40,7 +40,7 @@ pub(in super::super) async fn continue_run(
         ..TurnRequest::new(run.agent_id.clone(), Vec::new())
     };
     let fields = ThreadFields {
-        envelope: Envelope::Message,
+        format: RequestFormat::Message,
         on_disconnect: Some(OnDisconnect::Continue),
         is_background: true,
         ..ThreadFields::default()

@@ -19,8 +19,8 @@ use agent_core::turn::TurnError;
 use agent_core::users::UserProfile;
 use agent_platform::backoff::Backoff;
 use agent_platform::conversation::{
-    Approval, ApprovalState, CallExecution, ChangeRun, ConversationError, Conversations, Run, RunChange,
-    RunKey, RunState, ThreadOwner,
+    Approval, ApprovalState, CallExecution, ChangeRunRequest, ConversationError, Conversations, Run,
+    RunChange, RunKey, RunState, ThreadOwner,
 };
 use agent_platform::history::{is_missing_result, repair_shared};
 use agent_platform::records::StoreError;
@@ -131,7 +131,7 @@ impl ContinuedTurn {
             process: service.process.clone(),
         };
         let key = RunKey { owner: self.owner.clone(), id: self.run.id.clone() };
-        self.store.change_run(ChangeRun { run: key, change, now: service.now() }).await.map(drop)
+        self.store.change_run(ChangeRunRequest { run: key, change, now: service.now() }).await.map(drop)
     }
 
     /// Returns true if the store has the begin of an approved call, and this run still makes it. No other run and no other

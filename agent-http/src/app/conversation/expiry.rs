@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use agent_platform::backoff::Backoff;
 use agent_platform::conversation::{
-    ChangeRun, ConversationError, Conversations, Run, RunChange, RunKey, ThreadOwner,
+    ChangeRunRequest, ConversationError, Conversations, Run, RunChange, RunKey, ThreadOwner,
 };
 use agent_platform::trace::begin_trace;
 use jiff::Timestamp;
@@ -134,7 +134,7 @@ async fn expire(
         };
     }
     let key = RunKey { owner: owner.clone(), id: run.id.clone() };
-    let ended = store.change_run(ChangeRun { run: key, change: RunChange::Expire, now }).await?;
+    let ended = store.change_run(ChangeRunRequest { run: key, change: RunChange::Expire, now }).await?;
     // Another process may have ended it before.
     if ended.is_changed {
         app.record_expiry(owner, run);

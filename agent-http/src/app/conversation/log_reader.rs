@@ -25,7 +25,7 @@ const WATCH_SIGNAL_TTL: SignedDuration = SignedDuration::from_secs(10);
 const WATCH_SIGNAL_INTERVAL: Duration = Duration::from_secs(5);
 /// Time for which a reader waits for the next event of a run of this process, once the shutdown has ended the run.
 const FINAL_EVENT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of times that a part of a log is read that does not continue what was read before.
+/// Maximum number of reads that return a part of the log that does not continue the previous one.
 const MAX_GAP_READS: u32 = 3;
 
 /// Reader of a run's log from an event on.
@@ -170,7 +170,7 @@ impl LogReader {
     }
 }
 
-/// Returns the error of a reader whose log is not kept any more.
+/// Returns the error of a reader whose log has been deleted.
 pub(crate) fn log_gone() -> HttpError {
     let detail = "the events of the run are not kept any more; the thread has its messages";
     HttpError::new(Code::RunLogGone, detail)

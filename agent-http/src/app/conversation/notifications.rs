@@ -73,7 +73,7 @@ async fn thread_notifications(
     Ok(found)
 }
 
-/// Deletes an owner's notifications of runs in threads that do not exist any more. After an error, the next sweep deletes them.
+/// Deletes an owner's notifications of runs in deleted threads. After an error, the next sweep deletes them.
 pub(in super::super) async fn delete_obsolete_notifications(app: &App, owner: &ThreadOwner) {
     let Some(store) = app.conversations.store() else { return };
     if let Err(error) = delete_obsolete(app, &**store, owner).await {
@@ -111,7 +111,7 @@ async fn delete_obsolete(
     Ok(ids.len())
 }
 
-/// Deletes the notifications of runs in threads that do not exist any more: notifications that a run sent while its thread was
+/// Deletes the notifications of runs in deleted threads: notifications that a run sent while its thread was
 /// deleted, and notifications of threads that another program deleted. Runs until the future is dropped.
 pub(in super::super) async fn sweep_notifications(app: &App) {
     let Some(store) = app.conversations.store() else { return };

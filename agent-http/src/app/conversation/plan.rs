@@ -8,8 +8,8 @@ use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::{Caller, ExecutionContext};
 use agent_platform::conversation::{
-    BeginOrder, BeginRun, ConversationError, Conversations, Decision, DecisionRoute, Merged, NewThread,
-    NodeRole, OnDisconnect, Run, RunContext, RunState, RunTrigger, ThreadKey, ThreadOwner,
+    BeginOrder, BeginRunRequest, ConversationError, Conversations, Decision, DecisionRoute, MergeResult,
+    NewThread, NodeRole, OnDisconnect, Run, RunContext, RunState, RunTrigger, ThreadKey, ThreadOwner,
 };
 use agent_platform::history::ThreadFields;
 use agent_platform::run_observer::RunObserver;
@@ -68,7 +68,7 @@ fn is_refused_before_start(admitted: Option<&AdmittedRun>, error: &HttpError) ->
 /// A run that is ready to begin.
 pub(super) struct RunPlan {
     pub(super) key: ThreadKey,
-    pub(super) merged: Merged,
+    pub(super) merged: MergeResult,
     /// Messages of the prompt.
     pub(super) messages: Arc<Vec<Arc<Message>>>,
     pub(super) new_thread: NewThread,
@@ -215,7 +215,7 @@ impl RunPlan {
         principal: &Principal,
         turn: &TurnRequest,
         store: Arc<dyn Conversations>,
-    ) -> (BeginRun, RunStart) {
+    ) -> (BeginRunRequest, RunStart) {
         let service = &app.conversations;
         let thread_info = self.thread_info(turn);
         let RunContext { todo_list_id, timezone, response_format, max_output_tokens } = self.context.clone();
@@ -239,7 +239,7 @@ impl RunPlan {
             decisions: self.decisions.clone(),
             thread_info,
         };
-        let begin = BeginRun {
+        let begin = BeginRunRequest {
             key: self.key,
             agent_id: turn.agent_id.clone(),
             run_id: turn.run_id.clone(),

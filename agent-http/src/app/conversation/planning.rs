@@ -9,7 +9,7 @@ use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_platform::conversation::commit::{check_child_count, check_node_count};
 use agent_platform::conversation::{
-    BeginOrder, ConversationError, LoadedThread, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, NodeId,
+    BeginOrder, ConversationError, LoadedThread, MAX_QUEUED_RUNS, MergeInput, MergeResult, NewThread, NodeId,
     NodeLink, NodeOrigin, NodeRole, ParentChoice, Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread,
     ThreadKey, ThreadOrigin, ThreadStatus, append_queued, continue_head, merge,
 };
@@ -32,7 +32,7 @@ impl StoredTurn {
         principal: &Principal,
         turn: &TurnRequest,
         order: BeginOrder,
-        queued: Option<&Merged>,
+        queued: Option<&MergeResult>,
     ) -> Result<RunPlan, BeginError> {
         let key = thread_key(principal, turn);
         let mut loaded = self.load(app, &key, order, &turn.run_id).await?;
@@ -108,7 +108,7 @@ impl StoredTurn {
         loaded: &LoadedThread,
         open_run: Option<&Run>,
         key: &ThreadKey,
-    ) -> Result<Merged, BeginError> {
+    ) -> Result<MergeResult, BeginError> {
         let (links, known_path) = (loaded.links(), loaded.path());
         let head = loaded.thread().and_then(|thread| thread.head.clone());
         let pending_calls = open_run.map(Run::pending_calls).unwrap_or_default();
@@ -123,7 +123,7 @@ impl StoredTurn {
             ids: Some(loaded.ids()),
             head,
             messages,
-            envelope: self.fields.envelope.clone(),
+            format: self.fields.format.clone(),
             parent: self.fields.parent.clone(),
             pending_calls: pending_calls.iter().map(|id| id.to_string()).collect(),
             is_visitor: key.thread_owner().is_visitor(),
@@ -141,7 +141,7 @@ impl StoredTurn {
         &self,
         turn: &TurnRequest,
         key: &ThreadKey,
-        merged: &Merged,
+        merged: &MergeResult,
         loaded: &mut LoadedThread,
     ) -> Result<Arc<Vec<Arc<Message>>>, BeginError> {
         let is_continued = !merged.nodes.is_empty();
@@ -197,7 +197,7 @@ impl StoredTurn {
     }
 
     /// Returns true if the request ends with results without their calls, of which none is pending, in a thread that has results of
-    /// its client. They may be these ones, and what precedes them is no new message then.
+    /// its client. They may be these ones, and what precedes them is not a new message then.
     fn may_repeat_results(&self, links: &[NodeLink], pending: &[Id]) -> bool {
         let is_client_result =
             |link: &NodeLink| (link.role, link.origin) == (NodeRole::Tool, NodeOrigin::Client);
@@ -268,7 +268,7 @@ fn merge_error(error: ConversationError) -> BeginError {
 }
 
 /// Returns an error if the new nodes exceed the limits of the thread, so that no backend is called for them.
-fn check_capacity(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationError> {
+fn check_capacity(links: &[NodeLink], merged: &MergeResult) -> Result<(), ConversationError> {
     let Some(first) = merged.nodes.first() else { return Ok(()) };
     check_node_count(links.len(), merged.nodes.len())?;
     check_children(links, first.parent_id.as_ref())
@@ -276,7 +276,7 @@ fn check_capacity(links: &[NodeLink], merged: &Merged) -> Result<(), Conversatio
 
 /// Returns an error if an answer that is made again exceeds the limits of the thread. Without this check, their number would
 /// have no limit: the output of a run is stored regardless of the thread's size.
-fn check_answer_capacity(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationError> {
+fn check_answer_capacity(links: &[NodeLink], merged: &MergeResult) -> Result<(), ConversationError> {
     if !merged.nodes.is_empty() {
         return Ok(());
     }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use agent_core::event::{EventStream, RunIds};
 use agent_core::request::{Principal, TurnRequest};
 use agent_platform::conversation::{
-    BeginOrder, CancelReason, ConversationError, LoadedThread, MAX_QUEUED_RUNS, Merged, NodeLink,
-    ParentChoice, QueueRun, RunKey, RunTriggerKind, ThreadKey,
+    BeginOrder, CancelReason, ConversationError, LoadedThread, MAX_QUEUED_RUNS, MergeResult, NodeLink,
+    ParentChoice, QueueRunRequest, RunKey, RunTriggerKind, ThreadKey,
 };
 use agent_platform::usage::AdmittedRun;
 use futures_util::FutureExt;
@@ -89,7 +89,7 @@ impl StoredTurn {
         let kind = next.as_ref().map_or(RunTriggerKind::Chat, |merged| merged.trigger);
         let DisconnectPolicy { on_disconnect, grace_ms } = DisconnectPolicy::of(&self.fields);
         let now = app.conversations.now();
-        let queue = QueueRun {
+        let queue = QueueRunRequest {
             key,
             agent_id: turn.agent_id.clone(),
             run_id: turn.run_id.clone(),
@@ -123,7 +123,7 @@ impl StoredTurn {
         app: &App,
         turn: &TurnRequest,
         key: &ThreadKey,
-    ) -> Result<Option<Merged>, BeginError> {
+    ) -> Result<Option<MergeResult>, BeginError> {
         if self.fields.parent != ParentChoice::Unspecified {
             return Ok(None);
         }
@@ -137,7 +137,7 @@ impl StoredTurn {
 }
 
 /// Returns true if a request has new messages and was placed below the head of its thread.
-fn is_next_message(loaded: &LoadedThread, merged: &Merged) -> bool {
+fn is_next_message(loaded: &LoadedThread, merged: &MergeResult) -> bool {
     let Some(thread) = loaded.thread() else { return false };
     let end = merged.path.last().and_then(|seq| NodeLink::find(loaded.links(), *seq));
     end.map(|link| &link.id) == thread.head.as_ref() && !merged.nodes.is_empty()
@@ -151,13 +151,13 @@ struct WaitingTurn {
     turn: TurnRequest,
     queued: QueuedBegin,
     /// The request's messages as they were merged when the run was queued, if they were the next ones.
-    next: Option<Merged>,
+    next: Option<MergeResult>,
     /// Time at which the run was queued.
     since: Timestamp,
 }
 
 impl WaitingTurn {
-    /// Waits until the run may begin, and begins it. A run that is not queued any more is stopped instead.
+    /// Waits until the run may begin, and begins it. A run that is no longer queued is stopped instead.
     ///
     /// # Errors
     /// Those of the beginning, and the shutdown of the service: no run begins while it drains.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use agent_platform::conversation::{BeginRun, ConversationError, Conversations, NodeId, Run};
+use agent_platform::conversation::{BeginRunRequest, ConversationError, Conversations, NodeId, Run};
 use agent_platform::run_observer::RunObserver;
 use agent_platform::usage::StoredOutcome;
 use futures_util::FutureExt;
@@ -45,7 +45,7 @@ impl QueuedBegin {
     /// Commits the beginning in a separate task, so that no disconnect leaves the run between two states.
     pub(super) async fn begin(
         &self,
-        begin: BeginRun,
+        begin: BeginRunRequest,
         sent_context: ContextSlot,
         outcome: Option<StoredOutcome>,
     ) -> Result<(), ConversationError> {

@@ -8,8 +8,8 @@ use agent_core::event::{Event, EventStream, RunEnd, RunIds, RunOutcome, SourceEv
 use agent_core::ids::RunId;
 use agent_core::request::Principal;
 use agent_platform::conversation::{
-    ChangeRun, ChangedRun, ChunkWriter, ConversationError, Decision, LogEnd, NewNode, ReissueInterrupts, Run,
-    RunChange, RunKey, RunTriggerKind, ThreadOwner,
+    ChangeRunRequest, ChangedRun, ChunkWriter, ConversationError, Decision, LogEnd, NewNode,
+    ReissueInterruptsRequest, Run, RunChange, RunKey, RunTriggerKind, ThreadOwner,
 };
 use agent_platform::spawner::Spawner;
 use futures_util::future::{BoxFuture, ready};
@@ -37,7 +37,7 @@ impl StoredTurn {
         }
         let (now, key) = (app.conversations.now(), RunKey { owner: owner.clone(), id: waiting.id });
         let change = RunChange::AddResults(results);
-        Ok(self.store.change_run(ChangeRun { run: key, change, now }).await?.run.at(now))
+        Ok(self.store.change_run(ChangeRunRequest { run: key, change, now }).await?.run.at(now))
     }
 
     /// Stores decisions about calls of a run that waits for others, too. Returns the run as it is then.
@@ -56,7 +56,7 @@ impl StoredTurn {
             let key = RunKey { owner: owner.clone(), id: waiting.id.clone() };
             let change = RunChange::Decide(decision.clone());
             let ChangedRun { run, is_changed } =
-                self.store.change_run(ChangeRun { run: key, change, now }).await?;
+                self.store.change_run(ChangeRunRequest { run: key, change, now }).await?;
             let decided = run.approvals.iter().find(|approval| approval.id == decision.approval);
             if let Some(approval) = decided.filter(|_| is_changed) {
                 app.record_decision(owner, approval, decision);
@@ -82,7 +82,7 @@ impl StoredTurn {
         let pending_tool_call_ids = waiting.pending_calls().to_vec();
         let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids };
         let clock = app.conversations.clock();
-        let reissue = ReissueInterrupts {
+        let reissue = ReissueInterruptsRequest {
             run_id: ids.run_id.clone(),
             trigger: self.trigger.clone().unwrap_or_else(|| RunTriggerKind::Resume.into()),
             process: app.conversations.process.clone(),
@@ -91,8 +91,8 @@ impl StoredTurn {
         };
         let owner = ThreadOwner::new(principal.company_id.clone(), principal.user_id.clone());
         let run = RunKey { owner, id: waiting.id.clone() };
-        let change = RunChange::ReissueInterrupts(Box::new(reissue));
-        self.store.change_run(ChangeRun { run, change, now: clock.now }).await?;
+        let change = RunChange::ReissueInterruptsRequest(Box::new(reissue));
+        self.store.change_run(ChangeRunRequest { run, change, now: clock.now }).await?;
         let end = RunEnd::Finished { result: None, outcome: Some(outcome), usage: Vec::new() };
         let events = EventStream::new(ids, stream::iter([Ok(SourceEvent::End(end))]));
         let events = events.for_audience(principal.caller.audience());

@@ -260,11 +260,11 @@ impl StoredTurn {
         }))
     }
 
-    /// Returns the events of a run from its log: those that are stored, and what follows live. `is_collected` is true for a
+    /// Returns the events of a run from its log: the stored ones, then live ones. `is_collected` is true for a
     /// response that is a single object.
     ///
     /// # Errors
-    /// 410 if the log is not kept any more, 429 if it or its company has too many readers; errors of the store.
+    /// 410 if the log has been deleted, 429 if it or its company has too many readers; errors of the store.
     pub(super) async fn answer_again(
         &self,
         app: &App,

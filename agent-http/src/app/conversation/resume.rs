@@ -113,7 +113,7 @@ fn count_new_user_messages(last: &NodeId, input: MergeInput<'_>) -> Result<usize
         return Ok(0);
     }
     let merged = merge(MergeInput { head: Some(last.clone()), parent: ParentChoice::Unspecified, ..input })?;
-    // A list of which nothing is known would be a new root.
+    // An unknown list would be a new root.
     let is_placed = !merged.path.is_empty() && merged.trigger != RunTriggerKind::Edit;
     let new_count = merged.nodes.iter().filter(|node| node.message.role() == NodeRole::User).count();
     Ok(if is_placed { count.min(new_count) } else { count })

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use agent_core::ids::RunId;
 use agent_platform::conversation::{
-    CancelReason, ChangeRun, ConversationError, Conversations, DeleteFilter, Run, RunChange, RunFilter,
-    RunKey, RunSignal, RunState, Thread, ThreadKey, ThreadOwner,
+    CancelReason, ChangeRunRequest, ConversationError, Conversations, DeleteFilter, Run, RunChange,
+    RunFilter, RunKey, RunSignal, RunState, Thread, ThreadKey, ThreadOwner,
 };
 use futures_util::future::try_join_all;
 
@@ -77,7 +77,7 @@ impl ConversationService {
         reason: CancelReason,
     ) -> Result<Run, ConversationError> {
         let change = RunChange::CancelWaiting(reason);
-        let change = ChangeRun { run: key.clone(), change, now: self.now() };
+        let change = ChangeRunRequest { run: key.clone(), change, now: self.now() };
         store.change_run(change).await.map(|changed| changed.run)
     }
 

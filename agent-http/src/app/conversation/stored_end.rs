@@ -6,8 +6,8 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, RunOutcome};
 use agent_platform::backoff::Backoff;
 use agent_platform::conversation::{
-    CancelReason, ChangeRun, ChangedRun, ConversationError, Conversations, EndRun, EndedRun, RUN_INTERRUPTED,
-    Run, RunChange, RunEndKind, RunFailure, RunState, Thread, ThreadOwner,
+    CancelReason, ChangeRunRequest, ChangedRun, ConversationError, Conversations, EndRunRequest, EndedRun,
+    PublicRunError, RUN_INTERRUPTED, Run, RunChange, RunEndKind, RunState, Thread, ThreadOwner,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -66,7 +66,7 @@ impl StoredEnd {
 ///
 /// # Errors
 /// Those of [`Conversations::end_run`].
-async fn store_end<S>(end_run: impl Fn(EndRun) -> S, mut end: EndRun) -> Result<StoredEnd, ConversationError>
+async fn store_end<S>(end_run: impl Fn(EndRunRequest) -> S, mut end: EndRunRequest) -> Result<StoredEnd, ConversationError>
 where
     S: Future<Output = Result<EndedRun, ConversationError>>,
 {
@@ -94,7 +94,7 @@ where
         } else {
             // The thread must become free, even if the answer cannot be stored.
             let code = AgentErrorKind::Internal.code().to_owned();
-            let failure = RunFailure { code, message: "the answer could not be stored".to_owned() };
+            let failure = PublicRunError { code, message: "the answer could not be stored".to_owned() };
             (end.nodes, end.ending.kind) = (Vec::new(), RunEndKind::Failed(failure));
         }
         if !pauses.pause().await {
@@ -104,7 +104,7 @@ where
 }
 
 /// Cancels a run that waits for decisions by `change_run`. Returns false if the store is unavailable.
-async fn try_cancel_waiting<S>(change_run: impl Fn(ChangeRun) -> S, change: &ChangeRun) -> bool
+async fn try_cancel_waiting<S>(change_run: impl Fn(ChangeRunRequest) -> S, change: &ChangeRunRequest) -> bool
 where
     S: Future<Output = Result<ChangedRun, ConversationError>>,
 {
@@ -114,7 +114,7 @@ where
 }
 
 /// Repeats a cancellation while the store is unavailable.
-async fn cancel_waiting<S>(change_run: impl Fn(ChangeRun) -> S, change: ChangeRun)
+async fn cancel_waiting<S>(change_run: impl Fn(ChangeRunRequest) -> S, change: ChangeRunRequest)
 where
     S: Future<Output = Result<ChangedRun, ConversationError>>,
 {
@@ -190,7 +190,7 @@ where
         _ => cancel,
     };
     let change = RunChange::CancelWaiting(reason?);
-    let change = ChangeRun { run: live_run.key().clone(), change, now: service.now() };
+    let change = ChangeRunRequest { run: live_run.key().clone(), change, now: service.now() };
     (!try_cancel_waiting(change_run, &change).await).then_some(change)
 }
 
@@ -249,12 +249,12 @@ mod tests {
     use crate::shutdown::Shutdown;
 
     /// A run of a process, and its end.
-    async fn running(store: &Arc<MemoryConversations>, clock: &Arc<ManualClock>) -> EndRun {
+    async fn running(store: &Arc<MemoryConversations>, clock: &Arc<ManualClock>) -> EndRunRequest {
         let service = service(store, clock);
         let begin = begin_in_new_thread(&service, "r");
         let owner = begin.key.thread_owner();
         store.begin_run(begin).await.expect("it begins");
-        EndRun {
+        EndRunRequest {
             owner,
             run_id: "r".into(),
             process: service.process.clone(),
@@ -336,7 +336,7 @@ mod tests {
         let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() };
         let ending = RunEnding { kind: RunEndKind::Suspended(outcome), ..RunEnding::default() };
         let key = RunKey { owner: end.owner.clone(), id: end.run_id.clone() };
-        let ended = store.end_run(EndRun { ending, ..end.clone() }).await.expect("it waits");
+        let ended = store.end_run(EndRunRequest { ending, ..end.clone() }).await.expect("it waits");
         let live = LiveGuard::new(service.clone(), key, &service.lease());
         live.run.stop(RunStop::Cancelled(CancelReason::Requested));
         let (attempts, store) = (&Cell::new(0), &store);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_terminal_event_tells_of_an_end_that_was_not_stored() {
+    fn the_terminal_event_reports_an_end_that_was_not_stored() {
         let finished = || Event::RunFinished {
             thread_id: "t".into(),
             run_id: "r".into(),

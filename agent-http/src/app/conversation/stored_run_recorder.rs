@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use agent_core::event::{Event, RunEnd};
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::{
-    BeginRun, CancelReason, ConversationError, Conversations, EndRun, FoldedRun, LogEnd, OnDisconnect,
-    QueueRun, Run, RunEndKind, RunFold, RunKey, RunSelection, RunState, ThreadOwner,
+    BeginRunRequest, CancelReason, ConversationError, Conversations, EndRunRequest, FoldedRun, LogEnd,
+    OnDisconnect, QueueRunRequest, Run, RunEndKind, RunFold, RunKey, RunSelection, RunState, ThreadOwner,
 };
 use agent_platform::run_observer::{OpenObserver, RunObserver};
 use agent_platform::spawner::Spawner;
@@ -67,7 +67,7 @@ impl StoredRunRecorder {
     pub(super) fn begin(
         service: &Arc<ConversationService>,
         store: Arc<dyn Conversations>,
-        begin: BeginRun,
+        begin: BeginRunRequest,
         (position, outcome): (AnswerPosition, Option<StoredOutcome>),
         accepted: Instant,
     ) -> Self {
@@ -91,7 +91,7 @@ impl StoredRunRecorder {
     pub(super) fn queue(
         service: &Arc<ConversationService>,
         store: Arc<dyn Conversations>,
-        queue: QueueRun,
+        queue: QueueRunRequest,
         accepted: Instant,
     ) -> Self {
         let key = RunKey { owner: queue.key.thread_owner(), id: queue.run_id.clone() };
@@ -193,7 +193,7 @@ impl StoredRunRecorder {
         }
     }
 
-    /// Leaves nothing of a run whose beginning has not been committed.
+    /// Discards a run whose beginning has not been committed.
     pub(super) fn discard(mut self) {
         (self.open, self.commit) = (None, None);
     }
@@ -248,7 +248,7 @@ impl StoredRunRecorder {
         let (chunks, is_incomplete) = run.tail().end(terminal);
         let clock = service.clock();
         let (record, observer) = (self.observer.record(), self.observer.clone());
-        let end = EndRun {
+        let end = EndRunRequest {
             owner: run.key().owner.clone(),
             run_id: run.key().id.clone(),
             process: service.process.clone(),
@@ -270,7 +270,7 @@ impl StoredRunRecorder {
                 let _storing = run.lock_storing().await;
                 // Outside of the event path, since inputs can be large.
                 let log = LogEnd { inputs: observer.inputs(), ..end.log };
-                let end = EndRun { log, ..end };
+                let end = EndRunRequest { log, ..end };
                 store_and_announce_end(&ending_service, &*store, &run, end, sender).await;
             }
             drop(live);

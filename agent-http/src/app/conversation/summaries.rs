@@ -9,7 +9,7 @@ use super::super::App;
 /// Time between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Deletes the summaries of an owner's threads that do not exist any more. After an error, the next sweep deletes them.
+/// Deletes the summaries of an owner's deleted threads. After an error, the next sweep deletes them.
 pub(in super::super) async fn delete_obsolete_summaries(app: &App, owner: &ThreadOwner) {
     let ThreadOwner { company, owner } = owner;
     if let Err(error) = app.compaction.summaries().delete_obsolete(company, owner).await {
@@ -17,7 +17,7 @@ pub(in super::super) async fn delete_obsolete_summaries(app: &App, owner: &Threa
     }
 }
 
-/// Deletes summaries that are not needed any more. Runs until the future is dropped.
+/// Deletes summaries that are no longer needed. Runs until the future is dropped.
 pub(in super::super) async fn sweep_summaries(app: &App) {
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;

@@ -1,14 +1,16 @@
 //! Runs that tests begin.
 
 use agent_core::message::Message;
-use agent_platform::conversation::{BeginRun, NewNode, NewThread, OnDisconnect, RunTrigger, ThreadKey};
+use agent_platform::conversation::{
+    BeginRunRequest, NewNode, NewThread, OnDisconnect, RunTrigger, ThreadKey,
+};
 
 use crate::app::services::ConversationService;
 
 /// Returns the begin of a run that answers the message of a new thread.
-pub(super) fn begin_in_new_thread(service: &ConversationService, run_id: &str) -> BeginRun {
+pub(super) fn begin_in_new_thread(service: &ConversationService, run_id: &str) -> BeginRunRequest {
     let question = NewNode::user(None, Message::user("Hello"));
-    BeginRun {
+    BeginRunRequest {
         key: ThreadKey::new("c", "u", "t"),
         agent_id: "a".into(),
         run_id: run_id.into(),

@@ -11,7 +11,7 @@ use agent_core::role::{ConversationSettings, OnBusy};
 use agent_core::tool::Caller;
 use agent_core::turn::TurnError;
 use agent_platform::conversation::{
-    BeginOrder, CancelReason, ConversationError, Envelope, ParentChoice, RunKey, ThreadKey,
+    BeginOrder, CancelReason, ConversationError, ParentChoice, RequestFormat, RunKey, ThreadKey,
 };
 use agent_platform::history::{ChatInput, FieldError, MAX_GRACE_MS, ThreadFields};
 use agent_platform::run_registry::RunIdClaim;
@@ -26,7 +26,7 @@ use crate::app::services::{ChosenRunId, ConversationService};
 use crate::error::{Code, HttpError};
 use crate::stream::{RunRecorder, RunSource};
 
-/// `Retry-After` of a request for a run in the background, of which there are too many.
+/// `Retry-After` of a request that is refused because too many runs are in the background.
 const BACKGROUND_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Pause before another attempt to begin a run that interrupts another one, while the limit on concurrent runs is reached.
 const RUN_SLOT_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -79,7 +79,7 @@ impl ThreadRequest {
     /// Creates a request whose message is a new root of its thread.
     pub(super) fn for_new_root() -> Self {
         let fields = ThreadFields {
-            envelope: Envelope::Message,
+            format: RequestFormat::Message,
             parent: ParentChoice::Root,
             ..ThreadFields::default()
         };

@@ -115,7 +115,7 @@ impl ConversationService {
         let AppendedEvents { lost, locked } = store.append_events(&self.process, chunks).await?;
         for run in runs.iter().filter_map(|key| self.runs.get(key)) {
             if lost.contains(run.key()) {
-                // A run whose end was stored in the meantime cannot be stopped any more.
+                // A run whose end was stored in the meantime can no longer be stopped.
                 let stored_run = store.run(&run.key().owner, &run.key().id).await?;
                 let deleted = RunStop::Cancelled(CancelReason::Deleted);
                 run.stop(stored_run.map_or(deleted, |_| RunStop::Lost));
@@ -253,7 +253,7 @@ mod tests {
         service.take_signals(&*store).await.expect("they are read");
         assert_eq!(run.stop_reason(), Some(RunStop::Cancelled(CancelReason::Requested)));
         assert!(service.early_signals.lock().await.is_empty());
-        // A run that ends does not miss what another call has taken from the store.
+        // A run that ends does not miss signals that another call has taken from the store.
         let other_call = service.early_signals.lock().await;
         let mut last = Box::pin(service.take_signals(&*store));
         assert!((&mut last).now_or_never().is_none());

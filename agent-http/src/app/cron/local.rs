@@ -53,7 +53,7 @@ struct LocalRun {
     result: CronRun,
     /// Number of occurrences that have begun.
     begun: usize,
-    /// Jobs of which an occurrence has begun.
+    /// Jobs with an occurrence that has begun.
     tried: HashSet<JobId>,
     /// Number of occurrences that a company may begin: companies alternate.
     turn: usize,

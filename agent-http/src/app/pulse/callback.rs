@@ -32,10 +32,10 @@ use serde_json::json;
 use tokio::time;
 use tracing::Instrument;
 
-use super::super::{App, answer};
+use super::super::{App, response};
 use super::TAG;
 use super::run::{self, JobEffect};
-use crate::app::SchedulerLink;
+use crate::app::SchedulerConnection;
 use crate::auth::AuthError;
 use crate::connection_permit::ConnectionPermit;
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
@@ -69,12 +69,14 @@ pub(in crate::app) enum Completion {
 
 pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> HandlerResult {
     let RequestContext { state: app, head, body, .. } = context;
-    let link = &app.pulse;
+    let scheduler = &app.pulse;
     let bytes = body.read_json_bytes(&head.headers).await?;
-    let id = webhook::verify(&link.secrets, &head.headers, &bytes, link.clock.now()).map_err(|error| {
-        tracing::warn!(%error, "a callback's signature is invalid: compare PULSE_SECRET on both sides");
-        AuthError::Unauthenticated
-    })?;
+    let id = webhook::verify(&scheduler.secrets, &head.headers, &bytes, scheduler.clock.now()).map_err(
+        |error| {
+            tracing::warn!(%error, "a callback's signature is invalid: compare PULSE_SECRET on both sides");
+            AuthError::Unauthenticated
+        },
+    )?;
     check_kind(&bytes)?;
     let mut delivery: Delivery = parse_json(&bytes, app.base.json_depth)?;
     if id != delivery.occurrence_key() {
@@ -87,14 +89,14 @@ pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> Handle
     let completion = run_occurrence(&app, delivery, true).await?;
     let mut body = body;
     body["status"] = if completion == Completion::Completed { "done" } else { "doneBefore" }.into();
-    answer::json(StatusCode::OK, &body)
+    response::json(StatusCode::OK, &body)
 }
 
 /// Checks that this version knows the job's kind. A signed callback with another one comes from a newer version beside this
 /// one: its occurrence is handed back without using up an attempt, so that a newer application runs it.
 ///
 /// # Errors
-/// `Conflict` with `Retry-After`, for an unknown kind. A body that is no delivery has no kind and is left to its parser.
+/// `Conflict` with `Retry-After`, for an unknown kind. A body that is not a delivery has no kind and is left to its parser.
 fn check_kind(bytes: &[u8]) -> Result<(), HttpError> {
     #[derive(Deserialize)]
     struct DeliveredKind {
@@ -108,7 +110,7 @@ fn check_kind(bytes: &[u8]) -> Result<(), HttpError> {
     Err(error.with_retry_after(UNKNOWN_KIND_RETRY_AFTER))
 }
 
-/// Gives the request and the delivery the same trace: the trace of the run that created the job, otherwise the trace of the
+/// Assigns the same trace to the request and the delivery: the trace of the run that created the job, otherwise the trace of the
 /// request.
 fn continue_trace(head: &request::Parts, delivery: &mut Delivery) {
     let trace = RequestTrace::of(head);
@@ -140,14 +142,14 @@ async fn claim_and_run(
     delivery: &Delivery,
     by_scheduler: bool,
 ) -> Result<Completion, HttpError> {
-    let link = &app.pulse;
+    let scheduler = &app.pulse;
     let payload = &delivery.payload;
-    let Some(_permit) = link.running.try_acquire(&payload.company_id) else {
+    let Some(_permit) = scheduler.running.try_acquire(&payload.company_id) else {
         return Err(too_many_callbacks());
     };
     let occurrence = (&delivery.job_id, delivery.occurrence);
-    let lease = link.deadline + LEASE_MARGIN;
-    let (run, work) = match link.journals.claim(occurrence, payload, lease).await? {
+    let lease = scheduler.deadline + LEASE_MARGIN;
+    let (run, work) = match scheduler.journals.claim(occurrence, payload, lease).await? {
         ClaimOutcome::Done => return Ok(Completion::AlreadyCompleted),
         ClaimOutcome::Busy(remaining) => {
             let wait = remaining.clamp(Duration::from_secs(1), MAX_BUSY_RETRY_AFTER);
@@ -163,12 +165,13 @@ async fn claim_and_run(
     };
     tokio::select! {
         result = result => result?,
-        () = keep_lease(link) => {}
+        () = keep_lease(scheduler) => {}
     }
     if let Some(id) = &payload.assignment_id {
         let assignment_key = (&payload.company_id, &**id);
         let recorded =
-            assignment::record_run(&*app.records, assignment_key, occurrence, by_scheduler, link.now()).await;
+            assignment::record_run(&*app.records, assignment_key, occurrence, by_scheduler, scheduler.now())
+                .await;
         if let Err(error) = recorded {
             tracing::warn!(%error, "failed to store the latest run of an assignment");
         }
@@ -183,21 +186,21 @@ fn too_many_callbacks() -> HttpError {
 }
 
 /// Extends the lease of this process; does not return.
-async fn keep_lease(link: &SchedulerLink) {
+async fn keep_lease(scheduler: &SchedulerConnection) {
     loop {
         time::sleep(LEASE_EXTENSION_INTERVAL).await;
-        if let Err(error) = link.journals.extend_lease().await {
+        if let Err(error) = scheduler.journals.extend_lease().await {
             tracing::warn!(%error, "failed to extend the lease of jobs; once it expires, others may run them");
         }
     }
 }
 
 async fn run_effect(app: &Arc<App>, run: &ActiveRun, delivery: &Delivery) -> Result<(), HttpError> {
-    let link = &app.pulse;
-    let effect = match time::timeout(link.deadline, run::run_job(app, run, delivery)).await {
+    let scheduler = &app.pulse;
+    let effect = match time::timeout(scheduler.deadline, run::run_job(app, run, delivery)).await {
         Ok(effect) => effect,
         Err(_) => {
-            let detail = format!("the run timed out after {} ms", link.deadline.as_millis());
+            let detail = format!("the run timed out after {} ms", scheduler.deadline.as_millis());
             Err(HttpError::new(Code::BackendTimeout, detail))
         }
     };
@@ -217,7 +220,8 @@ async fn run_effect(app: &Arc<App>, run: &ActiveRun, delivery: &Delivery) -> Res
         }
         Err(error) => {
             // If the failure cannot be recorded, this process or the next one takes the claim over.
-            if let Err(store_error) = run.record_state(&OccurrenceState::Failed { at: link.now() }).await {
+            if let Err(store_error) = run.record_state(&OccurrenceState::Failed { at: scheduler.now() }).await
+            {
                 tracing::warn!(error = %store_error, "failed to store the failure of an occurrence");
             }
             Err(error)

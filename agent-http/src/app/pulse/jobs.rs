@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use tracing::Instrument;
 
 use super::super::resource::{self, IdOrigin, set_or_check_id};
-use super::super::{App, answer, ownership};
+use super::super::{App, ownership, response};
 use super::tool_call::{check_arguments, scheduled_tools};
 use super::{TAG, scope};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
@@ -71,7 +71,7 @@ pub(in crate::app) async fn post(context: RequestContext<App>, principal: Princi
     };
     // The scheduler checks the same; its answers are not repeated, so a refusal by it would not name the member.
     job.job(app.pulse.now(), |_| String::new())?;
-    answer::json(StatusCode::CREATED, &pulse.schedule_job(&job).await?)
+    response::json(StatusCode::CREATED, &pulse.schedule_job(&job).await?)
 }
 
 /// Returns the payload of a job of the caller: the agent is one of the caller's company, and may use the tool.
@@ -134,7 +134,7 @@ pub(in crate::app) async fn list(context: RequestContext<App>, principal: Princi
         // A job's own route has them.
         job.attempts.clear();
     }
-    answer::json(StatusCode::OK, &page)
+    response::json(StatusCode::OK, &page)
 }
 
 pub(in crate::app) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
@@ -143,7 +143,7 @@ pub(in crate::app) async fn get(context: RequestContext<App>, principal: Princip
     if !is_own(&job, &principal) {
         return Err(HttpError::not_found());
     }
-    answer::json(StatusCode::OK, &job)
+    response::json(StatusCode::OK, &job)
 }
 
 /// Returns true if a job is the caller's. The scheduler was asked for the caller's own jobs, but the server at its URL is
@@ -231,7 +231,7 @@ pub(in crate::app) async fn cancel(context: RequestContext<App>, principal: Prin
     let pulse = context.state.pulse.scheduler()?;
     let id = context.params.id("id")?.into();
     check_not_of_assignment(&context.state, &principal, &id).await?;
-    answer::json(StatusCode::OK, &pulse.cancel_job(&scope(&principal), &id).await?)
+    response::json(StatusCode::OK, &pulse.cancel_job(&scope(&principal), &id).await?)
 }
 
 pub(in crate::app) async fn reschedule(context: RequestContext<App>, principal: Principal) -> HandlerResult {
@@ -244,7 +244,7 @@ pub(in crate::app) async fn reschedule(context: RequestContext<App>, principal: 
         .map_err(|error| HttpError::new(Code::InvalidRequest, error.to_string()))?;
     check_not_of_assignment(&app, &principal, &id).await?;
     let rescheduled = pulse.reschedule_job(&scope(&principal), &id, &schedule).await?;
-    answer::json(StatusCode::OK, &rescheduled)
+    response::json(StatusCode::OK, &rescheduled)
 }
 
 pub(in crate::app) async fn pause(context: RequestContext<App>, principal: Principal) -> HandlerResult {
@@ -271,7 +271,7 @@ async fn control(context: RequestContext<App>, principal: Principal, control: Jo
         Ok::<_, HttpError>(status)
     };
     let status = tokio::spawn(work.in_current_span()).await.map_err(HttpError::internal)??;
-    answer::json(StatusCode::OK, &status)
+    response::json(StatusCode::OK, &status)
 }
 
 /// Records whether a job is paused, if it is the job of an assignment: the application runs those while the scheduler is

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::{App, answer};
+use super::super::{App, response};
 use super::TAG;
 use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
@@ -62,7 +62,7 @@ pub(in crate::app) async fn post(context: RequestContext<App>, _: Principal) -> 
         Some(Err(_)) => return Err(HttpError::invalid("after", "must be a time in RFC 3339")),
     };
     let times = successors(first, |last| schedule.next_after(*last));
-    answer::json(StatusCode::OK, &NextOccurrences { next: times.take(count).map(OccurrenceTime).collect() })
+    response::json(StatusCode::OK, &NextOccurrences { next: times.take(count).map(OccurrenceTime).collect() })
 }
 
 pub(in crate::app) fn describe(schemas: &mut Schemas) -> Operation {

@@ -19,7 +19,7 @@ use agent_platform::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, StoreError, Write,
 };
 use agent_platform::run_registry::{RUN_ID_COLLECTION, delete_old_run_ids};
-use agent_platform::user_rates::ExpiredRates;
+use agent_platform::user_rates::RateRecordSweep;
 use agent_platform::workspace::collection::ASSIGNMENTS;
 use agent_platform::workspace::{
     Assignment, DELETED_USER_COLLECTION, PENDING_COLLECTION, STORED_COLLECTION, USER_FILE_COLLECTION,
@@ -35,7 +35,7 @@ use super::sync;
 /// Pause between two passes.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum duration of a pass, after which it reads no further page; the next pass resumes where this one stopped. The number of
-/// pages is no limit, since each company has ten, of which most are empty.
+/// pages is not limited, since each company has ten, of which most are empty.
 const MAX_PASS_TIME: Duration = Duration::from_secs(5);
 /// Maximum number of pages of users' rates that a pass reads.
 const MAX_RATE_PAGES_PER_PASS: usize = 50;
@@ -45,7 +45,7 @@ const MAX_FAILED_COMPANIES: usize = 10;
 /// Time added to the time limit of a job's run, after which a run of a deleted user creates no jobs any more.
 const DELETED_USER_MARGIN: Duration = Duration::from_secs(60);
 
-/// Synchronizes assignments and deletes what has expired, starting at once, then after each pause. Runs until the future is dropped.
+/// Synchronizes assignments and deletes expired records, at once and then after each pause. Runs until the future is dropped.
 pub(in super::super) async fn run_maintenance(app: Arc<App>) {
     let mut position = MaintenanceCursor::default();
     loop {
@@ -73,7 +73,7 @@ const MAINTAINED_COLLECTIONS: [&str; 10] = [
 /// Position of the maintenance walk. It restarts after the last company.
 #[derive(Default)]
 struct MaintenanceCursor {
-    rates: ExpiredRates,
+    rates: RateRecordSweep,
     /// Companies of the current page that have not been visited, in reverse order.
     companies: Vec<String>,
     /// The last company of the current page; the cursor of the next one.

@@ -10,14 +10,14 @@ use agent_platform::spawner::Spawner;
 
 use crate::error::HttpError;
 
-/// Users' subscriptions: the sign-ins and the tokens.
-pub struct CodingLink {
+/// Service of users' own subscriptions: their sign-ins and tokens.
+pub struct SubscriptionService {
     services: Result<(SignIns, CodingTokens), &'static str>,
     is_allowed_unattended: bool,
 }
 
-/// Configuration of a [`CodingLink`].
-pub struct CodingLinkConfig {
+/// Configuration of a [`SubscriptionService`].
+pub struct SubscriptionServiceConfig {
     /// The issuer, which is reached through the operator's runtime; `None` without `RUNTIME_URL`.
     pub authority: Option<Arc<dyn CodingAuthority>>,
     /// Store of sign-ins and tokens.
@@ -32,10 +32,11 @@ pub struct CodingLinkConfig {
     pub is_allowed_unattended: bool,
 }
 
-impl CodingLink {
+impl SubscriptionService {
     /// Creates the sign-ins and the tokens of the application.
-    pub fn new(config: CodingLinkConfig) -> Self {
-        let CodingLinkConfig { authority, records, sealer, clock, spawner, is_allowed_unattended } = config;
+    pub fn new(config: SubscriptionServiceConfig) -> Self {
+        let SubscriptionServiceConfig { authority, records, sealer, clock, spawner, is_allowed_unattended } =
+            config;
         let services = match authority {
             None => Err("RUNTIME_URL"),
             Some(_) if !sealer.has_key() => Err("DATA_SECRET"),

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant as StdInstant};
 use agent_core::clock::Clock;
 use agent_core::role::ConversationSettings;
 use agent_platform::conversation::{
-    BeginRun, ConversationError, Conversations, RUN_LEASE_MS, Run, RunClock, RunKey, RunLease, RunSignal,
-    ThreadCache, ThreadOwner, ThreadRetention,
+    BeginRunRequest, ConversationError, Conversations, RUN_LEASE_MS, Run, RunClock, RunKey, RunLease,
+    RunSignal, ThreadCache, ThreadOwner, ThreadRetention,
 };
 use agent_platform::run_observer::RunObservers;
 use agent_platform::spawner::Spawner;
@@ -222,7 +222,7 @@ impl ConversationService {
     pub(in crate::app) async fn begin_run(
         &self,
         store: &dyn Conversations,
-        begin: BeginRun,
+        begin: BeginRunRequest,
     ) -> Result<Run, ConversationError> {
         let key = begin.key.clone();
         let begun = store.begin_run(begin).await?;

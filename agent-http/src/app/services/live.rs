@@ -10,7 +10,7 @@ use agent_core::clock::Clock;
 use agent_core::event::{Event, RunEnd, RunOutcome};
 use agent_core::ids::CompanyId;
 use agent_platform::company_permits::{CompanyPermit, CompanyPermits, subtract_one};
-use agent_platform::conversation::{CancelReason, OnDisconnect, RunFailure, RunKey};
+use agent_platform::conversation::{CancelReason, OnDisconnect, PublicRunError, RunKey};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select};
 use futures_util::task::AtomicWaker;
@@ -43,7 +43,7 @@ impl RunStop {
                 RunEnd::Finished { result: None, outcome, usage: Vec::new() }
             }
             Self::Lost => {
-                let RunFailure { code, message } = RunFailure::interrupted();
+                let PublicRunError { code, message } = PublicRunError::interrupted();
                 RunEnd::Failed { message, code, usage: Vec::new() }
             }
         }

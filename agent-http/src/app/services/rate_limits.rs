@@ -14,7 +14,7 @@ use agent_core::ids::{CompanyId, RunId};
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_platform::records::StoreError;
-use agent_platform::token::{Caps, RunCapError, Tokens};
+use agent_platform::token::{RunCapError, RunCaps, Tokens};
 use agent_platform::user_rates::{RateLimitError, RateState, RunCountError, UserRate, UserRates};
 
 use super::run_id::ChosenRunId;
@@ -71,7 +71,7 @@ impl RateLimits {
         self.count_session(&user, UserRate::Runs).await
     }
 
-    async fn count_token_run(&self, token: (&CompanyId, &str), caps: &Caps) -> Result<(), HttpError> {
+    async fn count_token_run(&self, token: (&CompanyId, &str), caps: &RunCaps) -> Result<(), HttpError> {
         self.tokens.count_run(token, caps).await.map_err(|error| cap_error(error, caps))
     }
 
@@ -143,7 +143,7 @@ impl RateLimits {
 }
 
 /// Converts the error of counting a run against the caps of its token.
-fn cap_error(error: RunCapError, caps: &Caps) -> HttpError {
+fn cap_error(error: RunCapError, caps: &RunCaps) -> HttpError {
     match (error, caps.runs_per_day) {
         (RunCapError::PerMinute { retry_after }, _) => {
             HttpError::with_limit(minute_policy(caps.runs_per_minute), retry_after)
@@ -186,7 +186,7 @@ mod tests {
     }
 
     fn visitor(token: &str, per_minute: u32, per_day: Option<u32>) -> Visitor {
-        let caps = Caps {
+        let caps = RunCaps {
             runs_per_minute: NonZeroU32::new(per_minute).expect("a cap"),
             runs_per_day: per_day.and_then(NonZeroU32::new),
         };

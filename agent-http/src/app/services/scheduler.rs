@@ -26,8 +26,8 @@ const MAX_CONCURRENT_CALLBACKS: usize = 256;
 /// Maximum number of one company's callbacks in progress; several schedulers may deliver.
 const MAX_COMPANY_CALLBACKS: usize = MAX_CONCURRENT_CALLBACKS / 2;
 
-/// The scheduler client and the state of the scheduler's callback.
-pub struct SchedulerLink {
+/// Connection to the scheduler: its client, and the state of its callback.
+pub struct SchedulerConnection {
     /// The scheduler client; absent if the scheduler's URL or secret is not set.
     pub(in crate::app) remote: Option<Arc<dyn Pulse>>,
     /// Jobs that the application stores itself while no scheduler is configured.
@@ -62,8 +62,8 @@ impl Drop for LocalRunGuard {
     }
 }
 
-/// Configuration of a [`SchedulerLink`].
-pub struct SchedulerLinkConfig {
+/// Configuration of a [`SchedulerConnection`].
+pub struct SchedulerConnectionConfig {
     /// The scheduler's URL.
     pub url: Option<Url>,
     /// The scheduler's secret.
@@ -90,9 +90,9 @@ pub struct SchedulerLinkConfig {
     pub clock: Arc<dyn Clock>,
 }
 
-impl SchedulerLink {
+impl SchedulerConnection {
     /// Creates the application's side of the scheduler.
-    pub fn new(config: SchedulerLinkConfig) -> Self {
+    pub fn new(config: SchedulerConnectionConfig) -> Self {
         let settings = [("PULSE_URL", config.url.is_some()), ("PULSE_SECRET", config.secret.is_some())];
         let missing: Vec<_> = settings.into_iter().filter(|(_, set)| !set).map(|(name, _)| name).collect();
         let mut callback_url = config.public_url;

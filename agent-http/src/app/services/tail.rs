@@ -48,7 +48,7 @@ enum ItemKind {
 }
 
 impl LogGap {
-    /// Returns true if an event closes what the log has open.
+    /// Returns true if an event closes an item that is open in the log.
     fn closes_logged(&mut self, event: &Event) -> bool {
         let (kind, id, is_start) = match event {
             Event::TextMessageStart { message_id, .. } => (ItemKind::Text, message_id, true),

@@ -7,7 +7,7 @@ use agent_core::ids::{CompanyId, RunId, UserId};
 use agent_platform::conversation::{ConversationError, Conversations, ThreadOwner};
 use agent_platform::records::{Inventory, StoreError};
 use agent_platform::usage::{
-    Budgets, ExpiredReservations, MAX_TRIMMED_ENTRIES, StoredRuns, UsageRecorder, UsageStore,
+    Budgets, MAX_TRIMMED_ENTRIES, ReservationSweep, StoredRuns, UsageRecorder, UsageStore,
 };
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
@@ -49,7 +49,7 @@ impl UsageService {
         Self { recorder, retention }
     }
 
-    /// Waits until the calls that have ended are stored, and what was reserved for them is settled.
+    /// Waits until the calls that have ended are stored, and their reservations are settled.
     pub async fn flush(&self) {
         self.recorder.flush().await;
         if let Some(budgets) = self.recorder.budgets() {
@@ -82,17 +82,17 @@ impl UsageService {
     ) {
         let Some(budgets) = self.recorder.budgets() else { return };
         let runs = runs.map(|runs| Arc::new(ConversationRuns(runs)) as Arc<dyn StoredRuns>);
-        let mut expired = ExpiredReservations::new(runs);
+        let mut sweep = ReservationSweep::new(runs);
         loop {
             let pass = async {
-                while expired.settle_page(inventory, budgets, &self.recorder).await? {}
-                while expired.delete_meters_page(inventory, self.recorder.now()).await? {}
+                while sweep.settle_page(inventory, budgets, &self.recorder).await? {}
+                while sweep.delete_meters_page(inventory, self.recorder.now()).await? {}
                 Ok::<_, StoreError>(())
             };
             if let Err(error) = pass.await {
                 tracing::warn!(%error, "failed to settle reservations of ended processes; trying again later");
             }
-            tokio::time::sleep(expired.next_pass_after().unwrap_or(SETTLE_INTERVAL)).await;
+            tokio::time::sleep(sweep.next_pass_after().unwrap_or(SETTLE_INTERVAL)).await;
         }
     }
 

@@ -80,7 +80,7 @@ impl Worker {
     }
 
     fn record_delivery(&self, job: &Job, delivered: &DeliveryResult, duration: Duration) {
-        let outcome = crate::scheduler::meters::outcome_label(&delivered.outcome);
+        let outcome = crate::scheduler::metrics::outcome_label(&delivered.outcome);
         self.metrics.record_outcome(outcome);
         let took_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let (occurrence, attempt, status) = (job.position.occurrence, job.attempt, delivered.status);

@@ -302,7 +302,7 @@ async fn one_object_holds_the_run() {
 }
 
 #[tokio::test]
-async fn a_failed_run_is_no_object_but_its_failure() {
+async fn a_failed_run_is_answered_by_its_error_and_not_by_an_object() {
     let cases =
         [("BACKEND_UNREACHABLE", AgentErrorKind::Unreachable), ("THEIR_WORD", AgentErrorKind::Failed)];
     for (code, kind) in cases {

@@ -65,7 +65,7 @@ fn superscripts_are_not_read_as_digits_of_numbers() {
 }
 
 #[test]
-fn superscripts_of_styles_are_no_digits_of_numbers() {
+fn superscripts_of_styles_are_not_digits_of_numbers() {
     let script = |kind: &str| format!("<w:rPr><w:vertAlign w:val=\"{kind}\"/></w:rPr>");
     let style = |kind: &str, id: &str, base: &str, properties: &str| {
         format!(

@@ -1,5 +1,5 @@
 use agent_retrieval::chunk::{Chunker, StructuralChunker};
-use agent_retrieval::extract::Extraction;
+use agent_retrieval::extract::ExtractedDocument;
 
 use crate::fixtures::PdfBuilder;
 use crate::limits::ExtractionLimits;
@@ -45,7 +45,7 @@ impl TablePage<'_> {
     }
 }
 
-fn extracted(pages: &[TablePage<'_>]) -> Extraction {
+fn extracted(pages: &[TablePage<'_>]) -> ExtractedDocument {
     let mut pdf = PdfBuilder::new();
     for page in pages {
         pdf.page(page.content().as_bytes(), "");
@@ -53,7 +53,7 @@ fn extracted(pages: &[TablePage<'_>]) -> Extraction {
     super::super::extract(&pdf.build(), &ExtractionLimits::default()).expect("a document")
 }
 
-fn count(extraction: &Extraction, row: &str) -> usize {
+fn count(extraction: &ExtractedDocument, row: &str) -> usize {
     extraction.document.text.matches(row).count()
 }
 

@@ -18,7 +18,7 @@ fn once(company: &str, ms: i64) -> Job {
     job(company, Schedule::At(at(ms)))
 }
 
-/// Returns a job of which an occurrence was missed that is skipped.
+/// Returns a job with a missed occurrence that is skipped.
 fn missed(company: &str) -> Job {
     let every = Duration::from_secs(1000);
     Job { misfire: MisfirePolicy::Skip, ..job(company, Schedule::Every { every, anchor: at(-2_000_000) }) }

@@ -76,34 +76,34 @@ fn invalid_limits_are_left_out() {
 #[test]
 fn a_company_has_its_share_of_the_limits_and_forgets_its_own() {
     let table = LimitTable::default();
-    let who = |company: usize, user: usize| Subscriber {
+    let subscriber = |company: usize, user: usize| Subscriber {
         company_id: format!("c{company}").into(),
         user_id: format!("u{user}").into(),
     };
     for user in 0..3_000 {
-        table.insert(who(0, user), used(1.0));
+        table.insert(subscriber(0, user), used(1.0));
     }
     assert_eq!(table.len(), 2_500);
     assert!(
-        table.get(&who(0, 499)).is_none() && table.get(&who(0, 500)).is_some(),
+        table.get(&subscriber(0, 499)).is_none() && table.get(&subscriber(0, 500)).is_some(),
         "the oldest are forgotten"
     );
     // A repeated report is a new one.
-    table.insert(who(0, 500), used(2.0));
-    table.insert(who(0, 3_000), used(1.0));
-    assert!(table.get(&who(0, 501)).is_none());
-    assert_eq!(table.get(&who(0, 500)), Some(used(2.0)));
+    table.insert(subscriber(0, 500), used(2.0));
+    table.insert(subscriber(0, 3_000), used(1.0));
+    assert!(table.get(&subscriber(0, 501)).is_none());
+    assert_eq!(table.get(&subscriber(0, 500)), Some(used(2.0)));
     for company in 1..=4 {
         for user in 0..2_000 {
-            table.insert(who(company, user), used(1.0));
+            table.insert(subscriber(company, user), used(1.0));
         }
     }
     assert_eq!(table.len(), 10_000);
-    assert!(table.get(&who(4, 0)).is_some(), "the largest company makes room");
-    assert!(table.get(&who(0, 1_001)).is_none() && table.get(&who(0, 1_002)).is_some());
-    table.remove(&who(4, 0));
-    table.remove(&who(4, 0));
-    assert_eq!((table.len(), table.get(&who(4, 0))), (9_999, None));
+    assert!(table.get(&subscriber(4, 0)).is_some(), "the largest company makes room");
+    assert!(table.get(&subscriber(0, 1_001)).is_none() && table.get(&subscriber(0, 1_002)).is_some());
+    table.remove(&subscriber(4, 0));
+    table.remove(&subscriber(4, 0));
+    assert_eq!((table.len(), table.get(&subscriber(4, 0))), (9_999, None));
 }
 
 #[tokio::test]

@@ -94,7 +94,7 @@ async fn silence_is_followed_by_the_same_token_after_one_and_four_seconds() {
 }
 
 #[tokio::test]
-async fn tokens_survive_an_issuer_that_is_away() {
+async fn tokens_survive_an_unavailable_issuer() {
     let bench = Bench::signed_in().await;
     bench.clock.advance(HOUR);
     for _ in 0..3 {
@@ -287,10 +287,10 @@ async fn a_lease_of_another_clock_is_honoured_for_its_duration() {
         bench.clock.advance(2 * HOUR);
         let time = bench.clock.now() + ahead - behind;
         let lease = stored::Lease::new("another", Timestamp::try_from(time).expect("a time"));
-        let who = Subscriber::new(&bench.company, &bench.user);
-        let record = bench.services.read_tokens(&who).await.expect("read").expect("there");
+        let subscriber = Subscriber::new(&bench.company, &bench.user);
+        let record = bench.services.read_tokens(&subscriber).await.expect("read").expect("there");
         let leased = stored::StoredTokens { lease: Some(lease), ..record.value };
-        let written = bench.services.replace_tokens(&who, record.version, &leased).await;
+        let written = bench.services.replace_tokens(&subscriber, record.version, &leased).await;
         written.expect("written").expect("unchanged");
         let began = bench.clock.monotonic();
         bench.drive(bench.access()).await.expect("a token");
@@ -327,14 +327,14 @@ async fn a_process_does_not_wait_for_its_own_lease_after_its_clock_was_set_back(
 async fn a_lease_that_does_not_end_is_waited_for_a_limited_time() {
     let bench = Bench::signed_in().await;
     bench.clock.advance(HOUR);
-    let who = Subscriber::new(&bench.company, &bench.user);
+    let subscriber = Subscriber::new(&bench.company, &bench.user);
     // Another process renews its lease all the time.
     let renewing = async {
         loop {
-            let record = bench.services.read_tokens(&who).await.expect("read").expect("there");
+            let record = bench.services.read_tokens(&subscriber).await.expect("read").expect("there");
             let lease = Some(stored::Lease::new("another", bench.services.now()));
             let leased = stored::StoredTokens { lease, ..record.value };
-            bench.services.replace_tokens(&who, record.version, &leased).await.expect("written");
+            bench.services.replace_tokens(&subscriber, record.version, &leased).await.expect("written");
             bench.clock.sleep(10 * SECOND).await;
         }
     };

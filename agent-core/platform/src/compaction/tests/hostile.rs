@@ -6,7 +6,7 @@ use agent_core::turn::TurnError;
 use jiff::Timestamp;
 
 use super::*;
-use crate::conversation::{CreateThread, MemoryConversations, NewThread, ThreadKey, import_nodes};
+use crate::conversation::{CreateThreadRequest, MemoryConversations, NewThread, ThreadKey, import_nodes};
 use crate::workspace::collection::SUMMARIES;
 
 async fn stored(records: &MemoryRecords) -> u64 {
@@ -90,7 +90,7 @@ fn key() -> ThreadKey {
 async fn with_thread(summarizer: FactModel) -> (Arc<MemoryRecords>, Arc<MemoryConversations>, Process) {
     let (records, conversations) =
         (Arc::new(MemoryRecords::default()), Arc::new(MemoryConversations::default()));
-    let create = CreateThread {
+    let create = CreateThreadRequest {
         key: key(),
         agent_id: "a".into(),
         new: NewThread::default(),
@@ -103,7 +103,7 @@ async fn with_thread(summarizer: FactModel) -> (Arc<MemoryRecords>, Arc<MemoryCo
     (records, conversations, process)
 }
 
-/// Erases the message of the thread, and its summaries, of which there is none.
+/// Erases the message of the thread, and its summaries, if any.
 async fn erase_message(conversations: &MemoryConversations, process: &Process) {
     let found = conversations.links(&key()).await.expect("it reads").expect("a thread");
     conversations.erase_node(&key(), &found.links[0].id).await.expect("erased");

@@ -210,7 +210,7 @@ pub(super) struct HoldingRecords {
 }
 
 impl HoldingRecords {
-    /// Creates records of which one commit, counted from 0, is held at a point.
+    /// Creates records with one commit, counted from 0, that is held at a point.
     pub(super) fn new(inner: Arc<dyn Inventory>, held: Option<(usize, CommitPoint)>) -> Self {
         let holds =
             held.into_iter().flat_map(|(index, point)| std::iter::repeat_n(None, index).chain([Some(point)]));

@@ -8,10 +8,10 @@ use serde_json::json;
 
 use super::support::*;
 use crate::conversation::{
-    ApprovalState, BeginRun, CallExecution, CancelReason, ChangeRun, ChangedRun, ChunkWriter,
-    ConversationError, Conversations, Decision, DecisionRoute, EndRun, LogEnd, MAX_PAGE_THREADS,
-    MAX_REAPED_RUNS, NewNode, NodeOrigin, ReissueInterrupts, Run, RunChange, RunEndKind, RunEnding, RunKey,
-    RunState, RunTriggerKind, ThreadStatus, Verdict,
+    ApprovalState, BeginRunRequest, CallExecution, CancelReason, ChangeRunRequest, ChangedRun, ChunkWriter,
+    ConversationError, Conversations, Decision, DecisionRoute, EndRunRequest, LogEnd, MAX_PAGE_THREADS,
+    MAX_REAPED_RUNS, NewNode, NodeOrigin, ReissueInterruptsRequest, Run, RunChange, RunEndKind, RunEnding,
+    RunKey, RunState, RunTriggerKind, ThreadStatus, Verdict,
 };
 use crate::exact_object::ExactObject;
 
@@ -44,7 +44,7 @@ async fn waiting_run_with(store: &dyn Conversations, thread: &str, id: &str, pen
     let pending_tool_call_ids = pending.iter().map(|call| (*call).into()).collect();
     let outcome = RunOutcome::Interrupt { interrupts: interrupts.to_vec(), pending_tool_call_ids };
     let ending = RunEnding { kind: RunEndKind::Suspended(outcome), ..RunEnding::default() };
-    done("an end", store.end_run(EndRun { ending, ..end(ada(), id, vec![answer], 5) }).await).run
+    done("an end", store.end_run(EndRunRequest { ending, ..end(ada(), id, vec![answer], 5) }).await).run
 }
 
 pub(super) fn decision(run: &str, call: &str, verdict: Verdict) -> Decision {
@@ -56,12 +56,12 @@ pub(super) fn approve() -> Verdict {
     Verdict::Approve { arguments: None }
 }
 
-pub(super) fn change(run: &str, change: RunChange, ms: i64) -> ChangeRun {
-    ChangeRun { run: RunKey { owner: ada(), id: run.into() }, change, now: at(ms) }
+pub(super) fn change(run: &str, change: RunChange, ms: i64) -> ChangeRunRequest {
+    ChangeRunRequest { run: RunKey { owner: ada(), id: run.into() }, change, now: at(ms) }
 }
 
-pub(super) fn continuing(id: &str, run: &Run, decisions: Vec<Decision>, ms: i64) -> BeginRun {
-    BeginRun {
+pub(super) fn continuing(id: &str, run: &Run, decisions: Vec<Decision>, ms: i64) -> BeginRunRequest {
+    BeginRunRequest {
         continues: Some(run.id.clone()),
         decisions,
         parent_id: run.node_ids.last().cloned(),
@@ -70,7 +70,7 @@ pub(super) fn continuing(id: &str, run: &Run, decisions: Vec<Decision>, ms: i64)
     }
 }
 
-fn begin_call(run: &str, call: &str, by: &str, process: &str) -> ChangeRun {
+fn begin_call(run: &str, call: &str, by: &str, process: &str) -> ChangeRunRequest {
     let approval = format!("approval of {call} in {run}");
     change(run, RunChange::BeginCall { approval, by: by.into(), process: process.to_owned() }, 30)
 }
@@ -220,7 +220,7 @@ async fn questions_expire_and_are_withdrawn(store: &dyn Conversations) {
 }
 
 /// Returns a run that asks the questions of `waiting` again, with its log until `at(5000)`.
-fn reissue_interrupts(waiting: &Run, id: &str) -> ReissueInterrupts {
+fn reissue_interrupts(waiting: &Run, id: &str) -> ReissueInterruptsRequest {
     let outcome = waiting.outcome.clone().expect("questions");
     let mut log = ChunkWriter::default();
     log.push(&Event::RunStarted { thread_id: "t".into(), run_id: id.into() });
@@ -232,7 +232,7 @@ fn reissue_interrupts(waiting: &Run, id: &str) -> ReissueInterrupts {
         usage: Vec::new(),
     });
     let (chunks, until) = (log.take().into_iter().collect(), Some(at(5000)));
-    ReissueInterrupts {
+    ReissueInterruptsRequest {
         run_id: id.into(),
         trigger: RunTriggerKind::Resume.into(),
         process: "p1".to_owned(),
@@ -243,8 +243,9 @@ fn reissue_interrupts(waiting: &Run, id: &str) -> ReissueInterrupts {
 
 async fn questions_are_asked_again_by_another_run(store: &dyn Conversations) {
     let waiting = waiting_run(store, "r1").await;
-    let asking =
-        |id: &str| change("r1", RunChange::ReissueInterrupts(Box::new(reissue_interrupts(&waiting, id))), 20);
+    let asking = |id: &str| {
+        change("r1", RunChange::ReissueInterruptsRequest(Box::new(reissue_interrupts(&waiting, id))), 20)
+    };
     let asked = done("a question", store.change_run(asking("r2")).await);
     assert_eq!((asked.run.state, asked.is_changed), (RunState::Waiting, false));
     let run = done("a read", store.run(&ada(), &"r2".into()).await).expect("the run");
@@ -398,7 +399,7 @@ pub(super) async fn erased_calls_of_the_client_are_not_waited_for(store: &dyn Co
     let ids = answers.each_ref().map(|node| node.id.clone());
     let outcome = RunOutcome::Success { pending_tool_call_ids: CALLS.map(Into::into).to_vec() };
     let ending = RunEnding { kind: RunEndKind::Suspended(outcome), ..RunEnding::default() };
-    done("an end", store.end_run(EndRun { ending, ..end(ada(), "r1", answers.to_vec(), 5) }).await);
+    done("an end", store.end_run(EndRunRequest { ending, ..end(ada(), "r1", answers.to_vec(), 5) }).await);
     assert_eq!(thread(store, &key("t")).await.status, ThreadStatus::AwaitingTools);
     for (erased, pending, status) in
         [(&ids[0], &CALLS[1..], ThreadStatus::AwaitingTools), (&ids[1], &CALLS[2..], ThreadStatus::Idle)]

@@ -4,8 +4,8 @@ use agent_core::ids::RunId;
 
 use super::support::*;
 use crate::conversation::{
-    Conversations, EndRun, ForkThread, MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, NewNode, NodeId,
-    NodeStatus, SentContext, ThreadKey, ThreadOwner, TurnContext,
+    Conversations, EndRunRequest, ForkThreadRequest, MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, NewNode,
+    NodeId, NodeStatus, SentContext, ThreadKey, ThreadOwner, TurnContext,
 };
 
 fn sent(node: &NodeId, text: &str) -> Option<SentContext> {
@@ -23,7 +23,7 @@ async fn turn_with(
     let begun = done("begin", store.begin_run(begin(key.clone(), run, parent, "Hello", 0)).await);
     let question = begun.nodes.last().expect("the user's message").id.clone();
     let nodes = vec![answer(&format!("{run}-answer"), &question, "Hi")];
-    let end = EndRun { context: sent(&question, text), ..end(key.thread_owner(), run, nodes, 1) };
+    let end = EndRunRequest { context: sent(&question, text), ..end(key.thread_owner(), run, nodes, 1) };
     done("end", store.end_run(end).await);
     question
 }
@@ -64,7 +64,10 @@ pub(super) async fn a_context_is_of_a_message_and_a_turn(store: &dyn Conversatio
     (again.nodes, again.parent_id) = (Vec::new(), Some(first.clone()));
     done("begin", store.begin_run(again).await);
     let nodes = vec![answer("r3-answer", &first, "Ho")];
-    done("end", store.end_run(EndRun { context: sent(&first, "two"), ..end(ada(), "r3", nodes, 6) }).await);
+    done(
+        "end",
+        store.end_run(EndRunRequest { context: sent(&first, "two"), ..end(ada(), "r3", nodes, 6) }).await,
+    );
     assert_eq!(
         found(store, &key("t"), &["r1", "r3"]).await,
         [row(&first, "r3", "two"), row(&first, "r1", first_text)]
@@ -84,13 +87,13 @@ pub(super) async fn a_turn_keeps_its_first_context(store: &dyn Conversations) {
     let begun = done("begin", store.begin_run(begin(key("t"), "r1", None, "Hello", 0)).await);
     let question = begun.nodes[0].id.clone();
     let calling = NewNode { status: NodeStatus::Complete, ..answer("a", &question, "Let me see") };
-    let first = EndRun { context: sent(&question, "noon"), ..end(ada(), "r1", vec![calling], 1) };
+    let first = EndRunRequest { context: sent(&question, "noon"), ..end(ada(), "r1", vec![calling], 1) };
     let ended = done("end", store.end_run(first).await);
     assert_eq!(ended.context, sent(&question, "noon"));
     let mut next = begin(key("t"), "r2", None, "", 2);
     (next.nodes, next.parent_id, next.continues) = (Vec::new(), Some("a".into()), Some(run_id("r1")));
     done("begin", store.begin_run(next).await);
-    let second = EndRun { context: sent(&question, "one"), ..end(ada(), "r2", Vec::new(), 3) };
+    let second = EndRunRequest { context: sent(&question, "one"), ..end(ada(), "r2", Vec::new(), 3) };
     let ended = done("end", store.end_run(second).await);
     assert_eq!((ended.run.turn_id.as_str(), ended.context), ("r1", None), "it is left out");
     assert_eq!(
@@ -102,7 +105,7 @@ pub(super) async fn a_turn_keeps_its_first_context(store: &dyn Conversations) {
 pub(super) async fn contexts_go_with_their_message(store: &dyn Conversations) {
     let first = turn_with(store, &key("t"), "r1", None, "noon").await;
     let second = turn_with(store, &key("t"), "r2", Some(&"r1-answer".into()), "one").await;
-    let fork = |id: &str, agent: Option<&str>| ForkThread {
+    let fork = |id: &str, agent: Option<&str>| ForkThreadRequest {
         key: key("t"),
         at: Some("r2-answer".into()),
         id: id.into(),
@@ -120,7 +123,7 @@ pub(super) async fn contexts_go_with_their_message(store: &dyn Conversations) {
     assert_eq!(texts("of-another").await, [""; 0], "another agent's prompt has none of it");
     done("erase", store.erase_node(&key("t"), &first).await);
     assert_eq!(texts("t").await, ["one"], "an erased message has no context");
-    let late = EndRun { context: sent(&first, "late"), ..end(ada(), "r3", Vec::new(), 12) };
+    let late = EndRunRequest { context: sent(&first, "late"), ..end(ada(), "r3", Vec::new(), 12) };
     done("begin", store.begin_run(begin(key("t"), "r3", Some(&second), "More", 11)).await);
     done("end", store.end_run(late).await);
     assert_eq!(found(store, &key("t"), &["r3"]).await, [], "nor gets one");
@@ -138,7 +141,8 @@ pub(super) async fn contexts_are_limited(store: &dyn Conversations) {
     let answered = begin(key("t"), "answer", Some(&"long-answer".into()), "More", 3);
     done("begin", store.begin_run(answered).await);
     let context = sent(&"long-answer".into(), "of an answer");
-    let ended = done("end", store.end_run(EndRun { context, ..end(ada(), "answer", Vec::new(), 4) }).await);
+    let ended =
+        done("end", store.end_run(EndRunRequest { context, ..end(ada(), "answer", Vec::new(), 4) }).await);
     assert_eq!(ended.context, None, "of no user message");
     let kept = found(store, &key("t"), &["long", "too-long", "answer"]).await;
     assert_eq!(kept.iter().map(|(_, turn, _)| turn.as_str()).collect::<Vec<_>>(), ["long"]);

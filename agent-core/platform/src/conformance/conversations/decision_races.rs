@@ -9,7 +9,7 @@ use futures_util::future::{join, join_all};
 use super::approvals::{CALLS, approve, change, decision, waiting_run_in};
 use super::support::*;
 use crate::conversation::{
-    ApprovalState, BeginRun, ChangedRun, ChunkWriter, ConversationError, Conversations, LogChunk, Run,
+    ApprovalState, BeginRunRequest, ChangedRun, ChunkWriter, ConversationError, Conversations, LogChunk, Run,
     RunChange, RunChunk, RunKey, RunState, ThreadKey, ThreadStatus, Verdict,
 };
 
@@ -19,8 +19,8 @@ const ROUNDS: usize = 12;
 const EXPIRY_MS: i64 = 1000;
 
 /// Returns the beginning of a run that continues `run` in its thread with decisions about all its calls.
-fn continuing(run: &Run, id: &str, verdict: &Verdict, ms: i64) -> BeginRun {
-    BeginRun {
+fn continuing(run: &Run, id: &str, verdict: &Verdict, ms: i64) -> BeginRunRequest {
+    BeginRunRequest {
         continues: Some(run.id.clone()),
         decisions: CALLS.map(|call| decision(&run.id, call, verdict.clone())).to_vec(),
         parent_id: run.node_ids.last().cloned(),
@@ -149,8 +149,8 @@ pub(super) async fn a_message_and_the_last_decision_exclude_each_other(store: Ar
         let run = waiting_run_in(&*store, &format!("thread {round}"), &waiting).await;
         let version = thread(&*store, &thread_of(&run)).await.version;
         let decide =
-            BeginRun { expected_version: Some(version), ..continuing(&run, &decided, &approve(), 10) };
-        let message = BeginRun {
+            BeginRunRequest { expected_version: Some(version), ..continuing(&run, &decided, &approve(), 10) };
+        let message = BeginRunRequest {
             expected_version: Some(version),
             ..begin(thread_of(&run), &message_run, run.node_ids.last(), "Forget it", 10)
         };

@@ -8,9 +8,9 @@ use jiff::SignedDuration;
 
 use super::support::*;
 use crate::conversation::{
-    ActiveThread, BeginRun, ConversationError, Conversations, CreateThread, DeleteFilter, ForkThread,
-    MAX_DELETED_THREADS, MAX_SCANNED_THREADS, NodeQuery, NodeStatus, RunFilter, ThreadFilter, ThreadKey,
-    ThreadOwner, ThreadScan,
+    ActiveThread, BeginRunRequest, ConversationError, Conversations, CreateThreadRequest, DeleteFilter,
+    ForkThreadRequest, MAX_DELETED_THREADS, MAX_SCANNED_THREADS, NodeQuery, NodeStatus, RunFilter,
+    ThreadFilter, ThreadKey, ThreadOwner, ThreadScan,
 };
 
 pub(super) async fn threads_and_messages_are_deleted(make: &impl AsyncFn() -> Arc<dyn Conversations>) {
@@ -52,7 +52,7 @@ async fn a_thread_is_deleted_with_all_it_has(store: &dyn Conversations) {
 async fn many_are_deleted_by_agent_and_time(store: &dyn Conversations) {
     for n in 0..8 {
         let agent = if n % 2 == 0 { "gardener" } else { "cook" };
-        let new = CreateThread { agent_id: agent.into(), ..create(key(&n.to_string()), &["x"], n) };
+        let new = CreateThreadRequest { agent_id: agent.into(), ..create(key(&n.to_string()), &["x"], n) };
         done("create", store.create(new).await);
     }
     let bob = ThreadOwner::new("acme", "bob");
@@ -127,18 +127,24 @@ async fn all_threads_are_scanned_in_pages(store: &dyn Conversations) {
 
 async fn activity_postpones_the_expiry(store: &dyn Conversations) {
     let retention = Some(SignedDuration::from_millis(100));
-    done("create", store.create(CreateThread { retention, ..create(key("t"), &["x"], 1) }).await);
+    done("create", store.create(CreateThreadRequest { retention, ..create(key("t"), &["x"], 1) }).await);
     assert_eq!(thread(store, &key("t")).await.expires_at, Some(at(101)));
     done("append", store.append(&key("t"), vec![user(None, "y")], at(5)).await);
     assert_eq!(thread(store, &key("t")).await.expires_at, Some(at(105)));
     let retention = Some(SignedDuration::from_millis(10));
-    let begun = BeginRun { retention, ..begin(key("t"), "r", None, "z", 20) };
+    let begun = BeginRunRequest { retention, ..begin(key("t"), "r", None, "z", 20) };
     let begun = done("begin", store.begin_run(begun).await);
     assert_eq!(begun.thread.expires_at, Some(at(30)), "a run brings the retention of its time");
     let ended = done("end", store.end_run(end(ada(), "r", Vec::new(), 25)).await);
     assert_eq!(ended.thread.expires_at, Some(at(35)));
-    let fork =
-        ForkThread { key: key("t"), at: None, id: "copy".into(), agent_id: None, title: None, now: at(50) };
+    let fork = ForkThreadRequest {
+        key: key("t"),
+        at: None,
+        id: "copy".into(),
+        agent_id: None,
+        title: None,
+        now: at(50),
+    };
     assert_eq!(done("fork", store.fork(fork).await).expires_at, Some(at(60)));
     done("begin", store.begin_run(begin(key("t"), "r2", None, "z", 70)).await);
     assert_eq!(thread(store, &key("t")).await.expires_at, None, "retention has ended");

@@ -4,8 +4,9 @@ use agent_core::ids::{AgentId, CompanyId};
 
 use super::support::*;
 use crate::conversation::{
-    ConversationError, Conversations, CreateThread, Feedback, FeedbackPage, ForkThread, MAX_COMMENT_BYTES,
-    MAX_FEEDBACK_TAGS, MAX_TAG_BYTES, NewNode, NodeId, NodeOrigin, Rating, Thread, ThreadKey, ThreadOwner,
+    ConversationError, Conversations, CreateThreadRequest, Feedback, FeedbackPage, ForkThreadRequest,
+    MAX_COMMENT_BYTES, MAX_FEEDBACK_TAGS, MAX_TAG_BYTES, NewNode, NodeId, NodeOrigin, Rating, Thread,
+    ThreadKey, ThreadOwner,
 };
 
 fn feedback(id: &str, ms: i64) -> Feedback {
@@ -102,8 +103,14 @@ pub(super) async fn feedback_goes_with_what_it_rates(store: &dyn Conversations) 
     for (at, node) in (1..).zip(&nodes) {
         rate(store, &key("t"), &node.id, feedback(&format!("f{at}"), at)).await;
     }
-    let fork =
-        ForkThread { key: key("t"), at: None, id: "copy".into(), agent_id: None, title: None, now: at(9) };
+    let fork = ForkThreadRequest {
+        key: key("t"),
+        at: None,
+        id: "copy".into(),
+        agent_id: None,
+        title: None,
+        now: at(9),
+    };
     done("fork", store.fork(fork).await);
     assert!(path(store, &key("copy")).await.iter().all(|node| node.feedback.is_none()), "a copy is unrated");
     assert_eq!(listed(store, "acme", "gardener").await, ["f2", "f1"]);
@@ -136,7 +143,7 @@ pub(super) async fn an_agent_s_feedback_is_listed_in_pages(store: &dyn Conversat
             rate(store, owner, &node.id, stored_feedback).await;
         }
     }
-    let other = CreateThread { agent_id: "cook".into(), ..create(key("other"), &["x"], 0) };
+    let other = CreateThreadRequest { agent_id: "cook".into(), ..create(key("other"), &["x"], 0) };
     done("create", store.create(other).await);
     let node = path(store, &key("other")).await[0].id.clone();
     rate(store, &key("other"), &node, feedback("c", 9)).await;
@@ -185,7 +192,7 @@ pub(super) async fn visitors_threads_are_listed_by_agent(store: &dyn Conversatio
         done("create", store.create(create(owner.thread("mine"), &["x"], 7)).await);
     }
     let other = create(ThreadOwner::new("acme", "widget:t1:00").thread("cook"), &["x"], 7);
-    done("create", store.create(CreateThread { agent_id: "cook".into(), ..other }).await);
+    done("create", store.create(CreateThreadRequest { agent_id: "cook".into(), ..other }).await);
     let (company, agent) = (CompanyId::from("acme"), AgentId::from("gardener"));
     let (mut locations, mut cursor) = (Vec::new(), None);
     loop {

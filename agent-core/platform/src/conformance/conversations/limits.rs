@@ -4,8 +4,9 @@ use agent_core::message::Message;
 
 use super::support::*;
 use crate::conversation::{
-    ConversationError, Conversations, CreateThread, MAX_NODE_CHILDREN, MAX_PAGE_NODES, MAX_THREAD_NODES,
-    MAX_VISITOR_THREADS, NodeQuery, ThreadLimit, ThreadOwner, VISITOR_OWNER_PREFIX, import_nodes,
+    ConversationError, Conversations, CreateThreadRequest, MAX_NODE_CHILDREN, MAX_PAGE_NODES,
+    MAX_THREAD_NODES, MAX_VISITOR_THREADS, NodeQuery, ThreadLimit, ThreadOwner, VISITOR_OWNER_PREFIX,
+    import_nodes,
 };
 
 fn is_full<T>(result: &Result<T, ConversationError>, limit: ThreadLimit) -> bool {
@@ -14,7 +15,7 @@ fn is_full<T>(result: &Result<T, ConversationError>, limit: ThreadLimit) -> bool
 
 pub(super) async fn nodes_children_and_threads_are_limited(store: &dyn Conversations) {
     let roots = (0..MAX_NODE_CHILDREN).map(|n| user(None, &n.to_string())).collect();
-    done("create", store.create(CreateThread { nodes: roots, ..create(key("t"), &[], 0) }).await);
+    done("create", store.create(CreateThreadRequest { nodes: roots, ..create(key("t"), &[], 0) }).await);
     let refused = store.append(&key("t"), vec![user(None, "one more")], at(1)).await;
     assert!(is_full(&refused, ThreadLimit::Children), "{refused:?}");
     let refused = store.begin_run(begin(key("t"), "r", None, "one more", 1)).await;
@@ -39,7 +40,8 @@ pub(super) async fn nodes_children_and_threads_are_limited(store: &dyn Conversat
 pub(super) async fn ten_thousand_nodes_are_read(store: &dyn Conversations) {
     let messages = (0..MAX_THREAD_NODES).map(|n| Message::user(format!("{n} {}", "x".repeat(100)))).collect();
     let nodes = import_nodes(None, messages);
-    let created = done("create", store.create(CreateThread { nodes, ..create(key("t"), &[], 0) }).await);
+    let created =
+        done("create", store.create(CreateThreadRequest { nodes, ..create(key("t"), &[], 0) }).await);
     assert_eq!(created.message_count, MAX_THREAD_NODES);
     let refused = store.append(&key("t"), vec![user(created.head.as_ref(), "x")], at(1)).await;
     assert!(is_full(&refused, ThreadLimit::Nodes), "{refused:?}");

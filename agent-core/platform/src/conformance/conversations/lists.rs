@@ -2,8 +2,8 @@
 
 use super::support::*;
 use crate::conversation::{
-    BeginRun, ConversationError, Conversations, CreateThread, NewThread, RunFilter, RunState, RunTriggerKind,
-    ThreadFilter, ThreadOrigin, ThreadOwner, ThreadPatch, ThreadStatus,
+    BeginRunRequest, ConversationError, Conversations, CreateThreadRequest, NewThread, RunFilter, RunState,
+    RunTriggerKind, ThreadFilter, ThreadOrigin, ThreadOwner, ThreadPatch, ThreadStatus,
 };
 
 /// Returns the ids of a list, page by page.
@@ -27,7 +27,7 @@ pub(super) async fn threads_are_listed_by_activity(store: &dyn Conversations) {
         done("create", store.create(create(key(id), &["x"], ms)).await);
     }
     let job = NewThread { origin: ThreadOrigin::Job, ..NewThread::default() };
-    let other = CreateThread { agent_id: "cook".into(), new: job, ..create(key("job"), &["x"], 5) };
+    let other = CreateThreadRequest { agent_id: "cook".into(), new: job, ..create(key("job"), &["x"], 5) };
     done("create", store.create(other).await);
     let archive = ThreadPatch { archived: Some(true), ..ThreadPatch::default() };
     done("patch", store.patch(&key("b"), archive, at(40)).await);
@@ -85,7 +85,8 @@ pub(super) async fn pages_are_stable_while_others_write(store: &dyn Conversation
 pub(super) async fn runs_are_listed_newest_first(store: &dyn Conversations) {
     for (n, thread) in (0..).zip(["a", "b", "a", "b", "a"]) {
         let kind = if n == 2 { RunTriggerKind::Job } else { RunTriggerKind::Chat };
-        let request = BeginRun { trigger: kind.into(), ..begin(key(thread), &format!("r{n}"), None, "x", n) };
+        let request =
+            BeginRunRequest { trigger: kind.into(), ..begin(key(thread), &format!("r{n}"), None, "x", n) };
         done("begin", store.begin_run(request).await);
         if n < 4 {
             done("end", store.end_run(end(ada(), &format!("r{n}"), Vec::new(), n)).await);

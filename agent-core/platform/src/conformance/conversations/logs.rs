@@ -7,8 +7,9 @@ use futures_util::future::{join, join_all};
 
 use super::support::*;
 use crate::conversation::{
-    BegunRun, CancelReason, ChunkWriter, ConversationError, Conversations, DeleteFilter, EndRun, LogChunk,
-    LogEnd, LogPage, NodeStatus, RUN_INTERRUPTED, RunChunk, RunKey, RunSignal, RunState, ThreadOwner,
+    BegunRun, CancelReason, ChunkWriter, ConversationError, Conversations, DeleteFilter, EndRunRequest,
+    LogChunk, LogEnd, LogPage, NodeStatus, RUN_INTERRUPTED, RunChunk, RunKey, RunSignal, RunState,
+    ThreadOwner,
 };
 
 fn run_key(run: &str) -> RunKey {
@@ -97,7 +98,8 @@ pub(super) async fn a_log_is_read_from_any_event_on(store: &dyn Conversations) {
     let last = chunk(6, &[Event::RunError { message: "no".into(), code: "X".into(), usage: Vec::new() }]);
     let end_of_log =
         LogEnd { chunks: vec![chunk(4, &more), last.clone()], until: Some(at(5_000)), ..LogEnd::default() };
-    let ended = done("end", store.end_run(EndRun { log: end_of_log, ..end(ada(), "r1", vec![], 9) }).await);
+    let ended =
+        done("end", store.end_run(EndRunRequest { log: end_of_log, ..end(ada(), "r1", vec![], 9) }).await);
     let page = log(store, "r1", 6).await;
     assert_eq!(page, LogPage { run: ended.run, chunks: vec![last] });
     let kept = page.run.events;
@@ -115,7 +117,7 @@ pub(super) async fn the_inputs_of_a_run_are_kept_with_its_log(store: &dyn Conver
         let recorded = Some(b"{\"a\": 1}".to_vec());
         let log =
             LogEnd { chunks: vec![last], until: Some(at(until)), inputs: recorded, ..LogEnd::default() };
-        done("end", store.end_run(EndRun { log, ..end(ada(), run, Vec::new(), 9) }).await).run
+        done("end", store.end_run(EndRunRequest { log, ..end(ada(), run, Vec::new(), 9) }).await).run
     };
     let mut begun = Vec::new();
     for run in ["r1", "r2", "r3"] {
@@ -166,7 +168,7 @@ async fn a_live_run_stores_no_inputs_with_an_erased_message(store: &dyn Conversa
         let last = chunk(0, &[Event::RunError { message: "no".into(), code: "X".into(), usage: Vec::new() }]);
         let inputs = Some(b"{}".to_vec());
         let log_end = LogEnd { chunks: vec![last], until: Some(at(9_000)), inputs, ..LogEnd::default() };
-        done("end", store.end_run(EndRun { log: log_end, ..end(ada(), run, Vec::new(), 9) }).await);
+        done("end", store.end_run(EndRunRequest { log: log_end, ..end(ada(), run, Vec::new(), 9) }).await);
         assert_eq!(events(&log(store, run, 0).await).len(), 1);
         let stored = done("inputs", store.run_inputs(&ada(), &run_id(run)).await);
         assert_eq!(stored.is_some(), run == "whole", "{run}: those of the first have the erased message");
@@ -350,7 +352,7 @@ pub(super) async fn logs_are_deleted_with_their_time_thread_and_messages(store: 
             LogEnd { chunks: vec![last], is_incomplete: true, until: Some(at(until)), inputs: None };
         let user = log(store, run, 0).await.run.parent_id.expect("the user's message");
         let nodes = vec![answer(&format!("{run}-answer"), &user, "secret")];
-        let end = EndRun { log: end_of_log, ..end(ada(), run, nodes, 9) };
+        let end = EndRunRequest { log: end_of_log, ..end(ada(), run, nodes, 9) };
         ended.push(done("end", store.end_run(end).await));
     }
     assert!(!ended[0].run.events.complete);

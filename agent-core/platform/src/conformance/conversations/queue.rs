@@ -8,9 +8,10 @@ use futures_util::future::join_all;
 use super::approvals::{continuing, waiting_run};
 use super::support::*;
 use crate::conversation::{
-    BeginOrder, BeginRun, BegunRun, CancelReason, ConversationError, Conversations, Decision, DecisionRoute,
-    EndRun, MAX_QUEUED_RUNS, OnDisconnect, QueueRun, Run, RunEndKind, RunEnding, RunFailure, RunFilter,
-    RunKey, RunLease, RunSignal, RunState, RunTrigger, RunTriggerKind, ThreadOwner, ThreadStatus, Verdict,
+    BeginOrder, BeginRunRequest, BegunRun, CancelReason, ConversationError, Conversations, Decision,
+    DecisionRoute, EndRunRequest, MAX_QUEUED_RUNS, OnDisconnect, PublicRunError, QueueRunRequest, Run,
+    RunEndKind, RunEnding, RunFilter, RunKey, RunLease, RunSignal, RunState, RunTrigger, RunTriggerKind,
+    ThreadOwner, ThreadStatus, Verdict,
 };
 
 /// Runs the tests of queued runs.
@@ -27,8 +28,8 @@ pub(super) async fn runs_are_queued(make: &impl AsyncFn() -> Arc<dyn Conversatio
 }
 
 /// Returns a run of the process `p1` for the queue of the thread `t`.
-fn queued(run: &str, ms: i64) -> QueueRun {
-    QueueRun {
+fn queued(run: &str, ms: i64) -> QueueRunRequest {
+    QueueRunRequest {
         key: key("t"),
         agent_id: "gardener".into(),
         run_id: run.into(),
@@ -45,12 +46,12 @@ async fn enqueue(store: &dyn Conversations, run: &str, ms: i64) -> Run {
 }
 
 /// Returns the beginning of a queued run with a new message.
-fn from_queue(run: &str, ms: i64) -> BeginRun {
-    BeginRun { order: BeginOrder::FromQueue, ..begin(key("t"), run, None, run, ms) }
+fn from_queue(run: &str, ms: i64) -> BeginRunRequest {
+    BeginRunRequest { order: BeginOrder::FromQueue, ..begin(key("t"), run, None, run, ms) }
 }
 
-fn ended_as(run: &str, kind: RunEndKind, ms: i64) -> EndRun {
-    EndRun { ending: RunEnding { kind, ..RunEnding::default() }, ..end(ada(), run, Vec::new(), ms) }
+fn ended_as(run: &str, kind: RunEndKind, ms: i64) -> EndRunRequest {
+    EndRunRequest { ending: RunEnding { kind, ..RunEnding::default() }, ..end(ada(), run, Vec::new(), ms) }
 }
 
 async fn run(store: &dyn Conversations, id: &str) -> Run {
@@ -84,7 +85,7 @@ async fn queued_runs_begin_in_order(store: &dyn Conversations) {
     assert_eq!(listed.iter().map(|run| &*run.id).collect::<Vec<_>>(), ["q2", "q1"]);
     for early in [
         from_queue("q1", 7),
-        BeginRun { order: BeginOrder::BeforeQueue, ..begin(key("t"), "r2", None, "x", 7) },
+        BeginRunRequest { order: BeginOrder::BeforeQueue, ..begin(key("t"), "r2", None, "x", 7) },
     ] {
         assert_eq!(busy_run_id(&store.begin_run(early).await), "r1", "a thread has one run at a time");
     }
@@ -97,7 +98,7 @@ async fn queued_runs_begin_in_order(store: &dyn Conversations) {
     assert_eq!(enqueue(store, "q3", 9).await.state, RunState::Queued, "behind those that wait");
 
     let trigger = RunTriggerKind::Regenerate.into();
-    let begun = done("begin", store.begin_run(BeginRun { trigger, ..from_queue("q1", 10) }).await);
+    let begun = done("begin", store.begin_run(BeginRunRequest { trigger, ..from_queue("q1", 10) }).await);
     assert_eq!((begun.run.state, begun.run.created_at), (RunState::Running, at(5)));
     assert_eq!((begun.run.started_at, begun.run.trigger.kind), (Some(at(10)), RunTriggerKind::Regenerate));
     assert_eq!((begun.run.turn_id.as_str(), begun.nodes[0].run_id.as_deref()), ("q1", Some("q1")));
@@ -125,10 +126,10 @@ async fn a_run_is_queued_only_where_it_must_wait(store: &dyn Conversations) {
     let begun = done("begin", store.begin_run(begin(key("t"), "r1", None, "one", 1)).await);
     let used = store.queue_run(queued("r1", 2)).await;
     assert!(matches!(&used, Err(ConversationError::RunIdUsed { run }) if **run == begun.run), "{used:?}");
-    let other = store.queue_run(QueueRun { agent_id: "cook".into(), ..queued("q1", 2) }).await;
+    let other = store.queue_run(QueueRunRequest { agent_id: "cook".into(), ..queued("q1", 2) }).await;
     assert!(matches!(other, Err(ConversationError::AgentMismatch { .. })), "{other:?}");
     assert_eq!(thread(store, &key("t")).await, begun.thread, "what is refused changes nothing");
-    let foreign = QueueRun { key: ThreadOwner::new("acme", "bob").thread("t"), ..queued("q1", 2) };
+    let foreign = QueueRunRequest { key: ThreadOwner::new("acme", "bob").thread("t"), ..queued("q1", 2) };
     assert_eq!(done("queue", store.queue_run(foreign).await), None, "another owner's thread is another");
     done("end", store.end_run(end(ada(), "r1", Vec::new(), 3)).await);
     assert_eq!(done("queue", store.queue_run(queued("q1", 4)).await), None, "the thread is free");
@@ -151,7 +152,7 @@ async fn the_queue_of_a_thread_is_limited(store: &dyn Conversations) {
 
 async fn a_queued_run_ends_without_an_answer(store: &dyn Conversations) {
     done("begin", store.begin_run(begin(key("t"), "r1", None, "one", 0)).await);
-    let failure = RunFailure { code: "X".to_owned(), message: "no".to_owned() };
+    let failure = PublicRunError { code: "X".to_owned(), message: "no".to_owned() };
     for (id, kind, state) in [
         ("q1", RunEndKind::Cancelled(CancelReason::Disconnected), RunState::Cancelled),
         ("q2", RunEndKind::Failed(failure), RunState::Failed),
@@ -181,12 +182,12 @@ async fn a_queued_run_ends_without_an_answer(store: &dyn Conversations) {
 }
 
 async fn queued_runs_of_a_lost_process_leave_the_queue(store: &dyn Conversations) {
-    let other = |run: &str, ms: i64| QueueRun {
+    let other = |run: &str, ms: i64| QueueRunRequest {
         lease: RunLease { process: "p2".to_owned(), until: at(ms + 30_000) },
         ..queued(run, ms)
     };
     let other_lease = other("", 4).lease;
-    let begun = BeginRun { lease: other_lease.clone(), ..begin(key("t"), "r1", None, "one", 0) };
+    let begun = BeginRunRequest { lease: other_lease.clone(), ..begin(key("t"), "r1", None, "one", 0) };
     done("begin", store.begin_run(begun).await);
     enqueue(store, "q1", 1).await;
     done("queue", store.queue_run(other("q2", 2)).await).expect("queued");
@@ -200,11 +201,11 @@ async fn queued_runs_of_a_lost_process_leave_the_queue(store: &dyn Conversations
     assert_eq!(queue_of(store).await, ["q2", "q4"]);
     let last = run(store, "q3").await;
     assert_eq!((last.state, last.events.count, last.events.complete), (RunState::Interrupted, 2, true));
-    let mine = EndRun { process: "p2".to_owned(), ..end(ada(), "r1", Vec::new(), 10_005) };
+    let mine = EndRunRequest { process: "p2".to_owned(), ..end(ada(), "r1", Vec::new(), 10_005) };
     done("end", store.end_run(mine).await);
     let foreign = store.begin_run(from_queue("q2", 10_006)).await;
     assert!(matches!(foreign, Err(ConversationError::RunEnded { .. })), "another process's: {foreign:?}");
-    let begun = BeginRun { lease: other_lease, ..from_queue("q2", 10_007) };
+    let begun = BeginRunRequest { lease: other_lease, ..from_queue("q2", 10_007) };
     done("begin", store.begin_run(begun).await);
     assert_eq!(queue_of(store).await, ["q4"]);
 }
@@ -234,14 +235,16 @@ async fn a_decided_run_continues_before_queued_runs(store: &dyn Conversations) {
         by: "bob".into(),
         via: DecisionRoute::Chat,
     });
-    let continuing =
-        BeginRun { order: BeginOrder::BeforeQueue, ..continuing("r2", &waiting, decisions.collect(), 10) };
+    let continuing = BeginRunRequest {
+        order: BeginOrder::BeforeQueue,
+        ..continuing("r2", &waiting, decisions.collect(), 10)
+    };
     let begun = done("begin", store.begin_run(continuing).await);
     assert_eq!(begun.thread.active_run_id.as_deref(), Some("r2"));
     enqueue(store, "q1", 11).await;
     enqueue(store, "q2", 11).await;
     done("end", store.end_run(end(ada(), "r2", Vec::new(), 12)).await);
-    let before = BeginRun { order: BeginOrder::BeforeQueue, ..begin(key("t"), "r3", None, "now", 13) };
+    let before = BeginRunRequest { order: BeginOrder::BeforeQueue, ..begin(key("t"), "r3", None, "now", 13) };
     let begun = done("begin", store.begin_run(before).await);
     assert_eq!(begun.thread.queued_run_ids, ["q1", "q2"].map(run_id), "the queue stays");
 }
@@ -267,12 +270,12 @@ async fn a_hundred_are_queued_at_once(store: Arc<dyn Conversations>) {
             let id = format!("r{n}");
             let lease = RunLease { process: format!("p{}", n % 2), until: at(60_000) };
             loop {
-                let request = BeginRun { lease: lease.clone(), ..begin(key("t"), &id, None, "x", n) };
+                let request = BeginRunRequest { lease: lease.clone(), ..begin(key("t"), &id, None, "x", n) };
                 match store.begin_run(request).await {
                     Err(ConversationError::ThreadBusy { .. }) => {}
                     begun => return done("begin", begun.map(|begun| Some(begun.run))),
                 }
-                match store.queue_run(QueueRun { lease: lease.clone(), ..queued(&id, n) }).await {
+                match store.queue_run(QueueRunRequest { lease: lease.clone(), ..queued(&id, n) }).await {
                     Ok(None) => {}
                     Err(ConversationError::QueueFull) => return None,
                     queued => return done("queue", queued),
@@ -288,10 +291,10 @@ async fn a_hundred_are_queued_at_once(store: Arc<dyn Conversations>) {
     let process = |id: &RunId| format!("p{}", id[1..].parse::<u32>().expect("a number") % 2);
     let mut live = stored_thread.active_run_id.expect("one runs");
     for next in stored_thread.queued_run_ids {
-        let ended = EndRun { process: process(&live), ..end(ada(), &live, Vec::new(), 200) };
+        let ended = EndRunRequest { process: process(&live), ..end(ada(), &live, Vec::new(), 200) };
         done("end", store.end_run(ended).await);
         let lease = RunLease { process: process(&next), until: at(60_000) };
-        done("begin", store.begin_run(BeginRun { lease, ..from_queue(&next, 201) }).await);
+        done("begin", store.begin_run(BeginRunRequest { lease, ..from_queue(&next, 201) }).await);
         live = next;
     }
 }

@@ -8,16 +8,16 @@ use futures_util::future::join_all;
 
 use super::support::*;
 use crate::conversation::{
-    BeginRun, BegunRun, CancelReason, ConversationError, Conversations, EndRun, NewNode, NodeId, NodeStatus,
-    OnDisconnect, PromptCacheLine, RUN_INTERRUPTED, RoundTiming, RunEndKind, RunEnding, RunFailure, RunLease,
-    RunPrompt, RunPromptPart, RunPromptTool, RunRecord, RunSelection, RunState, RunTiming, RunTriggerKind,
-    Siblings, ThreadOwner, ThreadStatus,
+    BeginRunRequest, BegunRun, CancelReason, ConversationError, Conversations, EndRunRequest, NewNode,
+    NodeId, NodeStatus, OnDisconnect, PromptCacheLine, PublicRunError, RUN_INTERRUPTED, RoundTiming,
+    RunEndKind, RunEnding, RunLease, RunPrompt, RunPromptPart, RunPromptTool, RunRecord, RunSelection,
+    RunState, RunTiming, RunTriggerKind, Siblings, ThreadOwner, ThreadStatus,
 };
 use crate::fallback::AttemptReport;
 use crate::preview::PartPlacement;
 
 pub(super) async fn a_run_begins_and_ends_in_one_commit_each(store: &dyn Conversations) {
-    let request = BeginRun {
+    let request = BeginRunRequest {
         on_disconnect: OnDisconnect::Continue,
         grace_ms: Some(7),
         backend: Some("openai".to_owned()),
@@ -43,7 +43,9 @@ pub(super) async fn a_run_begins_and_ends_in_one_commit_each(store: &dyn Convers
     let nodes = vec![answer("a1", &user, "one"), answer("a2", &"a1".into(), "two")];
     let ended = done(
         "end",
-        store.end_run(EndRun { request_sha256: Some("00".to_owned()), ..end(ada(), "r1", nodes, 9) }).await,
+        store
+            .end_run(EndRunRequest { request_sha256: Some("00".to_owned()), ..end(ada(), "r1", nodes, 9) })
+            .await,
     );
     assert_eq!((ended.run.state, ended.run.ended_at), (RunState::Completed, Some(at(9))));
     assert_eq!(
@@ -76,14 +78,14 @@ pub(super) async fn a_run_begins_and_ends_in_one_commit_each(store: &dyn Convers
 async fn runs_end_in_each_state(store: &dyn Conversations) {
     for (at_ms, kind, state) in [
         (20, RunEndKind::Cancelled(CancelReason::Disconnected), RunState::Cancelled),
-        (30, RunEndKind::Failed(RunFailure { code: "X".into(), message: "no".into() }), RunState::Failed),
+        (30, RunEndKind::Failed(PublicRunError { code: "X".into(), message: "no".into() }), RunState::Failed),
         (40, RunEndKind::Interrupted, RunState::Interrupted),
     ] {
         let run = format!("r{at_ms}");
         done("begin", store.begin_run(begin(key("t"), &run, Some(&"a2".into()), "next", at_ms)).await);
         let ending = RunEnding { kind, ..RunEnding::default() };
         let ended =
-            done("end", store.end_run(EndRun { ending, ..end(ada(), &run, Vec::new(), at_ms) }).await);
+            done("end", store.end_run(EndRunRequest { ending, ..end(ada(), &run, Vec::new(), at_ms) }).await);
         assert_eq!((ended.run.state, ended.thread.status), (state, ThreadStatus::Idle));
         assert_eq!(done("run", store.run(&ada(), &run_id(&run)).await), Some(ended.run));
     }
@@ -148,7 +150,7 @@ pub(super) async fn the_record_of_a_run_is_kept_with_it(store: &dyn Conversation
         prompt: Some(Box::new(prompt.clone())),
         attempts: attempts.clone(),
     };
-    done("end", store.end_run(EndRun { record, ..end(ada(), "r1", Vec::new(), 9) }).await);
+    done("end", store.end_run(EndRunRequest { record, ..end(ada(), "r1", Vec::new(), 9) }).await);
     let run = done("run", store.run(&ada(), &run_id("r1")).await).expect("the run");
     assert_eq!(
         (run.timing, run.selection, run.prompt),
@@ -164,7 +166,7 @@ pub(super) async fn the_record_of_a_run_is_kept_with_it(store: &dyn Conversation
 pub(super) async fn a_regenerated_answer_is_a_sibling_of_the_first(store: &dyn Conversations) {
     let (begun, first) = turn(store, &key("t"), "r1", None, 0).await;
     let question = begun.nodes[0].id.clone();
-    let request = BeginRun {
+    let request = BeginRunRequest {
         nodes: Vec::new(),
         parent_id: Some(question.clone()),
         trigger: RunTriggerKind::Regenerate.into(),
@@ -177,8 +179,11 @@ pub(super) async fn a_regenerated_answer_is_a_sibling_of_the_first(store: &dyn C
     assert_eq!(ended.nodes[0].siblings, Siblings { index: 1, count: 2 });
     assert_eq!(ended.nodes[0].status, NodeStatus::Cancelled);
     assert_eq!(texts(&path(store, &key("t")).await), ["Hello", "Hello again"]);
-    let missing =
-        BeginRun { nodes: Vec::new(), parent_id: Some("none".into()), ..begin(key("t"), "r3", None, "", 20) };
+    let missing = BeginRunRequest {
+        nodes: Vec::new(),
+        parent_id: Some("none".into()),
+        ..begin(key("t"), "r3", None, "", 20)
+    };
     let refused = store.begin_run(missing).await;
     assert!(matches!(refused, Err(ConversationError::NodeNotFound(_))), "{refused:?}");
 }
@@ -214,14 +219,16 @@ pub(super) async fn a_refused_run_writes_nothing(store: &dyn Conversations) {
     let (_, ended) = turn(store, &key("t"), "r1", None, 0).await;
     let version = ended.thread.version;
     let head = ended.thread.head.clone();
-    let refused =
-        store.begin_run(BeginRun { agent_id: "cook".into(), ..begin(key("t"), "r2", None, "x", 5) }).await;
+    let refused = store
+        .begin_run(BeginRunRequest { agent_id: "cook".into(), ..begin(key("t"), "r2", None, "x", 5) })
+        .await;
     assert!(
         matches!(&refused, Err(ConversationError::AgentMismatch { agent }) if *agent == "gardener"),
         "{refused:?}"
     );
     for expected in [0, version + 1] {
-        let stale = BeginRun { expected_version: Some(expected), ..begin(key("t"), "r2", None, "x", 5) };
+        let stale =
+            BeginRunRequest { expected_version: Some(expected), ..begin(key("t"), "r2", None, "x", 5) };
         let refused = store.begin_run(stale).await;
         assert!(
             matches!(&refused, Err(ConversationError::VersionConflict { found }) if *found == version),
@@ -232,19 +239,19 @@ pub(super) async fn a_refused_run_writes_nothing(store: &dyn Conversations) {
     let refused = store.begin_run(orphan).await;
     assert!(matches!(&refused, Err(ConversationError::NodeNotFound(_))), "{refused:?}");
     assert_eq!(thread(store, &key("t")).await, ended.thread, "a refused run changes no thread");
-    let absent = BeginRun { expected_version: Some(1), ..begin(key("new"), "r2", None, "x", 5) };
+    let absent = BeginRunRequest { expected_version: Some(1), ..begin(key("new"), "r2", None, "x", 5) };
     let refused = store.begin_run(absent).await;
     assert!(matches!(&refused, Err(ConversationError::VersionConflict { found: 0 })), "{refused:?}");
-    let fresh = BeginRun { expected_version: Some(0), ..begin(key("new"), "r2", None, "x", 5) };
+    let fresh = BeginRunRequest { expected_version: Some(0), ..begin(key("new"), "r2", None, "x", 5) };
     done("begin", store.begin_run(fresh).await);
     let current =
-        BeginRun { expected_version: Some(version), ..begin(key("t"), "r3", head.as_ref(), "x", 5) };
+        BeginRunRequest { expected_version: Some(version), ..begin(key("t"), "r3", head.as_ref(), "x", 5) };
     done("begin", store.begin_run(current).await);
 }
 
 pub(super) async fn a_run_of_a_lost_process_does_not_block_its_thread(store: &dyn Conversations) {
     let begun = done("begin", store.begin_run(begin(key("t"), "r1", None, "one", 0)).await);
-    let other = |run: &str, ms: i64| BeginRun {
+    let other = |run: &str, ms: i64| BeginRunRequest {
         lease: RunLease { process: "p2".to_owned(), until: at(ms + 10_000) },
         ..begin(key("t"), run, Some(&begun.nodes[0].id), "two", ms)
     };
@@ -273,7 +280,7 @@ pub(super) async fn a_run_of_a_lost_process_does_not_block_its_thread(store: &dy
     let foreign = store.end_run(end(ada(), "r2", Vec::new(), 13_002)).await;
     assert!(matches!(foreign, Err(ConversationError::RunEnded { .. })), "another process's run: {foreign:?}");
     assert_eq!(texts(&path(store, &key("t")).await), ["one", "two"]);
-    let mine = EndRun { process: "p2".to_owned(), ..end(ada(), "r2", Vec::new(), 13_003) };
+    let mine = EndRunRequest { process: "p2".to_owned(), ..end(ada(), "r2", Vec::new(), 13_003) };
     done("end", store.end_run(mine).await);
 }
 
@@ -298,7 +305,7 @@ pub(super) async fn lost_runs_are_reaped(store: &dyn Conversations) {
 
 pub(super) async fn a_continued_run_belongs_to_the_turn(store: &dyn Conversations) {
     let (_, ended) = turn(store, &key("t"), "r1", None, 0).await;
-    let request = BeginRun {
+    let request = BeginRunRequest {
         continues: Some("r1".into()),
         nodes: Vec::new(),
         parent_id: ended.thread.head.clone(),

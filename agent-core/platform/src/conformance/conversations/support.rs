@@ -5,9 +5,10 @@ use agent_core::message::Message;
 use jiff::Timestamp;
 
 use crate::conversation::{
-    BeginRun, BegunRun, ConversationError, Conversations, CreateThread, EndRun, EndedRun, LogEnd, NewNode,
-    NewThread, Node, NodeId, NodeOrigin, NodePage, NodeQuery, NodeSelection, OnDisconnect, RunClock,
-    RunEnding, RunLease, RunRecord, RunTrigger, Thread, ThreadKey, ThreadOwner, import_nodes,
+    BeginRunRequest, BegunRun, ConversationError, Conversations, CreateThreadRequest, EndRunRequest,
+    EndedRun, LogEnd, NewNode, NewThread, Node, NodeId, NodeOrigin, NodePage, NodeQuery, NodeSelection,
+    OnDisconnect, RunClock, RunEnding, RunLease, RunRecord, RunTrigger, Thread, ThreadKey, ThreadOwner,
+    import_nodes,
 };
 
 pub(super) fn done<T>(what: &str, result: Result<T, ConversationError>) -> T {
@@ -39,13 +40,13 @@ pub(super) fn answer(id: &str, parent: &NodeId, text: &str) -> NewNode {
     }
 }
 
-pub(crate) fn create(key: ThreadKey, texts: &[&str], ms: i64) -> CreateThread {
+pub(crate) fn create(key: ThreadKey, texts: &[&str], ms: i64) -> CreateThreadRequest {
     let messages = texts.iter().enumerate().map(|(at, text)| match at % 2 {
         0 => Message::user(*text),
         _ => Message::assistant(*text),
     });
     let nodes = import_nodes(None, messages.collect());
-    CreateThread {
+    CreateThreadRequest {
         key,
         agent_id: "gardener".into(),
         new: NewThread::default(),
@@ -65,9 +66,15 @@ pub(super) fn clock(ms: i64) -> RunClock {
 }
 
 /// Returns the begin of a run with one new message below `parent`, at `at(ms)`.
-pub(crate) fn begin(key: ThreadKey, run: &str, parent: Option<&NodeId>, text: &str, ms: i64) -> BeginRun {
+pub(crate) fn begin(
+    key: ThreadKey,
+    run: &str,
+    parent: Option<&NodeId>,
+    text: &str,
+    ms: i64,
+) -> BeginRunRequest {
     let node = user(parent, text);
-    BeginRun {
+    BeginRunRequest {
         key,
         agent_id: "gardener".into(),
         run_id: run.into(),
@@ -90,8 +97,8 @@ pub(crate) fn begin(key: ThreadKey, run: &str, parent: Option<&NodeId>, text: &s
     }
 }
 
-pub(crate) fn end(owner: ThreadOwner, run: &str, nodes: Vec<NewNode>, ms: i64) -> EndRun {
-    EndRun {
+pub(crate) fn end(owner: ThreadOwner, run: &str, nodes: Vec<NewNode>, ms: i64) -> EndRunRequest {
+    EndRunRequest {
         owner,
         run_id: run.into(),
         process: "p1".to_owned(),

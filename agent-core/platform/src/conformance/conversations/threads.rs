@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::support::*;
 use crate::conversation::{
-    ConversationError, Conversations, CreateThread, ForkThread, NewNode, NewThread, NodeId, NodeMessage,
-    NodeOrigin, NodeQuery, NodeSelection, NodeStatus, Siblings, ThreadKey, ThreadOrigin, ThreadPatch,
-    ThreadStatus, TitleSource,
+    ConversationError, Conversations, CreateThreadRequest, ForkThreadRequest, NewNode, NewThread, NodeId,
+    NodeMessage, NodeOrigin, NodeQuery, NodeSelection, NodeStatus, Siblings, ThreadKey, ThreadOrigin,
+    ThreadPatch, ThreadStatus, TitleSource,
 };
 
 pub(super) async fn a_thread_is_created_with_imported_messages(store: &dyn Conversations) {
@@ -40,7 +40,7 @@ pub(super) async fn a_thread_is_created_with_imported_messages(store: &dyn Conve
         metadata: json!({"a": [1, null, "ü"]}).as_object().cloned().unwrap_or_default(),
     };
     let retention = Some(jiff::SignedDuration::from_millis(3));
-    let full = CreateThread { new, retention, ..create(key("full"), &["Hello"], 6) };
+    let full = CreateThreadRequest { new, retention, ..create(key("full"), &["Hello"], 6) };
     let created = done("create", store.create(full).await);
     assert_eq!((created.title.as_str(), created.title_from), ("Mine", TitleSource::User));
     assert_eq!((created.origin, created.expires_at), (ThreadOrigin::Job, Some(at(9))));
@@ -181,7 +181,7 @@ pub(super) async fn any_text_is_kept_as_it_is(store: &dyn Conversations) {
 }
 
 pub(super) async fn a_fork_copies_the_path(store: &dyn Conversations) {
-    let fork = |id: &str, at_node: Option<NodeId>| ForkThread {
+    let fork = |id: &str, at_node: Option<NodeId>| ForkThreadRequest {
         key: key("t"),
         at: at_node,
         id: id.into(),
@@ -204,7 +204,7 @@ pub(super) async fn a_fork_copies_the_path(store: &dyn Conversations) {
     let copied = path(store, &key("whole")).await;
     assert_eq!(copied[0].id, source[0].id, "clients know the messages by their ids");
     assert!(copied.iter().all(|node| node.run_id.is_none()), "runs are not copied");
-    let other = ForkThread {
+    let other = ForkThreadRequest {
         agent_id: Some("cook".into()),
         title: Some("Copy".to_owned()),
         ..fork("cut", Some(first))

@@ -1,4 +1,4 @@
-//! Extraction by several processes, of which some are killed or suspended.
+//! Extraction by several processes, some of which are killed or suspended.
 
 use agent_core::testing::ManualClock;
 use futures_util::future::{Either, select};

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::super::thread::expiry;
 use super::super::time::whole_millis;
 use super::super::{
-    BeginOrder, BeginRun, ConversationError, Run, RunState, RunStep, StoredNode, Thread, ThreadStatus,
+    BeginOrder, BeginRunRequest, ConversationError, Run, RunState, RunStep, StoredNode, Thread, ThreadStatus,
     check_conversation_id,
 };
 use super::decisions::continue_run;
@@ -44,7 +44,7 @@ pub struct BeginCommit {
 ///
 /// # Errors
 /// See [`Conversations::begin_run`](crate::conversation::Conversations::begin_run).
-pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, ConversationError> {
+pub fn begin_run(begin: &BeginRunRequest, rows: BeginRows) -> Result<BeginCommit, ConversationError> {
     begin.key.check()?;
     check_conversation_id("runId", &begin.run_id)?;
     check_conversation_id("agentId", &begin.agent_id)?;
@@ -96,7 +96,7 @@ pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, Conve
 
 /// Returns the thread of a run that begins: the stored one, or a new one.
 fn thread_to_continue(
-    begin: &BeginRun,
+    begin: &BeginRunRequest,
     stored_thread: Option<Thread>,
     thread_count: u64,
     now: Timestamp,
@@ -115,7 +115,7 @@ fn thread_to_continue(
 
 /// Checks that the run's id is new, or that the run is queued in its process. Returns the queued run.
 fn check_run_id(
-    begin: &BeginRun,
+    begin: &BeginRunRequest,
     used: Option<StoredRun>,
     has_thread: bool,
 ) -> Result<Option<Run>, ConversationError> {

@@ -6,15 +6,19 @@ use jiff::Timestamp;
 
 use super::super::time::whole_millis;
 use super::super::{
-    Approval, ApprovalState, BeginRun, CallExecution, ChangeRun, ConversationError, NewNode, NodeId,
-    NodeOrigin, ReissueInterrupts, Run, RunChange, RunState, RunStep, StoredNode, Thread, ThreadStatus,
-    check_conversation_id,
+    Approval, ApprovalState, BeginRunRequest, CallExecution, ChangeRunRequest, ConversationError, NewNode,
+    NodeId, NodeOrigin, ReissueInterruptsRequest, Run, RunChange, RunState, RunStep, StoredNode, Thread,
+    ThreadStatus, check_conversation_id,
 };
 use super::queue::set_idle;
 use super::{KnownNodes, Placement, StoredRun, apply_nodes};
 
 /// Applies the decisions of a run that begins to the run that it continues.
-pub(super) fn continue_run(mut run: Run, begin: &BeginRun, now: Timestamp) -> Result<Run, ConversationError> {
+pub(super) fn continue_run(
+    mut run: Run,
+    begin: &BeginRunRequest,
+    now: Timestamp,
+) -> Result<Run, ConversationError> {
     if run.continued_by.is_some() {
         return Err(ConversationError::RunEnded { run: Box::new(run) });
     }
@@ -81,15 +85,15 @@ pub struct ChangeRows {
 }
 
 /// Returns the run that a change adds; `None` for a change that adds none.
-pub fn added_run(change: &ChangeRun) -> Option<&ReissueInterrupts> {
+pub fn added_run(change: &ChangeRunRequest) -> Option<&ReissueInterruptsRequest> {
     match &change.change {
-        RunChange::ReissueInterrupts(reissue) => Some(&**reissue),
+        RunChange::ReissueInterruptsRequest(reissue) => Some(&**reissue),
         _ => None,
     }
 }
 
 /// Returns the node below which a change adds others; `None` for a change that adds none.
-pub fn last_node<'r>(change: &ChangeRun, run: &'r Run) -> Option<&'r NodeId> {
+pub fn last_node<'r>(change: &ChangeRunRequest, run: &'r Run) -> Option<&'r NodeId> {
     match &change.change {
         RunChange::Expire => run.node_ids.last().filter(|_| run.has_expired(whole_millis(change.now))),
         RunChange::AddResults(_) => run.node_ids.last().filter(|_| run.state == RunState::Waiting),
@@ -116,7 +120,7 @@ pub struct ChangeCommit {
 ///
 /// # Errors
 /// See [`Conversations::change_run`](super::super::Conversations::change_run).
-pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, ConversationError> {
+pub fn change_run(change: &ChangeRunRequest, rows: ChangeRows) -> Result<ChangeCommit, ConversationError> {
     let ChangeRows { mut run, continuing, mut thread, known, used_run } = rows;
     let (now, before) = (whole_millis(change.now), run.clone());
     let (mut nodes, mut added) = (Vec::new(), None);
@@ -153,7 +157,7 @@ pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, 
         }
         RunChange::Expire if !run.has_expired(now) => {}
         RunChange::Expire => (thread, run, nodes) = expire(thread, run, known, now)?,
-        RunChange::ReissueInterrupts(reissue) => {
+        RunChange::ReissueInterruptsRequest(reissue) => {
             added = Some(reissue_interrupts(change, &run, reissue, used_run, now)?);
         }
     }
@@ -163,9 +167,9 @@ pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, 
 
 /// Returns a run that has ended with the questions of `run`. They stay those of `run`, which waits.
 fn reissue_interrupts(
-    change: &ChangeRun,
+    change: &ChangeRunRequest,
     run: &Run,
-    reissue: &ReissueInterrupts,
+    reissue: &ReissueInterruptsRequest,
     used: Option<Run>,
     now: Timestamp,
 ) -> Result<StoredRun, ConversationError> {
@@ -180,7 +184,7 @@ fn reissue_interrupts(
         trigger: reissue.trigger.clone(),
         parent_id: run.node_ids.last().cloned(),
         continues: Some(run.id.clone()),
-        events: reissue.log.run_events(),
+        events: reissue.log.log_state(),
         outcome: Some(reissue.outcome.clone()),
         started_at: Some(now),
         ended_at: Some(now),

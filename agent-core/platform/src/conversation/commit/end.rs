@@ -2,7 +2,7 @@
 
 use super::super::time::whole_millis;
 use super::super::{
-    ConversationError, EndRun, Run, RunRecord, RunState, RunStep, StoredNode, Thread, ThreadStatus,
+    ConversationError, EndRunRequest, Run, RunRecord, RunState, RunStep, StoredNode, Thread, ThreadStatus,
 };
 use super::decisions::{approvals, complete_calls};
 use super::queue::{leave_queue, set_idle};
@@ -38,7 +38,7 @@ pub struct EndCommit {
 ///
 /// # Errors
 /// See [`Conversations::end_run`](super::super::Conversations::end_run).
-pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationError> {
+pub fn end_run(end: &EndRunRequest, rows: EndRows) -> Result<EndCommit, ConversationError> {
     let EndRows { run: StoredRun { run, process }, mut continued, mut thread, known } = rows;
     let now = whole_millis(end.now);
     if process != end.process {
@@ -61,7 +61,7 @@ pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationErr
     run.backend = end.backend.clone().or(run.backend);
     RunRecord { timing: run.timing, selection: run.selection, prompt: run.prompt, attempts: run.attempts } =
         end.record.clone();
-    run.events = end.log.run_events();
+    run.events = end.log.log_state();
     thread.version += 1;
     apply_nodes(&mut thread, &nodes, now);
     free(&mut thread, &run);

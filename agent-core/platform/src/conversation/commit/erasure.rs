@@ -1,10 +1,10 @@
-//! Erasure of messages and deletion of threads: what is left of a node, its thread and its run.
+//! Erasure of messages and deletion of threads: the remainders of a node, its thread and its run.
 
 use agent_core::event::RunOutcome;
 use agent_core::message::ToolCall;
 
 use super::super::{
-    Approval, ContentHash, NodeMessage, NodeStatus, Run, RunEvents, StoredNode, Thread, ThreadStatus,
+    Approval, ContentHash, NodeMessage, NodeStatus, Run, RunLogState, StoredNode, Thread, ThreadStatus,
     TitleSource, title,
 };
 use super::queue::set_idle;
@@ -21,7 +21,7 @@ pub struct EraseCommit {
 
 /// Returns a run without its log, and without data of its messages.
 fn erase_run(mut run: Run) -> Run {
-    run.events = RunEvents::default();
+    run.events = RunLogState::default();
     // It has hashes of short texts.
     run.prompt = None;
     run.approvals.iter_mut().for_each(Approval::erase);
@@ -39,7 +39,7 @@ fn drop_pending_calls(run: &mut Run, calls: &[ToolCall]) {
 }
 
 /// Erases a node's content. `others` are the thread's other user messages, oldest first, from which the title is derived again;
-/// `run` is the node's run. The client is not waited for any more if it has no other calls of the run to execute. Returns `None`
+/// `run` is the node's run. The run no longer waits for the client if the client has no other calls of the run to execute. Returns `None`
 /// if the node is erased already.
 pub fn erase_node<'m>(
     mut thread: Thread,

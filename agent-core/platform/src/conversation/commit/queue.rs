@@ -4,7 +4,7 @@ use agent_core::ids::RunId;
 
 use super::super::time::whole_millis;
 use super::super::{
-    ConversationError, MAX_QUEUED_RUNS, QueueRun, Run, Thread, ThreadStatus, check_conversation_id,
+    ConversationError, MAX_QUEUED_RUNS, QueueRunRequest, Run, Thread, ThreadStatus, check_conversation_id,
 };
 
 /// Rows that the queueing of a run reads.
@@ -29,7 +29,7 @@ pub struct QueueCommit {
 ///
 /// # Errors
 /// See [`Conversations::queue_run`](super::super::Conversations::queue_run).
-pub fn queue_run(queue: &QueueRun, rows: QueueRows) -> Result<Option<QueueCommit>, ConversationError> {
+pub fn queue_run(queue: &QueueRunRequest, rows: QueueRows) -> Result<Option<QueueCommit>, ConversationError> {
     queue.key.check()?;
     check_conversation_id("runId", &queue.run_id)?;
     if let Some(run) = rows.used_run {

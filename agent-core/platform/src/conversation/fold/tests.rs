@@ -151,7 +151,7 @@ fn the_terminal_event_determines_the_end() {
         usage: Vec::new(),
     };
     let error = Event::RunError { message: "no".to_owned(), code: "UPSTREAM".to_owned(), usage: Vec::new() };
-    let failure = RunFailure { code: "UPSTREAM".to_owned(), message: "no".to_owned() };
+    let failure = PublicRunError { code: "UPSTREAM".to_owned(), message: "no".to_owned() };
     let cut = || RunEndKind::Cancelled(CancelReason::Disconnected);
     let cases = [
         (finished(None), RunEndKind::Completed, NodeStatus::Complete),

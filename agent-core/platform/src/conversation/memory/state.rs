@@ -9,10 +9,10 @@ use jiff::Timestamp;
 
 use super::super::commit::{self, ChangeRows, EndRows, KnownNodes, NodePosition, StoredRun, referenced_ids};
 use super::super::{
-    ActiveThread, CancelReason, ChangeRun, ChangedRun, ConversationError, DeletedThreads, DueRuns, EndRun,
-    EndedRun, LogChunk, MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, MAX_SCANNED_THREADS, NewNode, NodeId,
-    NodeLink, NodeRole, NodeStatus, Run, RunClock, RunEvents, RunKey, RunLease, RunSignal, RunState,
-    SentContext, StoredNode, Thread, ThreadKey, ThreadOwner, ThreadScan, TurnContext, WaitingRuns,
+    ActiveThread, CancelReason, ChangeRunRequest, ChangedRun, ConversationError, DeletedThreads, DueRuns,
+    EndRunRequest, EndedRun, LogChunk, MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, MAX_SCANNED_THREADS,
+    NewNode, NodeId, NodeLink, NodeRole, NodeStatus, Run, RunClock, RunKey, RunLease, RunLogState, RunSignal,
+    RunState, SentContext, StoredNode, Thread, ThreadKey, ThreadOwner, ThreadScan, TurnContext, WaitingRuns,
     interrupt_run,
 };
 
@@ -56,7 +56,7 @@ pub(super) struct MemoryRun {
     pub(super) number: i64,
     pub(super) stored: StoredRun,
     pub(super) log: Vec<LogChunk>,
-    /// Part of the log that is no event.
+    /// Part of the log that is not an event.
     pub(super) inputs: Option<Vec<u8>>,
 }
 
@@ -296,7 +296,7 @@ impl ConversationState {
         let Some(run) = self.find_run_mut(owner, id) else { return };
         let bytes = run.log_bytes();
         (run.log, run.inputs) = (Vec::new(), None);
-        run.stored.run.events = RunEvents::default();
+        run.stored.run.events = RunLogState::default();
         self.log_bytes -= bytes;
     }
 
@@ -309,7 +309,7 @@ impl ConversationState {
         }
     }
 
-    /// Deletes the log of a run, and replaces the run by what is left of it.
+    /// Deletes the log of a run, and erases the run's data.
     pub(super) fn erase_run(&mut self, owner: &ThreadOwner, erased: Run) {
         self.remove_log(owner, &erased.id);
         if let Some(found) = self.find_run_mut(owner, &erased.id) {
@@ -317,7 +317,7 @@ impl ConversationState {
         }
     }
 
-    pub(super) fn change_run(&mut self, change: &ChangeRun) -> Result<ChangedRun, ConversationError> {
+    pub(super) fn change_run(&mut self, change: &ChangeRunRequest) -> Result<ChangedRun, ConversationError> {
         let owner = &change.run.owner;
         let missing = || ConversationError::RunNotFound;
         let run = self.find_run(owner, &change.run.id).ok_or_else(missing)?.stored.run.clone();
@@ -345,7 +345,7 @@ impl ConversationState {
         Ok(ChangedRun { run: found.run(), is_changed: commit.is_changed })
     }
 
-    pub(super) fn end_run(&mut self, end: EndRun) -> Result<EndedRun, ConversationError> {
+    pub(super) fn end_run(&mut self, end: EndRunRequest) -> Result<EndedRun, ConversationError> {
         let owner = self.owners.get(&end.owner).ok_or(ConversationError::RunNotFound)?;
         let run = owner.runs.get(&end.run_id).ok_or(ConversationError::RunNotFound)?.stored.clone();
         let key = end.owner.thread(&run.run.thread_id);

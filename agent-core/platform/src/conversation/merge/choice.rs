@@ -1,4 +1,4 @@
-//! Outcome of a walk: the position of a run, and the messages that become nodes.
+//! Result of a walk along the tree: the position of a run, and its new messages.
 
 use std::sync::Arc;
 

@@ -44,7 +44,7 @@ impl StoredTree {
     }
 
     /// Stores the nodes of a merge and an answer below them. Returns the turn and the answer's places.
-    fn run(&mut self, merged: Merged, answer: Vec<NodeMessage>) -> (String, Vec<usize>) {
+    fn run(&mut self, merged: MergeResult, answer: Vec<NodeMessage>) -> (String, Vec<usize>) {
         self.turns += 1;
         let turn = format!("turn{}", self.turns);
         let mut parent = merged.parent_id.clone();
@@ -67,24 +67,24 @@ impl StoredTree {
         (turn, places)
     }
 
-    fn merge(&self, input: MergeInput<'_>) -> Merged {
+    fn merge(&self, input: MergeInput<'_>) -> MergeResult {
         self.try_merge(input).expect("a place")
     }
 
-    fn try_merge(&self, input: MergeInput<'_>) -> Result<Merged, ConversationError> {
+    fn try_merge(&self, input: MergeInput<'_>) -> Result<MergeResult, ConversationError> {
         let Self { links, .. } = self;
-        let MergeInput { messages, envelope, parent, pending_calls, is_visitor, .. } = input;
+        let MergeInput { messages, format, parent, pending_calls, is_visitor, .. } = input;
         let head = self.head_id();
         // That of any node: of the same branch or of another one.
         let any = links.len().checked_sub(1).map(|last| last / 2);
         let known_path = &tree::path_positions(links, any, &[]);
         let input =
-            MergeInput { messages, envelope, parent, pending_calls, is_visitor, ..MergeInput::default() };
+            MergeInput { messages, format, parent, pending_calls, is_visitor, ..MergeInput::default() };
         merge(MergeInput { links, known_path, head, ..input })
     }
 
     /// Returns role and text of the prompt's messages.
-    fn prompt(&self, merged: &Merged) -> Vec<(NodeRole, String)> {
+    fn prompt(&self, merged: &MergeResult) -> Vec<(NodeRole, String)> {
         let stored = merged.path.iter().map(|seq| *seq as usize);
         let stored = stored.filter(|at| self.links[*at].status != NodeStatus::Deleted);
         let stored = stored.filter_map(|at| self.messages[at].as_message());

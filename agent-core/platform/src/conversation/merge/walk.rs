@@ -9,7 +9,7 @@ use agent_core::message::{Message, Role};
 use super::super::tree::Tree;
 use super::super::{ContentHash, ConversationError, NodeId, NodeLink, NodeRole, NodeStatus, RunTriggerKind};
 use super::choice::Choice;
-use super::envelope::{Envelope, UiTrigger};
+use super::request_format::{RequestFormat, UiTrigger};
 
 #[cfg(test)]
 thread_local! {
@@ -17,7 +17,7 @@ thread_local! {
     pub(super) static VISITED_NODES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// The tree, with the preferred path and the answers in it.
+/// The tree of a thread with its preferred path, for matching a list of messages.
 pub(super) struct Walk<'l> {
     pub(super) tree: Tree<'l>,
     head: Option<usize>,
@@ -162,9 +162,14 @@ impl<'l> Walk<'l> {
     }
 
     /// Places a list of messages without a field `parentId`.
-    pub(super) fn place(&self, messages: Vec<Arc<Message>>, envelope: &Envelope, is_visitor: bool) -> Choice {
+    pub(super) fn place(
+        &self,
+        messages: Vec<Arc<Message>>,
+        format: &RequestFormat,
+        is_visitor: bool,
+    ) -> Choice {
         let mut is_regeneration = false;
-        if let Envelope::UiMessages { trigger, message_id } = envelope {
+        if let RequestFormat::UiMessages { trigger, message_id } = format {
             is_regeneration = *trigger == UiTrigger::Regenerate;
             if let Some(choice) =
                 message_id.as_deref().and_then(|id| self.place_by_trigger(*trigger, id, &messages))
@@ -173,7 +178,7 @@ impl<'l> Walk<'l> {
             }
         }
         // One message alone is the next one, whatever has been said before.
-        let is_next = messages.len() == 1 && *envelope != Envelope::AgUi && !is_regeneration;
+        let is_next = messages.len() == 1 && *format != RequestFormat::AgUi && !is_regeneration;
         let mut cursor = Cursor::default();
         let mut pending = self.pending_calls.clone();
         let last = messages.len().saturating_sub(1);
@@ -202,14 +207,14 @@ impl<'l> Walk<'l> {
         }
     }
 
-    /// Makes the answer below a user message, anew if there is one.
+    /// Makes an answer below a user message, even if it has one already.
     fn answer_anew(&self, at: usize) -> Choice {
         let has_answer = self.tree.newest_child(Some(at)).is_some();
         let trigger = if has_answer { RunTriggerKind::Regenerate } else { RunTriggerKind::Chat };
         Choice::answer(Some(at), trigger)
     }
 
-    /// Makes the last answer on the path to the head anew.
+    /// Makes the last answer on the path to the head again.
     fn regenerate_last(&self) -> Choice {
         let path = self.tree.path(self.head);
         match path.into_iter().rev().find(|at| self.is_user(*at)) {
@@ -226,9 +231,9 @@ impl<'l> Walk<'l> {
                 let start = self.index().turn_starts.get(id).copied();
                 let start =
                     start.or_else(|| self.index().by_id.get(id).copied().filter(|at| !self.is_user(*at)));
-                let asked =
+                let question =
                     std::iter::successors(start, |at| self.tree.parent(*at)).find(|at| self.is_user(*at));
-                asked.or(user).map(|at| self.answer_anew(at))
+                question.or(user).map(|at| self.answer_anew(at))
             }
             UiTrigger::Submit => {
                 let message = messages.iter().rev().find(|message| message.role == Role::User)?;

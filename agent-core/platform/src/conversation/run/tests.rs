@@ -14,7 +14,7 @@ fn run(state: RunState) -> Run {
 #[test]
 fn each_step_leads_only_from_the_states_that_allow_it() {
     use RunState::{Cancelled, Completed, Failed, Interrupted, Queued, Running, Waiting};
-    let failure = RunFailure { code: "X".to_owned(), message: "no".to_owned() };
+    let failure = PublicRunError { code: "X".to_owned(), message: "no".to_owned() };
     let end = |kind| RunStep::End(RunEnding { kind, ..RunEnding::default() });
     let asks = RunOutcome::Interrupt { interrupts: Vec::new(), pending_tool_call_ids: Vec::new() };
     let cases = [

@@ -1,4 +1,4 @@
-//! The path of a thread's latest prompt, whose beginning the prompts of later turns have in common with it.
+//! The path of a thread's latest prompt, whose beginning later prompts share.
 
 use std::sync::Arc;
 

@@ -10,8 +10,8 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use super::*;
 use crate::conformance::conversations::support;
 use crate::conversation::{
-    BeginRun, DeleteFilter, EndRun, Envelope, ForkThread, MemoryConversations, MergeInput, Merged, NewNode,
-    NodeId, NodeStatus, SentContext, ThreadLinks, ThreadPatch, merge,
+    BeginRunRequest, DeleteFilter, EndRunRequest, ForkThreadRequest, MemoryConversations, MergeInput,
+    MergeResult, NewNode, NodeId, NodeStatus, RequestFormat, SentContext, ThreadLinks, ThreadPatch, merge,
 };
 use crate::conversation::{is_paired, tree};
 
@@ -67,7 +67,7 @@ impl<'s> Process<'s> {
 
     /// Loads a thread and places the next message at its head, as a turn does. Returns the prompt, and true if the thread
     /// was cached.
-    async fn load(&self, key: &ThreadKey) -> (Arc<Vec<Arc<Message>>>, Merged, bool) {
+    async fn load(&self, key: &ThreadKey) -> (Arc<Vec<Arc<Message>>>, MergeResult, bool) {
         let mut loaded = self.cache.load(self.store, key).await.expect("it loads");
         let is_cached = !loaded.messages.is_empty();
         let input = MergeInput {
@@ -76,7 +76,7 @@ impl<'s> Process<'s> {
             ids: Some(loaded.ids()),
             head: loaded.thread().and_then(|thread| thread.head.clone()),
             messages: vec![Arc::new(Message::user(NEXT))],
-            envelope: Envelope::Message,
+            format: RequestFormat::Message,
             ..MergeInput::default()
         };
         let merged = merge(input).expect("it merges");
@@ -102,7 +102,7 @@ impl<'s> Process<'s> {
         }
     }
 
-    async fn plan(&self, key: &ThreadKey) -> (Prompt, Merged) {
+    async fn plan(&self, key: &ThreadKey) -> (Prompt, MergeResult) {
         let (messages, merged, is_cached) = self.load(key).await;
         let texts = messages.iter().map(|message| message.content.to_text().into_owned()).collect();
         (Prompt { texts, is_cached }, merged)
@@ -137,11 +137,11 @@ impl<'s> Process<'s> {
         self.cache.apply_begin(key, &begun);
         let text = format!("context of {run}").into();
         let context = parent.clone().map(|node| SentContext { node, text });
-        let said = NewNode {
+        let answer = NewNode {
             origin: NodeOrigin::Run,
             ..NewNode::user(parent, Message::assistant(format!("answer of {run}")))
         };
-        let end = EndRun { context, ..support::end(key.thread_owner(), run, vec![said], 0) };
+        let end = EndRunRequest { context, ..support::end(key.thread_owner(), run, vec![answer], 0) };
         let ended = self.store.end_run(end).await.expect("it ends");
         self.cache.apply_end(key, &ended);
         prompt
@@ -150,14 +150,14 @@ impl<'s> Process<'s> {
     /// Runs a turn without a new message, whose answer goes below a node, or that fails before it says anything.
     async fn answer_anew(&self, key: &ThreadKey, node: NodeId, run: &str, has_answer: bool) {
         let begin = support::begin(key.clone(), run, None, NEXT, 0);
-        let begin = BeginRun { nodes: Vec::new(), parent_id: Some(node.clone()), ..begin };
+        let begin = BeginRunRequest { nodes: Vec::new(), parent_id: Some(node.clone()), ..begin };
         let begun = self.store.begin_run(begin).await.expect("it begins");
         self.cache.apply_begin(key, &begun);
         let answer = NewNode::user(Some(node.clone()), Message::assistant(format!("answer of {run}")));
         let nodes = has_answer.then_some(NewNode { origin: NodeOrigin::Run, ..answer });
         let context = Some(SentContext { node, text: format!("context of {run}").into() });
         let end = support::end(key.thread_owner(), run, nodes.into_iter().collect(), 0);
-        let ended = self.store.end_run(EndRun { context, ..end }).await.expect("it ends");
+        let ended = self.store.end_run(EndRunRequest { context, ..end }).await.expect("it ends");
         self.cache.apply_end(key, &ended);
     }
 
@@ -180,9 +180,9 @@ fn copied(messages: &[Arc<Message>]) -> Vec<Message> {
     messages.iter().map(|message| Message::clone(message)).collect()
 }
 
-fn begin(key: &ThreadKey, run: &str, merged: Merged) -> BeginRun {
-    let Merged { nodes, parent_id, .. } = merged;
-    BeginRun { nodes, parent_id, ..support::begin(key.clone(), run, None, NEXT, 0) }
+fn begin(key: &ThreadKey, run: &str, merged: MergeResult) -> BeginRunRequest {
+    let MergeResult { nodes, parent_id, .. } = merged;
+    BeginRunRequest { nodes, parent_id, ..support::begin(key.clone(), run, None, NEXT, 0) }
 }
 
 async fn create(store: &MemoryConversations, key: &ThreadKey, texts: &[&str]) {
@@ -280,9 +280,9 @@ async fn a_context_that_a_later_run_of_a_turn_stores_is_seen() {
     let asked = merged.parent_id.clone().expect("a message");
     store.begin_run(begin(&key(), "r1", merged)).await.expect("it begins");
     let end = async |run: &str, below: &NodeId, context| {
-        let said = Message::assistant(format!("answer of {run}"));
-        let said = NewNode { origin: NodeOrigin::Run, ..NewNode::user(Some(below.clone()), said) };
-        let end = EndRun { context, ..support::end(key().thread_owner(), run, vec![said], 0) };
+        let message = Message::assistant(format!("answer of {run}"));
+        let answer = NewNode { origin: NodeOrigin::Run, ..NewNode::user(Some(below.clone()), message) };
+        let end = EndRunRequest { context, ..support::end(key().thread_owner(), run, vec![answer], 0) };
         let ended = store.end_run(end).await.expect("it ends");
         process.cache.apply_end(&key(), &ended);
         ended.nodes[0].id.clone()
@@ -295,7 +295,7 @@ async fn a_context_that_a_later_run_of_a_turn_stores_is_seen() {
     assert_eq!(process.contexts(&key()).await, contexts(&[Some(""), None]));
     // The turn goes on with a result, as after a decision.
     let result = NewNode::user(Some(answer), Message::tool_result("call", "done"));
-    let go_on = BeginRun {
+    let go_on = BeginRunRequest {
         parent_id: Some(result.id.clone()),
         nodes: vec![result],
         continues: Some("r1".into()),
@@ -333,7 +333,8 @@ async fn the_contexts_of_a_copied_turn_are_seen_after_a_run_with_its_id() {
     let process = Process::new(&store);
     process.turn(&key(), "r1").await;
     let at = nodes(&store, &key()).await.last().map(|node| node.id.clone());
-    let fork = ForkThread { key: key(), at, id: "fork".into(), agent_id: None, title: None, now: now() };
+    let fork =
+        ForkThreadRequest { key: key(), at, id: "fork".into(), agent_id: None, title: None, now: now() };
     store.fork(fork).await.expect("it is forked");
     // The run is deleted with its thread.
     process.delete(&key()).await;
@@ -475,7 +476,8 @@ async fn forks_owners_and_companies_are_isolated() {
     let process = Process::new(&store);
     process.prompt(&key()).await;
     let at = Some(nodes(&store, &key()).await[0].id.clone());
-    let fork = ForkThread { key: key(), at, id: "fork".into(), agent_id: None, title: None, now: now() };
+    let fork =
+        ForkThreadRequest { key: key(), at, id: "fork".into(), agent_id: None, title: None, now: now() };
     store.fork(fork).await.expect("it is forked");
     let fork = ThreadKey { id: "fork".into(), ..key() };
     assert_eq!(process.prompt(&fork).await, read(&["a"]));
@@ -497,7 +499,7 @@ async fn a_company_fills_its_share_and_no_more() {
     let other = ThreadKey::new("other", "eve", "t");
     let text = "x".repeat(10_000);
     create(&store, &other, &[&text]).await;
-    // Room for five threads of one message, of which a company may have three.
+    // Room for five threads of one message; a company may have three of them.
     let limits = CompanyTableLimits { total: 60_000, per_company: 36_000 };
     let process = Process::with_cache(&store, ThreadCache::with_limits(limits));
     process.prompt(&other).await;

@@ -134,7 +134,7 @@ async fn retrieving_by(
     (records, layer.with_retrieval(settings))
 }
 
-/// Returns roles of which the agent's names documents.
+/// Returns roles; the role of the agent names documents.
 fn naming<'i>(ids: impl Iterator<Item = &'i str>) -> StaticRoles {
     let role = json!({"id": "a1", "companyId": "c1", "content": {"ragDocumentIds": ids.collect::<Vec<_>>()}});
     StaticRoles::new().with_role(serde_json::from_value(role).expect("a role"))

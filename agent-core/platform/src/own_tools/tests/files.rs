@@ -161,7 +161,7 @@ async fn the_memory_for_files_of_a_company_is_bounded_until_its_calls_have_ended
 }
 
 #[test]
-fn a_role_that_sends_files_is_known_by_its_tools() {
+fn a_role_that_sends_files_is_recognized_by_its_tools() {
     let own_tools = |value: Value| serde_json::from_value::<OwnTools>(value).expect("own tools");
     let mut without = upload_tool();
     without["request"]["fileParts"] = json!([]);

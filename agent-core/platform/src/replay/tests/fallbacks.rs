@@ -1,8 +1,8 @@
-//! Replays of runs of which a fallback or a repaired answer is part.
+//! Replays of runs with a fallback or a repaired answer.
 
 use super::*;
 
-/// Models of the names `first` and `second`, of which the first fails as often as it is called.
+/// Models named `first` and `second`; the first fails at each call.
 struct FallbackSource(Arc<ScriptedModel>, Arc<ScriptedModel>);
 
 impl ModelSource for FallbackSource {
@@ -148,7 +148,8 @@ fn a_run_in_json_is_replayed_with_its_repair_and_its_object() {
         ScriptedAnswer::new().text("It is dry.").usage(5, 6).finish(FinishReason::Stop),
         ScriptedAnswer::new().text("{\"dry\": true}").usage(7, 8).finish(FinishReason::Stop),
     ];
-    let formatted = |answers| FormattedModels::new(Arc::new(ScriptedModel::new(answers)), Catalog::shipped());
+    let formatted =
+        |answers| FormattedModels::new(Arc::new(ScriptedModel::new(answers)), Catalog::built_in());
     let observers = Arc::new(RunObservers::new(Arc::new(SystemClock), true));
     let models = ObservedModels::new(ValidatedModels::new(formatted(answers)), observers.clone());
     let platform = Platform::new(Arc::new(StaticRoles::new()))

@@ -22,7 +22,7 @@ const MAX_INVALID_ANSWER_PAUSE: Duration = Duration::from_secs(60 * 60);
 pub(in crate::retrieval) enum Lane {
     /// Documents that have not failed, of the other companies.
     Main,
-    /// Documents that have failed, and all documents of a company of which several have failed in a row.
+    /// Documents that have failed, and all documents of a company with several failures in a row.
     Retries,
 }
 
@@ -37,7 +37,7 @@ pub(in crate::retrieval) enum FailureCause {
     Permanent,
 }
 
-/// Account of a failed attempt.
+/// Description of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::retrieval) struct FailedAttempt {
     /// Number of failed attempts in a row.

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use agent_core::clock::SystemClock;
-use agent_retrieval::document::Extracted;
+use agent_retrieval::document::ExtractedText;
 use agent_retrieval::memory_index::MemoryIndex;
 use agent_retrieval::search::{Query, SearchOptions};
 
@@ -12,7 +12,7 @@ use crate::memory::MemoryRecords;
 use crate::records::Precondition;
 use crate::workspace::{Document, save_document};
 
-fn retriever(records: &Arc<MemoryRecords>, index: Arc<dyn Index>) -> IndexRetriever {
+fn retriever(records: &Arc<MemoryRecords>, index: Arc<dyn SearchIndex>) -> IndexRetriever {
     IndexRetriever::new(index, records.clone(), Arc::new(SystemClock))
 }
 
@@ -27,17 +27,17 @@ async fn the_search_by_an_index_conforms() {
 }
 
 /// An index with scripted answers.
-struct Scripted(Mutex<Option<Result<IndexAnswer, IndexError>>>);
+struct Scripted(Mutex<Option<Result<IndexResponse, IndexError>>>);
 
 impl Scripted {
-    fn new(answer: Option<Result<IndexAnswer, IndexError>>) -> Arc<Self> {
+    fn new(answer: Option<Result<IndexResponse, IndexError>>) -> Arc<Self> {
         Arc::new(Self(Mutex::new(answer)))
     }
 }
 
 #[async_trait]
-impl Index for Scripted {
-    async fn put(&self, _: &str, _: &DocumentId, _: u64, _: &Extracted) -> Result<(), IndexError> {
+impl SearchIndex for Scripted {
+    async fn put(&self, _: &str, _: &DocumentId, _: u64, _: &ExtractedText) -> Result<(), IndexError> {
         Ok(())
     }
 
@@ -45,7 +45,7 @@ impl Index for Scripted {
         Ok(())
     }
 
-    async fn search(&self, _: &IndexSearch<'_>) -> Result<IndexAnswer, IndexError> {
+    async fn search(&self, _: &IndexQuery<'_>) -> Result<IndexResponse, IndexError> {
         let answer = self.0.lock().expect("no panic").clone();
         match answer {
             Some(answer) => answer,
@@ -97,7 +97,7 @@ async fn hits_of_an_external_index_are_checked() {
     ];
     let missing = vec![DocumentId::from("secret")];
     let retriever =
-        retriever(&records, Scripted::new(Some(Ok(IndexAnswer { hits: lies.to_vec(), missing }))));
+        retriever(&records, Scripted::new(Some(Ok(IndexResponse { hits: lies.to_vec(), missing }))));
     let result = search(&retriever).await;
     let found: Vec<_> =
         result.ranking.hits.iter().map(|hit| (hit.document.as_str(), hit.is_relevant)).collect();
@@ -120,7 +120,7 @@ async fn documents_beyond_the_limit_of_hits_are_not_read() {
     }
     let hits =
         ids.into_iter().zip(versions).map(|(id, version)| IndexHit::new(id.into(), version, 0..5, 1.0));
-    let answer = IndexAnswer { hits: hits.collect(), missing: Vec::new() };
+    let answer = IndexResponse { hits: hits.collect(), missing: Vec::new() };
     let retriever = retriever(&records, Scripted::new(Some(Ok(answer))));
     let (company_id, documents) = (CompanyId::from("c"), ids.map(str::to_owned));
     let options = SearchOptions { limit: 2, ..SearchOptions::default() };

@@ -93,7 +93,7 @@ fn secrets_are_stored_apart_and_sealed() {
 }
 
 #[test]
-fn a_role_that_has_been_read_costs_one_look() {
+fn a_cached_role_needs_one_lookup() {
     let records = Arc::new(CountingRecords::default());
     let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     ready(roles.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));

@@ -64,7 +64,7 @@ fn token_operations_are_counted_for_their_company_once_known() {
     assert_eq!(records.take(), ["c"]);
     now(tokens.list(&"c".into(), &"a".into(), &ListQuery::default())).expect("a page");
     assert_eq!(records.take(), ["c"]);
-    let caps = Caps { runs_per_minute: NonZeroU32::MAX, runs_per_day: None };
+    let caps = RunCaps { runs_per_minute: NonZeroU32::MAX, runs_per_day: None };
     now(tokens.count_run((&"c".into(), "t"), &caps)).expect("counted");
     assert_eq!(records.take(), ["c", "c"]);
     now(tokens.revoke(minted.token.id.as_str(), None)).expect("revoked");

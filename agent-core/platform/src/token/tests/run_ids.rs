@@ -13,7 +13,7 @@ struct CountedRuns {
     records: Arc<FailingRecords>,
     clock: ManualClock,
     processes: [Tokens; 2],
-    caps: Caps,
+    caps: RunCaps,
 }
 
 impl CountedRuns {
@@ -22,7 +22,7 @@ impl CountedRuns {
         let process = || Tokens::new(records.clone(), Arc::new(clock.clone()));
         let processes = [process(), process()];
         let runs_per_minute = NonZeroU32::new(runs_per_minute).expect("not zero");
-        Self { records, clock, processes, caps: Caps { runs_per_minute, runs_per_day: None } }
+        Self { records, clock, processes, caps: RunCaps { runs_per_minute, runs_per_day: None } }
     }
 
     fn count(&self, process: usize, run_id: &str) -> Result<Option<RunIdClaim>, RunCapError> {

@@ -9,14 +9,14 @@ use futures_util::future::select;
 use jiff::Timestamp;
 
 use super::Settlement;
+use super::active_reservations::ActiveReservation;
 use super::decision::{AdmissionDecision, Batch};
 use super::demand::AppliedLimit;
-use super::held_runs::HeldRun;
 use super::meter::{METERS, MeterState};
-use super::reservation::HeldAmount;
+use super::reservation::ReservedAmount;
 use super::state::{
-    Admission, AdmissionSubject, AdmittedRequest, BudgetError, BudgetQueue, BudgetState, Hold, PendingCounts,
-    QueuedSettlement,
+    Admission, AdmissionSubject, AdmittedRequest, BudgetError, BudgetQueue, BudgetState, PendingCounts,
+    QueuedSettlement, ReservationGuard,
 };
 use crate::records::{Collection, Precondition, RecordsExt, UPDATE_ATTEMPTS, UpdateAttempts, to_json};
 use crate::user_rates::UncountedRun;
@@ -139,7 +139,7 @@ fn take_first<T>(queue: &mut Vec<T>, limit: usize) -> Vec<T> {
     std::mem::replace(queue, later)
 }
 
-/// Adds what was taken from a queue before the rest.
+/// Puts items that were taken from a queue back to its front.
 fn requeue<T>(queue: &mut Vec<T>, taken: Vec<T>) {
     let later = std::mem::replace(queue, taken);
     queue.extend(later);
@@ -225,18 +225,21 @@ impl BudgetState {
             let result = match decision {
                 AdmissionDecision::Admit { output, reservation, pending } => {
                     let is_call = matches!(admission.subject, AdmissionSubject::Call(_));
-                    let new_hold = |(id, held): (String, Vec<HeldAmount>), run| {
+                    let new_guard = |(id, amounts): (String, Vec<ReservedAmount>), run| {
                         if !is_call {
-                            self.hold_run(company_id, HeldRun { id: id.clone(), held: held.into(), run });
+                            self.start_renewal(
+                                company_id,
+                                ActiveReservation { id: id.clone(), amounts: amounts.into(), run },
+                            );
                         }
-                        Hold::new(self.clone(), company_id.clone(), id)
+                        ReservationGuard::new(self.clone(), company_id.clone(), id)
                     };
-                    let hold = reservation.map(|reserved| new_hold(reserved, None));
+                    let reservation = reservation.map(|reserved| new_guard(reserved, None));
                     let pending = PendingCounts {
-                        reservation: pending.map(|reserved| new_hold(reserved, admission.subject.run())),
+                        reservation: pending.map(|reserved| new_guard(reserved, admission.subject.run())),
                         per_minute: admission.uncounted.as_ref().map(UncountedRun::counted),
                     };
-                    Ok(AdmittedRequest { output, hold, pending })
+                    Ok(AdmittedRequest { output, reservation, pending })
                 }
                 AdmissionDecision::Wait(_) if admission.deadline > now => {
                     waiting.push(admission);
@@ -277,7 +280,7 @@ impl BudgetState {
         }
     }
 
-    /// Returns what the ledger has of a limit's current window.
+    /// Returns the amount in the ledger for a limit's current window.
     pub(super) async fn used_before(
         &self,
         company_id: &CompanyId,

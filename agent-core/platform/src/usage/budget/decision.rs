@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::defaults::minute_refusal;
 use super::demand::AppliedLimit;
 use super::meter::{METERS, MeterState};
-use super::reservation::{BudgetReservation, HeldAmount, RESERVATIONS};
+use super::reservation::{BudgetReservation, RESERVATIONS, ReservedAmount};
 use super::state::{Admission, AdmissionSubject, BudgetState, QueuedSettlement};
 use super::{BudgetExceededError, BudgetLimit, BudgetTimeZone, BudgetUnit, BudgetWindow, Settlement};
 use crate::records::{Collection, Key, Precondition, RecordsExt, Write, to_json};
@@ -20,9 +20,9 @@ pub(super) enum AdmissionDecision {
     Admit {
         output: u64,
         /// Id of the reservation and what it holds, if something is reserved.
-        reservation: Option<(String, Vec<HeldAmount>)>,
+        reservation: Option<(String, Vec<ReservedAmount>)>,
         /// Reservation of what the run counts once it is stored, likewise.
-        pending: Option<(String, Vec<HeldAmount>)>,
+        pending: Option<(String, Vec<ReservedAmount>)>,
     },
     /// The request waits: this limit does not admit it while others have reserved, and may admit it later.
     Wait(Box<BudgetExceededError>),
@@ -70,7 +70,7 @@ impl Batch {
             .collect();
         let mut limits: BTreeMap<String, Option<&AppliedLimit>> = BTreeMap::new();
         for (_, _, reservation) in reservations.values() {
-            limits.extend(reservation.held.iter().map(|held| (held.meter.clone(), None)));
+            limits.extend(reservation.amounts.iter().map(|amount| (amount.meter.clone(), None)));
         }
         let demands = admissions.iter().flat_map(|admission| &admission.demands);
         limits.extend(demands.map(|(applied, _)| (applied.meter.clone(), Some(applied))));
@@ -90,7 +90,7 @@ impl Batch {
                     let used = state.used_before(company_id, applied, now).await?;
                     (None, MeterState::beginning(&applied.limit, &applied.zone, now, used))
                 }
-                // The meter was deleted, and with it what was reserved.
+                // The meter was deleted together with its reserved amounts.
                 (None, None) => continue,
             };
             meters.insert(id, LoadedMeter { version, state, is_changed: false });
@@ -116,7 +116,7 @@ impl Batch {
             self.writes.push(Write::Check { key, precondition: Precondition::Absent });
             return Ok(());
         };
-        for reserved_amount in &reservation.held {
+        for reserved_amount in &reservation.amounts {
             let Some(meter) = self.meters.get_mut(&reserved_amount.meter) else { continue };
             meter.state = meter.state.at(reserved_amount.window, &self.zone, self.now);
             let used = settlement.used.amount(
@@ -146,12 +146,12 @@ impl Batch {
         admission: &Admission,
         expires: Timestamp,
     ) -> Result<AdmissionDecision, StoreError> {
-        let mut output = admission.output.wanted;
+        let mut output = admission.output.requested;
         for (applied, demand) in &admission.demands {
             let Some(meter) = self.meters.get_mut(&applied.meter) else { continue };
             meter.state = meter.state.at(applied.limit.window, &applied.zone, self.now);
             let remaining = applied.remaining(&meter.state);
-            let min_amount = demand.amount(admission.output.least);
+            let min_amount = demand.amount(admission.output.minimum);
             if min_amount > remaining {
                 let refusal = Box::new(applied.exceeded(&meter.state, self.now));
                 // A limit without an amount left is not waited for, nor are the ends of runs. Runs that others have reserved
@@ -173,12 +173,12 @@ impl Batch {
             let refusal = minute_refusal(run.per_minute(), error, self.now);
             return Ok(AdmissionDecision::Refuse(Box::new(refusal)));
         }
-        let (held_amounts, run_amounts) = self.take_amounts(admission, output);
+        let (reserved_amounts, run_amounts) = self.take_amounts(admission, output);
         let call = match &admission.subject {
             AdmissionSubject::Call(call) => Some(call.reserve(output)),
             _ => None,
         };
-        let reservation = BudgetReservation::new(held_amounts, expires, call, None);
+        let reservation = BudgetReservation::new(reserved_amounts, expires, call, None);
         let pending = BudgetReservation::new(run_amounts, expires, None, admission.subject.run());
         let (pending, reservation) = (self.reserve(pending)?, self.reserve(reservation)?);
         Ok(AdmissionDecision::Admit { output, reservation, pending })
@@ -186,8 +186,12 @@ impl Batch {
 
     /// Adds the amounts of an admitted request to the meters. Returns those to reserve until its end, and those to reserve until
     /// the run is stored.
-    fn take_amounts(&mut self, admission: &Admission, output: u64) -> (Vec<HeldAmount>, Vec<HeldAmount>) {
-        let (mut held_amounts, mut run_amounts) = (Vec::new(), Vec::new());
+    fn take_amounts(
+        &mut self,
+        admission: &Admission,
+        output: u64,
+    ) -> (Vec<ReservedAmount>, Vec<ReservedAmount>) {
+        let (mut reserved_amounts, mut run_amounts) = (Vec::new(), Vec::new());
         let is_unstored = matches!(admission.subject, AdmissionSubject::UnstoredRun(_));
         for (applied, demand) in &admission.demands {
             let Some(meter) = self.meters.get_mut(&applied.meter) else { continue };
@@ -202,25 +206,25 @@ impl Batch {
                 log_warning(&self.company_id, applied, before.saturating_add(amount));
             }
             if !is_used {
-                let amounts = if unit.is_used_at_once() { &mut run_amounts } else { &mut held_amounts };
-                amounts.push(HeldAmount { meter: applied.meter.clone(), unit, window, amount });
+                let amounts = if unit.is_used_at_once() { &mut run_amounts } else { &mut reserved_amounts };
+                amounts.push(ReservedAmount { meter: applied.meter.clone(), unit, window, amount });
             }
         }
-        (held_amounts, run_amounts)
+        (reserved_amounts, run_amounts)
     }
 
     /// Writes a reservation, and returns its id and what it holds; `None` if it holds nothing.
     fn reserve(
         &mut self,
         reservation: BudgetReservation,
-    ) -> Result<Option<(String, Vec<HeldAmount>)>, StoreError> {
-        if reservation.held.is_empty() {
+    ) -> Result<Option<(String, Vec<ReservedAmount>)>, StoreError> {
+        if reservation.amounts.is_empty() {
             return Ok(None);
         }
         let id = agent_core::new_id();
         let (key, value) = (self.keys.1.key(id.clone())?, to_json(&reservation)?);
         self.writes.push(Write::Put { key, value, precondition: Precondition::Absent });
-        Ok(Some((id, reservation.held)))
+        Ok(Some((id, reservation.amounts)))
     }
 
     pub(super) fn into_writes(mut self) -> Result<(Vec<Write>, Option<RunCount>), StoreError> {

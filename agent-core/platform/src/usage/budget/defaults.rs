@@ -2,7 +2,7 @@
 //!
 //! Runs per minute are counted as those of users are ([`UserRates`]): over all processes, exactly from half of the
 //! limit on. A run that a commit of the budgets admits is counted by the same commit. One that is refused later, or is not
-//! stored, is taken back.
+//! stored, is refunded.
 //!
 //! Of the concurrent runs of a company, each process admits an eighth of the limit without a commit. The run beyond them is
 //! admitted as by a budget, by a reservation in the store; what all processes reserve is at most the limit without one eighth.

@@ -11,12 +11,12 @@ use crate::ids::WIDGET_USER_PREFIX;
 /// Numbers of output tokens that a request can be admitted with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct OutputRange {
-    pub(super) wanted: u64,
-    pub(super) least: u64,
+    pub(super) requested: u64,
+    pub(super) minimum: u64,
 }
 
-/// Minimum number of output tokens that a call of a model is admitted with, if it wants as many.
-const LEAST_OUTPUT_TOKENS: u64 = 256;
+/// Minimum number of output tokens that a call of a model is admitted with, if it requests as many or more.
+const MIN_OUTPUT_TOKENS: u64 = 256;
 
 /// Limit that applies to a run, with the id of its meter.
 #[derive(Debug, Clone)]
@@ -117,10 +117,9 @@ impl Demand {
         }
     }
 
-    /// Returns the largest number of output tokens in a range for which an amount is enough. The amount is enough for the
-    /// least.
+    /// Returns the largest number of output tokens in a range for which an amount suffices. It must suffice for the minimum.
     pub(super) fn max_output(&self, remaining: i64, range: OutputRange) -> u64 {
-        let (mut fits, mut exceeds) = (range.least, range.wanted.saturating_add(1));
+        let (mut fits, mut exceeds) = (range.minimum, range.requested.saturating_add(1));
         while exceeds.saturating_sub(fits) > 1 {
             let middle = fits + (exceeds - fits) / 2;
             match self.amount(middle) <= remaining {
@@ -149,8 +148,11 @@ pub(in crate::usage) struct CallDemand {
 
 impl CallDemand {
     pub(super) fn output_range(&self, can_shrink: bool) -> OutputRange {
-        let wanted = self.output_tokens;
-        OutputRange { wanted, least: if can_shrink { wanted.min(LEAST_OUTPUT_TOKENS) } else { wanted } }
+        let requested = self.output_tokens;
+        OutputRange {
+            requested,
+            minimum: if can_shrink { requested.min(MIN_OUTPUT_TOKENS) } else { requested },
+        }
     }
 
     /// Returns the input to reserve for: the platform's count of tokens may be a few percent below the provider's.

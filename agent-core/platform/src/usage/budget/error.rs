@@ -1,4 +1,4 @@
-//! Errors of budgets that are no refusals.
+//! Errors of budgets other than refusals.
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::Audience;

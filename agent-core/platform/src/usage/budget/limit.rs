@@ -192,7 +192,7 @@ impl BudgetLimit {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// The limits, all of which hold.
+    /// The limits. All of them apply.
     pub limits: Vec<BudgetLimit>,
     /// Zone whose days and months are the windows of all budgets of the company; of a company's own budget alone. UTC if
     /// absent.

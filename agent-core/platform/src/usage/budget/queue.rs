@@ -13,7 +13,7 @@ use futures_util::future::{join_all, select};
 use super::Settlement;
 use super::batch::BatchTask;
 use super::state::{
-    Admission, AdmittedRequest, BudgetError, BudgetQueue, BudgetState, Hold, QueuedSettlement,
+    Admission, AdmittedRequest, BudgetError, BudgetQueue, BudgetState, QueuedSettlement, ReservationGuard,
     SettlementOutcome,
 };
 
@@ -121,10 +121,10 @@ impl BudgetState {
     }
 }
 
-impl Drop for Hold {
+impl Drop for ReservationGuard {
     fn drop(&mut self) {
         if let Some(settlement) = self.settlement.take() {
-            self.state.held_runs.remove(&settlement.company_id, &settlement.id);
+            self.state.active_reservations.remove(&settlement.company_id, &settlement.id);
             BudgetState::release(&self.state, settlement);
         }
     }

@@ -17,8 +17,8 @@ use agent_core::ids::CompanyId;
 use agent_core::store_error::StoreError;
 use jiff::{SignedDuration, Timestamp};
 
+use super::active_reservations::ActiveReservation;
 use super::batch::MAX_BATCH_WRITES;
-use super::held_runs::HeldRun;
 use super::meter::{METERS, MeterState};
 use super::reservation::{BudgetReservation, RESERVATIONS, Settlement};
 use super::state::BudgetState;
@@ -45,7 +45,7 @@ impl RenewalTask {
         let mut pause = RENEWAL_INTERVAL;
         loop {
             self.state.clock.sleep(pause).await;
-            let Some(runs) = self.state.held_runs.renewed(&self.company_id) else { break };
+            let Some(runs) = self.state.active_reservations.renewed(&self.company_id) else { break };
             pause = RENEWAL_INTERVAL;
             let mut later = &runs[..];
             while !later.is_empty() {
@@ -63,10 +63,10 @@ impl RenewalTask {
 }
 
 /// Returns the number of the first reservations that one commit can make again, with the meters of each.
-fn batch_len(runs: &[HeldRun]) -> usize {
+fn batch_len(runs: &[ActiveReservation]) -> usize {
     let mut writes = 0;
-    let fits = |run: &&HeldRun| {
-        writes += 1 + run.held.len();
+    let fits = |run: &&ActiveReservation| {
+        writes += 1 + run.amounts.len();
         writes <= MAX_BATCH_WRITES
     };
     runs.iter().take_while(fits).count().max(1)
@@ -75,7 +75,7 @@ fn batch_len(runs: &[HeldRun]) -> usize {
 impl Drop for RenewalTask {
     fn drop(&mut self) {
         if !self.is_done {
-            self.state.held_runs.abandon(&self.company_id);
+            self.state.active_reservations.abandon(&self.company_id);
         }
     }
 }
@@ -91,8 +91,8 @@ impl BudgetState {
     }
 
     /// Extends the reservation of a run until it is released, counted or abandoned.
-    pub(super) fn hold_run(self: &Arc<Self>, company_id: &CompanyId, run: HeldRun) {
-        if self.held_runs.add(company_id, run) {
+    pub(super) fn start_renewal(self: &Arc<Self>, company_id: &CompanyId, run: ActiveReservation) {
+        if self.active_reservations.add(company_id, run) {
             let (state, company_id) = (self.clone(), company_id.clone());
             let task = RenewalTask { state, company_id, is_done: false };
             self.spawner.spawn(Box::pin(task.run()));
@@ -103,7 +103,7 @@ impl BudgetState {
     async fn renew_runs(
         self: &Arc<Self>,
         company_id: &CompanyId,
-        runs: &[HeldRun],
+        runs: &[ActiveReservation],
     ) -> Result<(), StoreError> {
         let mut attempt = 1;
         loop {
@@ -116,7 +116,7 @@ impl BudgetState {
                     for run in lost {
                         tracing::warn!(%company_id, "the reservation of a run had expired while the run continued; it was made again");
                         // It may have ended before the commit, when there was nothing to release.
-                        if !self.held_runs.contains(company_id, &run.id) {
+                        if !self.active_reservations.contains(company_id, &run.id) {
                             Self::release(self, Settlement::of_unused(company_id.clone(), run.id.clone()));
                         }
                     }
@@ -133,24 +133,24 @@ impl BudgetState {
     async fn renewal<'r>(
         &self,
         company_id: &CompanyId,
-        runs: &'r [HeldRun],
-    ) -> Result<(Vec<Write>, Vec<&'r HeldRun>), StoreError> {
+        runs: &'r [ActiveReservation],
+    ) -> Result<(Vec<Write>, Vec<&'r ActiveReservation>), StoreError> {
         let reservations = Collection::of_platform(RESERVATIONS)?.within(company_id)?;
         let keys = runs.iter().map(|run| reservations.key(run.id.clone())).collect::<Result<Vec<_>, _>>()?;
         let found = self.records.get_many_as::<BudgetReservation>(&keys).await?;
         let (_, lease_end) = self.lease_ends(self.now());
         let (mut writes, mut lost) = (Vec::with_capacity(runs.len()), Vec::new());
         for ((run, key), record) in runs.iter().zip(keys).zip(found) {
-            let (held, precondition) = match record {
-                Some(record) => (record.value.held, Precondition::Version(record.version)),
-                // A run that has ended or counts is not among the held ones any more when its reservation is settled.
-                None if self.held_runs.contains(company_id, &run.id) => {
+            let (amounts, precondition) = match record {
+                Some(record) => (record.value.amounts, Precondition::Version(record.version)),
+                // A run that has ended or counts is not among the active ones any more when its reservation is settled.
+                None if self.active_reservations.contains(company_id, &run.id) => {
                     lost.push(run);
-                    (run.held.to_vec(), Precondition::Absent)
+                    (run.amounts.to_vec(), Precondition::Absent)
                 }
                 None => continue,
             };
-            let renewed = BudgetReservation::new(held, lease_end, None, run.run.clone());
+            let renewed = BudgetReservation::new(amounts, lease_end, None, run.run.clone());
             writes.push(Write::Put { key, value: to_json(&renewed)?, precondition });
         }
         if !lost.is_empty() {
@@ -163,13 +163,13 @@ impl BudgetState {
     async fn reserve_again(
         &self,
         company_id: &CompanyId,
-        runs: &[&HeldRun],
+        runs: &[&ActiveReservation],
     ) -> Result<Vec<Write>, StoreError> {
         let mut amounts: BTreeMap<&str, i64> = BTreeMap::new();
         for run in runs {
-            for held in &*run.held {
-                let amount = amounts.entry(held.meter.as_str()).or_default();
-                *amount = amount.saturating_add(held.amount);
+            for reserved in &*run.amounts {
+                let amount = amounts.entry(reserved.meter.as_str()).or_default();
+                *amount = amount.saturating_add(reserved.amount);
             }
         }
         let meters = Collection::of_platform(METERS)?.within(company_id)?;

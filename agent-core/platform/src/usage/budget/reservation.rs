@@ -13,7 +13,7 @@ pub(in crate::usage) const RESERVATIONS: &str = "budgetReservations";
 /// Amount that is reserved of one limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::usage) struct HeldAmount {
+pub(in crate::usage) struct ReservedAmount {
     /// Id of the meter's record.
     pub(super) meter: String,
     pub(super) unit: BudgetUnit,
@@ -26,7 +26,8 @@ pub(in crate::usage) struct HeldAmount {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::usage) struct BudgetReservation {
-    pub(super) held: Vec<HeldAmount>,
+    #[serde(rename = "held")]
+    pub(super) amounts: Vec<ReservedAmount>,
     /// Time from which the process that has made it counts as lost, in milliseconds since 1970-01-01.
     pub(in crate::usage) expires_ms: i64,
     /// The call of a model that it is for; `None` for a run.
@@ -39,12 +40,12 @@ pub(in crate::usage) struct BudgetReservation {
 
 impl BudgetReservation {
     pub(super) fn new(
-        held: Vec<HeldAmount>,
+        amounts: Vec<ReservedAmount>,
         expires: Timestamp,
         call: Option<ReservedCall>,
         run: Option<RunScope>,
     ) -> Self {
-        Self { held, expires_ms: expires.as_millisecond(), call, run }
+        Self { amounts, expires_ms: expires.as_millisecond(), call, run }
     }
 }
 
@@ -107,7 +108,7 @@ pub(in crate::usage) struct Settlement {
 }
 
 impl Settlement {
-    /// Creates the settlement of a reservation of which nothing was used.
+    /// Creates the settlement of an unused reservation.
     pub(super) fn of_unused(company_id: CompanyId, id: String) -> Self {
         Self { company_id, id, version: None, used: UsedAmounts::Nothing }
     }
@@ -120,7 +121,7 @@ pub(in crate::usage) enum UsedAmounts {
     /// A run that is stored.
     Run,
     Call {
-        /// Nano-dollars; `None` if the price is unknown, in which case what was reserved counts.
+        /// Nano-dollars; `None` if the price is unknown, in which case the reserved amount counts.
         cost: Option<i64>,
         tokens: i64,
         ended_at: Timestamp,
@@ -141,12 +142,12 @@ impl UsedAmounts {
     }
 
     /// Returns the part that counts towards a limit whose window has begun at a time, for an amount that was reserved.
-    pub(super) fn amount(&self, held: &HeldAmount, window_start_ms: i64) -> i64 {
-        match (self, held.unit) {
+    pub(super) fn amount(&self, reserved: &ReservedAmount, window_start_ms: i64) -> i64 {
+        match (self, reserved.unit) {
             (Self::Call { ended_at, .. }, _) if ended_at.as_millisecond() < window_start_ms => 0,
-            (Self::Call { cost, .. }, BudgetUnit::Cost) => cost.unwrap_or(held.amount),
+            (Self::Call { cost, .. }, BudgetUnit::Cost) => cost.unwrap_or(reserved.amount),
             (Self::Call { tokens, .. }, BudgetUnit::Tokens) => *tokens,
-            (Self::Run, BudgetUnit::Runs) => held.amount,
+            (Self::Run, BudgetUnit::Runs) => reserved.amount,
             _ => 0,
         }
     }

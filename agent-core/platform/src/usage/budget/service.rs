@@ -20,8 +20,8 @@ use super::limit::Budget;
 use super::meter::{LimitStatus, METERS, MeterState};
 use super::reservation::RequestedCall;
 use super::state::{
-    Admission, AdmissionSubject, AdmittedRequest, BudgetError, BudgetOptions, BudgetState, Hold,
-    PendingCounts, SettlementOutcome, budget_key,
+    Admission, AdmissionSubject, AdmittedRequest, BudgetError, BudgetOptions, BudgetState, PendingCounts,
+    ReservationGuard, SettlementOutcome, budget_key,
 };
 use super::{BudgetExceededError, BudgetKind, BudgetTimeZone, BudgetUnit, Settlement};
 use crate::company_table::{CompanyTable, CompanyTableLimits};
@@ -61,13 +61,13 @@ pub struct BudgetStatus {
 }
 
 /// A run's part of the limits on concurrent runs, until it is dropped.
-pub(in crate::usage) type RunHold = (Option<Hold>, Option<RunSlot>);
+pub(in crate::usage) type RunReservation = (Option<ReservationGuard>, Option<RunSlot>);
 
 /// Admission of a run.
 #[derive(Default)]
 pub(in crate::usage) struct RunAdmission {
     /// Counts the run among the concurrent ones until it is dropped.
-    pub(in crate::usage) hold: RunHold,
+    pub(in crate::usage) reservation: RunReservation,
     /// End of the time that the run may take, and the function that returns its error then.
     pub(in crate::usage) deadline: Option<(BoxFuture<'static, ()>, ExpireRun)>,
     /// Counts that apply once the run is stored, or its first call is not refused.
@@ -151,7 +151,7 @@ impl Budgets {
 
     /// Returns true for the reservation of a run of this process that is in progress, or is not stored yet.
     pub(in crate::usage) fn holds_run(&self, company_id: &CompanyId, id: &str) -> bool {
-        self.state.held_runs.contains(company_id, id)
+        self.state.active_reservations.contains(company_id, id)
     }
 
     /// Returns the state of a budget's limits. A budget of runs has none, since each run has its own.
@@ -306,7 +306,7 @@ impl Budgets {
     }
 
     /// Reserves the most that a call of a model can use. Returns the reservation and the limit on the answer, which is lower
-    /// than the wanted one if no more is left and `can_shrink` returns true; `None` if no limit applies.
+    /// than the requested one if no more is left and `can_shrink` returns true; `None` if no limit applies.
     ///
     /// # Errors
     /// A budget is spent; the model's price is unknown while the cost is limited; the store failed.
@@ -315,7 +315,7 @@ impl Budgets {
         scope: &RunScope,
         call: CallDemand,
         can_shrink: impl FnOnce() -> bool,
-    ) -> Result<Option<(Hold, u64)>, AgentError> {
+    ) -> Result<Option<(ReservationGuard, u64)>, AgentError> {
         let (applied, _) = self.limits(scope, &CALL_UNITS).await.map_err(store_error)?;
         if applied.is_empty() {
             return Ok(None);
@@ -335,7 +335,7 @@ impl Budgets {
         let requested = RequestedCall { scope: scope.clone(), provider, model, input_tokens: input, price };
         let subject = AdmissionSubject::Call(requested);
         let admitted = self.admit(scope, demands, (range, subject, None)).await?;
-        Ok(admitted.and_then(|AdmittedRequest { output, hold, .. }| Some((hold?, output))))
+        Ok(admitted.and_then(|AdmittedRequest { output, reservation, .. }| Some((reservation?, output))))
     }
 
     /// Admits a run whose backend starts now. It counts towards budgets at once, unless its backend starts again, and per minute
@@ -407,10 +407,15 @@ impl Budgets {
             });
             (timer, expire)
         });
-        let (hold, mut pending) =
-            admitted.map(|admitted| (admitted.hold, admitted.pending)).unwrap_or_default();
+        let (reservation, mut pending) =
+            admitted.map(|admitted| (admitted.reservation, admitted.pending)).unwrap_or_default();
         pending.per_minute = pending.per_minute.or(counted);
-        Ok(RunAdmission { hold: (hold, slot), deadline, pending, has_call_limits: !of_calls.is_empty() })
+        Ok(RunAdmission {
+            reservation: (reservation, slot),
+            deadline,
+            pending,
+            has_call_limits: !of_calls.is_empty(),
+        })
     }
 
     /// Admits a tool call.

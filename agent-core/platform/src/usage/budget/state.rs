@@ -11,8 +11,8 @@ use futures_channel::oneshot;
 use jiff::Timestamp;
 
 use super::super::{RunScope, UsageEntry, UsageStore};
+use super::active_reservations::ActiveReservations;
 use super::demand::{AppliedLimit, Demand, OutputRange};
-use super::held_runs::HeldRuns;
 use super::reservation::{RequestedCall, UsedAmounts};
 use super::{Budget, BudgetExceededError, BudgetKind, BudgetTimeZone, Settlement};
 use crate::records::{Key, Records, RecordsExt};
@@ -54,7 +54,7 @@ pub(super) struct BudgetState {
     pub(super) lease: Duration,
     /// Time for which a request waits for reservations of others to be settled.
     pub(super) max_wait: Duration,
-    pub(super) held_runs: HeldRuns,
+    pub(super) active_reservations: ActiveReservations,
     queues: Mutex<Queues>,
 }
 
@@ -113,7 +113,7 @@ pub(super) struct AdmittedRequest {
     /// Number of output tokens that are reserved.
     pub(super) output: u64,
     /// The reservation, if something is reserved.
-    pub(super) hold: Option<Hold>,
+    pub(super) reservation: Option<ReservationGuard>,
     /// Counts of a run that may not begin.
     pub(super) pending: PendingCounts,
 }
@@ -122,7 +122,7 @@ pub(super) struct AdmittedRequest {
 #[derive(Default)]
 pub(in crate::usage) struct PendingCounts {
     /// Reservation of the budgets.
-    pub(super) reservation: Option<Hold>,
+    pub(super) reservation: Option<ReservationGuard>,
     /// Count of the default limit per minute.
     pub(super) per_minute: Option<CountedCompanyRun>,
 }
@@ -138,7 +138,7 @@ impl PendingCounts {
         }
     }
 
-    /// Leaves the reservation to [`ExpiredReservations`](super::super::ExpiredReservations). The run counts per minute.
+    /// Leaves the reservation to [`ReservationSweep`](super::super::ReservationSweep). The run counts per minute.
     pub(in crate::usage) fn abandon(self) {
         if let Some(reservation) = self.reservation {
             reservation.abandon();
@@ -182,8 +182,8 @@ impl BudgetState {
         (clock, spawner): (Arc<dyn Clock>, Arc<dyn Spawner>),
         (lease, max_wait): (Duration, Duration),
     ) -> Self {
-        let (held_runs, queues) = (HeldRuns::default(), Mutex::default());
-        Self { records, usage, clock, spawner, lease, max_wait, held_runs, queues }
+        let (active_reservations, queues) = (ActiveReservations::default(), Mutex::default());
+        Self { records, usage, clock, spawner, lease, max_wait, active_reservations, queues }
     }
 
     /// Locks the queues. No code panics while holding the lock, so the data behind a poisoned one is intact.
@@ -273,12 +273,12 @@ impl Queues {
 }
 
 /// A reservation in use. Dropping it releases the reserved amounts.
-pub struct Hold {
+pub struct ReservationGuard {
     pub(super) state: Arc<BudgetState>,
     pub(super) settlement: Option<Settlement>,
 }
 
-impl Hold {
+impl ReservationGuard {
     pub(super) fn new(state: Arc<BudgetState>, company_id: CompanyId, id: String) -> Self {
         Self { state, settlement: Some(Settlement::of_unused(company_id, id)) }
     }
@@ -288,7 +288,7 @@ impl Hold {
         self.settlement.as_ref().map_or("", |settlement| &settlement.id)
     }
 
-    /// Returns the settlement with what the entries of the call have used.
+    /// Returns the settlement with the amounts that the entries of the call have used.
     pub(in crate::usage) fn settle_with(mut self, entries: &[UsageEntry]) -> Option<Settlement> {
         let used = UsedAmounts::of_entries(entries);
         self.settlement.take().map(|settlement| Settlement { used, ..settlement })
@@ -301,10 +301,10 @@ impl Hold {
         }
     }
 
-    /// Leaves the reservation to [`ExpiredReservations`](super::super::ExpiredReservations), when its lease is over.
+    /// Leaves the reservation to [`ReservationSweep`](super::super::ReservationSweep), which releases it when its lease has expired.
     fn abandon(mut self) {
         if let Some(settlement) = self.settlement.take() {
-            self.state.held_runs.remove(&settlement.company_id, &settlement.id);
+            self.state.active_reservations.remove(&settlement.company_id, &settlement.id);
         }
     }
 }

@@ -92,7 +92,7 @@ impl Budgets {
         Ok(version)
     }
 
-    /// Begins the meters of new limits with what the ledger has of their windows.
+    /// Initializes the meters of new limits from the ledger's sums of their windows.
     async fn renew_meters(
         &self,
         company: &CompanyId,

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::super::{
-    Booking, ExpiredReservations, MemoryUsage, MeteredBackend, NanoUsd, PriceTable, RunScope, TokenCounts,
+    Booking, MemoryUsage, MeteredBackend, NanoUsd, PriceTable, ReservationSweep, RunScope, TokenCounts,
     UsageEntry, UsageOperation, UsageRecorder, UsageStore,
 };
 use super::deadline::with_deadline;
@@ -154,14 +154,14 @@ fn demand(process: &UsageRecorder, output_tokens: u64) -> CallDemand {
 }
 
 /// Reserves for a call, which may shrink; returns the reservation and its number of output tokens.
-async fn reserve(process: &UsageRecorder, output: u64) -> Result<(Hold, u64), AgentError> {
+async fn reserve(process: &UsageRecorder, output: u64) -> Result<(ReservationGuard, u64), AgentError> {
     let reserved = budgets(process).reserve_call(&scope("run"), demand(process, output), || true).await?;
     Ok(reserved.expect("a limit"))
 }
 
-fn used(hold: &Hold, input_tokens: u64, output_tokens: u64) -> UsageEntry {
+fn used(reservation: &ReservationGuard, input_tokens: u64, output_tokens: u64) -> UsageEntry {
     UsageEntry {
-        id: hold.id().to_owned(),
+        id: reservation.id().to_owned(),
         scope: scope("run"),
         round: 1,
         attempt: 1,
@@ -179,9 +179,9 @@ fn used(hold: &Hold, input_tokens: u64, output_tokens: u64) -> UsageEntry {
 }
 
 /// Books a call that has used these tokens, and settles its reservation.
-async fn settle(process: &UsageRecorder, hold: Hold, input: u64, output: u64) {
-    let entry = used(&hold, input, output);
-    process.book(vec![entry], Some(hold), None);
+async fn settle(process: &UsageRecorder, reservation: ReservationGuard, input: u64, output: u64) {
+    let entry = used(&reservation, input, output);
+    process.book(vec![entry], Some(reservation), None);
     process.flush().await;
 }
 

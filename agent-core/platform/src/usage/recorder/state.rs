@@ -113,7 +113,7 @@ impl RecorderState {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes entries, and settles what was reserved for their calls. Both have no effect on what is written already. Returns the
+    /// Writes entries, and settles the reservations of their calls. Both are idempotent. Returns the
     /// companies whose ledgers are locked; their entries are not written.
     pub(super) async fn book(&self, batch: Vec<QueuedEntry>) -> Result<HashSet<CompanyId>, StoreError> {
         let (mut entries, mut settlements) = (Vec::with_capacity(batch.len()), Vec::new());

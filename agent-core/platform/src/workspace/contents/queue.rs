@@ -1,4 +1,4 @@
-//! Rows that a document with an upload has beside its pieces: what is stored of it, and the task of its extraction.
+//! Rows of a document's upload besides its pieces: its stored content, and the task of its extraction.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,7 @@ pub(in crate::workspace) fn task_write(
     Ok(Write::Put { key, value: to_json(&task)?, precondition: Precondition::Any })
 }
 
-/// Returns the write that records what is stored of a document's upload.
+/// Returns the write that records the stored content of a document's upload.
 pub(crate) fn stored_head_write(document: &Document) -> Result<Option<Write>, StoreError> {
     let Some(content) = &document.content else { return Ok(None) };
     let stored = StoredContent {
@@ -92,7 +92,7 @@ pub(in crate::workspace) fn release_writes(document: &Document) -> Result<Vec<Wr
     Ok(writes)
 }
 
-/// Returns the writes that delete what an extraction has stored of a document's text beside its record.
+/// Returns the writes that delete the text that an extraction has stored outside of the document's record.
 pub(crate) fn text_release_writes(document: &Document) -> Result<Vec<Write>, StoreError> {
     let Some(content) = &document.content else { return Ok(Vec::new()) };
     match PieceSet::of_text_content(&document.id, content) {

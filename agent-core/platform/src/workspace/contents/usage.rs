@@ -1,4 +1,4 @@
-//! Sizes of what a company has uploaded, and the quota that limits them.
+//! Sizes of a company's uploads, and the quota that limits them.
 
 use std::collections::HashSet;
 

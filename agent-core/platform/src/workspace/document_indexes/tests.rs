@@ -1,5 +1,5 @@
 use agent_retrieval::chunk::StructuralChunker;
-use agent_retrieval::document::Extracted;
+use agent_retrieval::document::ExtractedText;
 use agent_retrieval::embed::{EmbedderId, Embeddings};
 
 use super::*;
@@ -12,7 +12,7 @@ const SLICE_CHUNKS: usize = 8;
 /// Returns an index with so many large vectors that it has several pieces, and the text.
 fn long_index(embedder: &EmbedderId, with_vectors: usize) -> (DocIndex, String) {
     let text: String = (0..420).map(|number| format!("Paragraph number {number} is short.\n\n")).collect();
-    let document = Extracted { text: text.clone(), ..Extracted::default() };
+    let document = ExtractedText { text: text.clone(), ..ExtractedText::default() };
     let index = DocIndex::build(&document, &StructuralChunker::new(40, 1)).expect("it is indexed");
     assert!(index.chunk_count() > with_vectors + 2 * SLICE_CHUNKS);
     let chunks: Vec<usize> = (0..with_vectors).collect();

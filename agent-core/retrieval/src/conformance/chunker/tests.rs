@@ -16,7 +16,7 @@ impl Chunker for Changed {
         "changed".to_owned()
     }
 
-    fn chunk(&self, document: &Extracted) -> Vec<Chunk> {
+    fn chunk(&self, document: &ExtractedText) -> Vec<Chunk> {
         (self.0)(StructuralChunker::default().chunk(document))
     }
 }

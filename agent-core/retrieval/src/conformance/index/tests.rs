@@ -10,7 +10,7 @@ use crate::memory_index::MemoryIndex;
 
 #[tokio::test]
 async fn the_index_in_memory_conforms() {
-    index(async || Arc::new(MemoryIndex::new()) as Arc<dyn Index>).await;
+    index(async || Arc::new(MemoryIndex::new()) as Arc<dyn SearchIndex>).await;
 }
 
 /// Violation of the contract.
@@ -35,13 +35,13 @@ impl Faulty {
 }
 
 #[async_trait]
-impl Index for Faulty {
+impl SearchIndex for Faulty {
     async fn put(
         &self,
         company: &str,
         document: &DocumentId,
         version: u64,
-        content: &Extracted,
+        content: &ExtractedText,
     ) -> Result<(), IndexError> {
         let version = if self.1 == Fault::OldVersions { 1 } else { version };
         self.0.put(self.company(company), document, version, content).await
@@ -54,12 +54,12 @@ impl Index for Faulty {
         }
     }
 
-    async fn search(&self, search: &IndexSearch<'_>) -> Result<IndexAnswer, IndexError> {
+    async fn search(&self, search: &IndexQuery<'_>) -> Result<IndexResponse, IndexError> {
         if self.1 == Fault::Fails {
             return Err(IndexError::Unavailable("it is down".to_owned()));
         }
         let limit = if self.1 == Fault::MoreThanTheLimit { search.limit * 2 } else { search.limit };
-        let search = IndexSearch { company: self.company(search.company), limit, ..*search };
+        let search = IndexQuery { company: self.company(search.company), limit, ..*search };
         let mut answer = self.0.search(&search).await?;
         match self.1 {
             Fault::NothingMissing => answer.missing.clear(),
@@ -83,7 +83,7 @@ async fn violations_are_found() {
         Fault::WrongRange,
         Fault::Fails,
     ] {
-        let make = async || Arc::new(Faulty(MemoryIndex::new(), fault)) as Arc<dyn Index>;
+        let make = async || Arc::new(Faulty(MemoryIndex::new(), fault)) as Arc<dyn SearchIndex>;
         let result = AssertUnwindSafe(index(make)).catch_unwind().await;
         assert!(result.is_err(), "{fault:?} is found");
     }

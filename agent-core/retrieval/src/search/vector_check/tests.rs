@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::analysis::term_hash;
 use crate::chunk::StructuralChunker;
-use crate::company::{Change, CompanyIndex, Scope};
+use crate::company::{CompanyIndex, DocumentChange, SearchScope};
 use crate::doc_index::{DocIndex, Vectors};
-use crate::document::{DocumentId, Extracted};
+use crate::document::{DocumentId, ExtractedText};
 
 const DIMENSIONS: usize = 128;
 const EMBEDDER: &str = "e";
@@ -92,13 +92,13 @@ fn unrelated(texts: &[String], seed: u64) -> Vec<Vec<f32>> {
         .collect()
 }
 
-fn put(number: usize, text: &str, vector: Option<&Vec<f32>>, embedder: &str) -> Change {
-    let document = Extracted { text: text.to_owned(), ..Extracted::default() };
+fn put(number: usize, text: &str, vector: Option<&Vec<f32>>, embedder: &str) -> DocumentChange {
+    let document = ExtractedText { text: text.to_owned(), ..ExtractedText::default() };
     let index = DocIndex::build(&document, &StructuralChunker::default()).expect("the document is indexed");
     assert_eq!(index.chunk_count(), 1);
     let dimensions = vector.map_or(DIMENSIONS, Vec::len);
     let vectors = Vectors::quantize(embedder, dimensions, &[vector]).expect("the vector is stored");
-    Change::Put(id(number), index.with_vectors(Some(vectors)).expect("a chunk").into())
+    DocumentChange::Put(id(number), index.with_vectors(Some(vectors)).expect("a chunk").into())
 }
 
 fn id(number: usize) -> DocumentId {
@@ -113,7 +113,7 @@ fn company(texts: &[String], vectors: &[Vec<f32>]) -> CompanyIndex {
 }
 
 fn check(company: &CompanyIndex) -> VectorCheck {
-    company.check_vectors(Scope::All, &EmbedderId::new(EMBEDDER))
+    company.check_vectors(SearchScope::All, &EmbedderId::new(EMBEDDER))
 }
 
 fn check_of(texts: &[String], vectors: &[Vec<f32>]) -> VectorCheck {
@@ -231,7 +231,7 @@ fn only_vectors_of_the_embedder_count() {
     mixed.apply((0..200).map(without));
     assert_eq!(check(&mixed), alone);
     assert_eq!(
-        company(&texts, &vectors).check_vectors(Scope::All, &EmbedderId::new("none")).quality,
+        company(&texts, &vectors).check_vectors(SearchScope::All, &EmbedderId::new("none")).quality,
         VectorQuality::Undecided
     );
     // Vectors with other numbers of components cannot be compared.
@@ -254,7 +254,7 @@ fn the_result_depends_only_on_the_documents_of_the_scope() {
         let expected = check(&company(&texts[..200], &vectors[..200]));
         assert_eq!(expected.quality, quality, "{expected:?}");
         let scope: BTreeSet<DocumentId> = (0..200).map(id).collect();
-        assert_eq!(all.check_vectors(Scope::Documents(&scope), &EmbedderId::new(EMBEDDER)), expected);
+        assert_eq!(all.check_vectors(SearchScope::Documents(&scope), &EmbedderId::new(EMBEDDER)), expected);
         // One after another, backwards, after other versions and other documents.
         let mut history = CompanyIndex::new();
         history.apply(
@@ -263,7 +263,7 @@ fn the_result_depends_only_on_the_documents_of_the_scope() {
         for number in (0..200).rev() {
             history.apply([put(number, &texts[number], Some(&vectors[number]), EMBEDDER)]);
         }
-        history.apply((200..300).map(|number| Change::Remove(id(number))));
+        history.apply((200..300).map(|number| DocumentChange::Remove(id(number))));
         assert_eq!(check(&history), expected);
         assert_ne!(check(&all), expected, "further documents count");
     }
@@ -277,7 +277,7 @@ fn adjacent_chunks_of_a_document_are_related() {
         format!("This is the text that was here: {}.", words.join(" "))
     };
     let content = (0..400).map(paragraph).collect::<Vec<_>>().join("\n\n");
-    let document = Extracted { text: content.clone(), ..Extracted::default() };
+    let document = ExtractedText { text: content.clone(), ..ExtractedText::default() };
     let index = DocIndex::build(&document, &StructuralChunker::default()).expect("the document is indexed");
     let chunks: Vec<String> = index.chunk_ranges().map(|range| content[range].to_owned()).collect();
     assert!(chunks.len() > 2 * MAX_PAIRS, "{} chunks", chunks.len());
@@ -289,7 +289,7 @@ fn adjacent_chunks_of_a_document_are_related() {
         let vectors = Vectors::quantize(EMBEDDER, DIMENSIONS, &vectors).expect("the vectors are stored");
         let index = index.clone().with_vectors(Some(vectors)).expect("as many as chunks");
         let mut company = CompanyIndex::new();
-        company.apply([Change::Put(id(0), index.into())]);
+        company.apply([DocumentChange::Put(id(0), index.into())]);
         assert_eq!(check(&company).quality, quality);
     }
 }

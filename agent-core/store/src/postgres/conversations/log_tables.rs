@@ -74,7 +74,7 @@ const DELETE_THREAD_LOGS: &str = "
     WHERE run_events.run = chosen.run AND run_events.first = chosen.first AND chosen.bytes_before < $2
     RETURNING octet_length(run_events.body)::int8";
 
-/// Leaves a signal for the process of a live run, whose row is locked against its end.
+/// Stores a signal for the process of a live run. The run's row is locked, so that the run does not end meanwhile.
 const PUT_SIGNAL: &str = "
     WITH live AS MATERIALIZED (
         SELECT n, process FROM runs
@@ -88,7 +88,7 @@ const SELECT_SIGNALS: &str = "
     SELECT runs.company, runs.owner, runs.id, signals.run, signals.kind, signals.until_ms
     FROM signals LEFT JOIN runs ON runs.n = signals.run WHERE signals.process = $1";
 
-/// Deletes signals to a process, unless they were left anew since. Rows that others have locked are left to the next call, so
+/// Deletes signals to a process, unless they were sent again since. Rows that others have locked are left to the next call, so
 /// that it waits for nothing.
 const DELETE_TAKEN_SIGNALS: &str = "
     DELETE FROM signals WHERE (process, run, kind) IN (
@@ -243,8 +243,8 @@ impl ConversationTables {
         max_bytes: usize,
     ) -> Result<DeletedLogs, TableError> {
         let limit = i64::try_from(DELETE_BATCH_CHUNKS).unwrap_or(i64::MAX);
-        let wanted = i64::try_from(max_bytes).unwrap_or(i64::MAX);
-        let rows = self.select(DELETE_THREAD_LOGS, &[&thread, &wanted, &limit]).await?;
+        let byte_limit = i64::try_from(max_bytes).unwrap_or(i64::MAX);
+        let rows = self.select(DELETE_THREAD_LOGS, &[&thread, &byte_limit, &limit]).await?;
         let bytes = rows.iter().map(|row| usize::try_from(row.get::<_, i64>(0)).unwrap_or_default()).sum();
         Ok(DeletedLogs { bytes, more: bytes >= max_bytes || rows.len() >= DELETE_BATCH_CHUNKS })
     }
@@ -255,7 +255,7 @@ impl ConversationTables {
         Ok(rows.iter().map(run_key).collect())
     }
 
-    /// Leaves a signal for the process of a run if the run is live. Returns true if it was.
+    /// Stores a signal for the process of a run if the run is live. Returns true if it was.
     pub(super) async fn put_signal(
         &self,
         run: &RunKey,
@@ -284,7 +284,7 @@ impl ConversationTables {
         Ok(rows.iter().map(signal).collect())
     }
 
-    /// Deletes signals to a process, unless they were left anew since they were read.
+    /// Deletes signals to a process, unless they were sent again since they were read.
     pub(super) async fn delete_taken_signals(
         &self,
         process: &str,
@@ -321,7 +321,7 @@ pub(in crate::postgres) async fn insert_logs(
     session.query(INSERT_LOGS, &values).await.map(drop)
 }
 
-/// Reads the columns `run`, `first`, `last` and `body` of a chunk, of which the first is column `at`.
+/// Reads the columns `run`, `first`, `last` and `body` of a chunk, beginning at column `at`.
 pub(in crate::postgres) fn log_row(row: &Row, at: usize) -> LogRow {
     LogRow { run: row.get(at), first: row.get(at + 1), last: row.get(at + 2), body: row.get(at + 3) }
 }

@@ -6,9 +6,9 @@ use agent_platform::conversation::commit::{
     StoredRun, referenced_ids,
 };
 use agent_platform::conversation::{
-    BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DeleteFilter, DeletedThreads, EndRun,
-    EndedRun, LogEnd, NodeId, QueueRun, Run, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey,
-    ThreadOwner, interrupt_run,
+    BeginRunRequest, BegunRun, ChangeRunRequest, ChangedRun, ConversationError, DeleteFilter, DeletedThreads,
+    EndRunRequest, EndedRun, LogEnd, NodeId, QueueRunRequest, Run, RunClock, RunKey, RunLogState, RunSignal,
+    Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 use futures_util::future::{try_join, try_join3, try_join4, try_join5};
 use jiff::Timestamp;
@@ -17,7 +17,10 @@ use super::tables::{ConversationTables, TableError};
 use crate::conversation_row::{BATCH_LOG_BYTES, DELETE_BATCH_NODES, log_until_ms};
 
 /// Begins a run. Statements that do not need the results of others are sent together, in one network round trip.
-pub(super) async fn begin_run(tables: &ConversationTables, begin: &BeginRun) -> Result<BegunRun, TableError> {
+pub(super) async fn begin_run(
+    tables: &ConversationTables,
+    begin: &BeginRunRequest,
+) -> Result<BegunRun, TableError> {
     let owner = begin.key.thread_owner();
     let (found, used, continued) = try_join3(
         tables.thread(&begin.key),
@@ -76,7 +79,7 @@ pub(super) async fn begin_run(tables: &ConversationTables, begin: &BeginRun) -> 
 /// Queues a run; `None` if it need not wait. Statements are sent together as those of [`begin_run`] are.
 pub(super) async fn queue_run(
     tables: &ConversationTables,
-    queue: &QueueRun,
+    queue: &QueueRunRequest,
 ) -> Result<Option<Run>, TableError> {
     let owner = queue.key.thread_owner();
     let (found, used) = try_join(tables.thread(&queue.key), tables.run(&owner, &queue.run_id)).await?;
@@ -96,7 +99,10 @@ pub(super) async fn queue_run(
 }
 
 /// Ends a run. Statements are sent together as those of [`begin_run`] are.
-pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result<EndedRun, TableError> {
+pub(super) async fn end_run(
+    tables: &ConversationTables,
+    end: &EndRunRequest,
+) -> Result<EndedRun, TableError> {
     let missing = || ConversationError::RunNotFound;
     let (number, n, run) = tables.run(&end.owner, &end.run_id).await?.ok_or_else(missing)?;
     let key = end.owner.thread(&run.run.thread_id);
@@ -134,7 +140,7 @@ pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result
 /// Changes a run. Statements are sent together as those of [`begin_run`] are.
 pub(super) async fn change_run(
     tables: &ConversationTables,
-    change: &ChangeRun,
+    change: &ChangeRunRequest,
 ) -> Result<ChangedRun, TableError> {
     let missing = || ConversationError::RunNotFound;
     let owner = &change.run.owner;
@@ -240,7 +246,7 @@ pub(super) async fn trim(
 
 /// Deletes a run's log.
 async fn delete_log(tables: &ConversationTables, n: i64, run: Run) -> Result<(), TableError> {
-    tables.update_run(n, &Run { events: RunEvents::default(), ..run }).await?;
+    tables.update_run(n, &Run { events: RunLogState::default(), ..run }).await?;
     tables.delete_log(n).await
 }
 

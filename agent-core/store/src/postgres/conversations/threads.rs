@@ -3,7 +3,7 @@
 use agent_platform::conversation::commit::{self, referenced_ids};
 use agent_platform::conversation::page::path_to_fork;
 use agent_platform::conversation::{
-    AppendedNodes, ConversationError, ForkThread, NewNode, StoredNode, Thread, ThreadKey, ThreadPatch,
+    AppendedNodes, ConversationError, ForkThreadRequest, NewNode, StoredNode, Thread, ThreadKey, ThreadPatch,
 };
 use jiff::Timestamp;
 
@@ -53,7 +53,10 @@ pub(super) async fn append(
     Ok(AppendedNodes { thread, nodes: commit::nodes_on_wire(nodes, &known) })
 }
 
-pub(super) async fn fork(tables: &ConversationTables, fork: &ForkThread) -> Result<Thread, TableError> {
+pub(super) async fn fork(
+    tables: &ConversationTables,
+    fork: &ForkThreadRequest,
+) -> Result<Thread, TableError> {
     let (n, source) = tables.thread(&fork.key).await?.ok_or(ConversationError::ThreadNotFound)?;
     let seqs = path_to_fork(fork, &source, &tables.links(n).await?)?;
     let path = tables.nodes(n, &seqs).await?;

@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 use super::batch::{Batch, RecordState, WrittenVersions, version_count};
 use super::feed::ChangeTracker;
 use super::rows::unsigned;
-use crate::activity::ActivityCounters;
+use crate::counters::AtomicCounters;
 use crate::postgres::error::{OperationError, PostgresError, PostgresErrorKind};
 use crate::postgres::param::Param;
 use crate::postgres::session::{Query, Session, SessionPool};
@@ -128,7 +128,7 @@ pub(in crate::postgres) struct Committer {
     pub(in crate::postgres) tracker: Arc<ChangeTracker>,
     /// Name of this process in the change feed.
     pub(in crate::postgres) origin: String,
-    pub(in crate::postgres) counts: Arc<ActivityCounters>,
+    pub(in crate::postgres) counts: Arc<AtomicCounters>,
 }
 
 impl Committer {

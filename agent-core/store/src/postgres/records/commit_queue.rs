@@ -79,9 +79,9 @@ impl CommitQueue {
         writes: Vec<Write>,
     ) -> Result<WrittenVersions, StoreError> {
         let owner = QueueOwner::of(&writes);
-        let (answer, mut receiver) = oneshot::channel();
+        let (outcome_sender, mut receiver) = oneshot::channel();
         let number = self.shared.next_number.fetch_add(1, Ordering::Relaxed);
-        let queued = QueuedCommit { number, since: Instant::now(), writes, answer };
+        let queued = QueuedCommit { number, since: Instant::now(), writes, outcome_sender };
         let must_start = self.shared.lock().push(&owner, queued).ok_or_else(busy)?;
         if must_start {
             self.shared.start_transactions(owner.clone());
@@ -261,7 +261,7 @@ fn respond(batch: Vec<QueuedCommit>, outcomes: Vec<CommitOutcome>) -> Vec<Queued
         match outcome {
             CommitOutcome::Decided(outcome) => {
                 // Fails only if the caller was cancelled.
-                let _ = queued.answer.send(outcome);
+                let _ = queued.outcome_sender.send(outcome);
             }
             CommitOutcome::Locked => blocked.push(queued),
         }
@@ -271,7 +271,7 @@ fn respond(batch: Vec<QueuedCommit>, outcomes: Vec<CommitOutcome>) -> Vec<Queued
 
 fn respond_with_error(batch: impl IntoIterator<Item = QueuedCommit>, error: &PostgresError) {
     for queued in batch {
-        let _ = queued.answer.send(Err(StoreError::unavailable(error.clone())));
+        let _ = queued.outcome_sender.send(Err(StoreError::unavailable(error.clone())));
     }
 }
 
@@ -348,8 +348,8 @@ mod tests {
     }
 
     fn queued(id: &str) -> (QueuedCommit, oneshot::Receiver<Result<WrittenVersions, StoreError>>) {
-        let (answer, receiver) = oneshot::channel();
-        (QueuedCommit { number: 0, since: Instant::now(), writes: put(id), answer }, receiver)
+        let (outcome_sender, receiver) = oneshot::channel();
+        (QueuedCommit { number: 0, since: Instant::now(), writes: put(id), outcome_sender }, receiver)
     }
 
     /// Creates a queue over a server that never answers.
@@ -456,7 +456,7 @@ mod tests {
         let (batch, receivers): (Vec<_>, Vec<_>) = ["a", "b", "c"].map(queued).into_iter().unzip();
         let error = PostgresError::from_kind(PostgresErrorKind::Full);
         queue.shared.run_each(batch, &error, QUEUE_TIMEOUT, QUEUE_TIMEOUT).await;
-        let kinds = receivers.into_iter().map(|mut receiver| kind(receiver.try_recv().expect("an answer")));
+        let kinds = receivers.into_iter().map(|mut receiver| kind(receiver.try_recv().expect("an outcome")));
         let [full, unreachable] = [PostgresErrorKind::Full, PostgresErrorKind::Unreachable].map(Some);
         assert_eq!(kinds.collect::<Vec<_>>(), [unreachable, full, full]);
     }
@@ -482,7 +482,7 @@ mod tests {
         assert_eq!(shared.max_lock_wait(&own("acme")), MAX_LOCK_WAIT);
         tokio::time::advance(QUEUE_TIMEOUT).await;
         assert!(!shared.add_blocked(&own("acme"), batch), "none waits any longer");
-        assert_eq!(kind(later_receiver.try_recv().expect("an answer")), Some(PostgresErrorKind::Locked));
+        assert_eq!(kind(later_receiver.try_recv().expect("an outcome")), Some(PostgresErrorKind::Locked));
         assert!(shared.lock().owners.is_empty());
     }
 }

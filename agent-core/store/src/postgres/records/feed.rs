@@ -182,7 +182,7 @@ impl Drop for CommitInProgress {
     }
 }
 
-/// Invalidates what a row of the feed names. A row without keys stands for all records of its company.
+/// Invalidates the records that a row of the feed names. A row without keys stands for all records of its company.
 fn invalidate_row(slots: &mut SlotTable, row: &Row) {
     let Some(company) = row.get::<_, Option<&str>>(2) else { return };
     let keys = row.get::<_, Option<Vec<&str>>>(3).zip(row.get::<_, Option<Vec<&str>>>(4));
@@ -235,7 +235,7 @@ impl XidSamples {
     }
 }
 
-/// Position in the feed: what a poll has seen, and of which server.
+/// Position in the feed: the server, and the snapshot up to which changes were read.
 #[derive(Default)]
 struct FeedPosition {
     snapshot: String,

@@ -1,7 +1,7 @@
 //! Reads of conversations, and write operations on them.
 
 use agent_core::ids::CompanyId;
-use agent_platform::conversation::{ConversationError, RunKey};
+use agent_platform::conversation::{ConversationError, NewNode, RunKey};
 
 use super::rows::{ConversationTables, TableError};
 use super::runs::RunBatch;
@@ -13,6 +13,13 @@ use crate::sqlite::write_op::{WriteBatch, WriteOp};
 /// Returns the name under which operations of the process, for all companies, are queued round-robin with those of companies.
 pub(super) fn platform() -> CompanyId {
     CompanyId::from("")
+}
+
+/// Returns the approximate size of new nodes.
+pub(super) fn node_bytes(nodes: &[NewNode]) -> usize {
+    let bytes =
+        |node: &NewNode| node.message.as_message().map_or(0, |message| message.content.to_text().len());
+    nodes.iter().map(bytes).sum()
 }
 
 impl SqliteStore {

@@ -41,17 +41,17 @@ impl ConversationTables<'_> {
         )?;
         let mut rows = statement.query(params![thread, from])?;
         let (mut found, mut bytes) = (Vec::new(), 0);
-        let mut wanted = HashSet::new();
+        let mut turn_ids = HashSet::new();
         while let Some(row) = rows.next()? {
             if bytes >= MAX_CONTEXT_PAGE_BYTES {
                 break;
             }
             // Few rows are of other turns. SQLite would copy the turns into a table of its own.
-            if wanted.is_empty() {
-                wanted.extend(turns.iter().map(RunId::as_str));
+            if turn_ids.is_empty() {
+                turn_ids.extend(turns.iter().map(RunId::as_str));
             }
             let turn = text(row, 1)?;
-            if wanted.contains(turn) {
+            if turn_ids.contains(turn) {
                 let context = parse_context(text(row, 0)?, turn, text(row, 2)?)?;
                 bytes += context.sent.text.len();
                 found.push(context);

@@ -5,9 +5,9 @@ use agent_platform::conversation::commit::{
     self, BeginRows, ChangeRows, EndRows, EraseCommit, QueueRows, StoredRun,
 };
 use agent_platform::conversation::{
-    AppendedEvents, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DeleteFilter,
-    DeletedThreads, EndRun, EndedRun, NodeId, QueueRun, Run, RunChunk, RunClock, RunEvents, RunKey,
-    RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
+    AppendedEvents, BeginRunRequest, BegunRun, ChangeRunRequest, ChangedRun, ConversationError, DeleteFilter,
+    DeletedThreads, EndRunRequest, EndedRun, NodeId, QueueRunRequest, Run, RunChunk, RunClock, RunKey,
+    RunLogState, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 use jiff::Timestamp;
 
@@ -16,7 +16,10 @@ use crate::conversation_row::{
     BATCH_LOG_BYTES, DELETE_BATCH_NODES, RowError, log_until_ms, with_stored_events,
 };
 
-pub(super) fn begin_run(tables: &ConversationTables<'_>, begin: &BeginRun) -> Result<BegunRun, TableError> {
+pub(super) fn begin_run(
+    tables: &ConversationTables<'_>,
+    begin: &BeginRunRequest,
+) -> Result<BegunRun, TableError> {
     let owner = begin.key.thread_owner();
     let found = tables.thread(&begin.key)?;
     let continued = begin.continues.as_ref().map_or(Ok(None), |id| tables.run(&owner, id))?;
@@ -54,7 +57,7 @@ pub(super) fn begin_run(tables: &ConversationTables<'_>, begin: &BeginRun) -> Re
 
 pub(super) fn queue_run(
     tables: &ConversationTables<'_>,
-    queue: &QueueRun,
+    queue: &QueueRunRequest,
 ) -> Result<Option<Run>, TableError> {
     let owner = queue.key.thread_owner();
     let found = tables.thread(&queue.key)?;
@@ -70,7 +73,7 @@ pub(super) fn queue_run(
     Ok(Some(stored.run))
 }
 
-pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<EndedRun, TableError> {
+pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRunRequest) -> Result<EndedRun, TableError> {
     let missing = || ConversationError::RunNotFound;
     let (number, _, run) = tables.run(&end.owner, &end.run_id)?.ok_or_else(missing)?;
     let key = end.owner.thread(&run.run.thread_id);
@@ -108,7 +111,7 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<E
 
 pub(super) fn change_run(
     tables: &ConversationTables<'_>,
-    change: &ChangeRun,
+    change: &ChangeRunRequest,
 ) -> Result<ChangedRun, TableError> {
     let missing = || ConversationError::RunNotFound;
     let owner = &change.run.owner;
@@ -265,7 +268,7 @@ pub(super) fn trim_batch(
 
 /// Deletes a run's log and returns its size.
 fn delete_log(tables: &ConversationTables<'_>, n: i64, run: Run) -> Result<usize, TableError> {
-    tables.update_run(n, &Run { events: RunEvents::default(), ..run })?;
+    tables.update_run(n, &Run { events: RunLogState::default(), ..run })?;
     tables.delete_log(n)
 }
 

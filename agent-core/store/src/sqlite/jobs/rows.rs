@@ -12,7 +12,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 use serde::de::Error as _;
 
 use crate::job_row::{self, JobRow, MutableColumns, malformed, parse_job};
-use crate::sqlite::claimed::{ClaimedJob, ClaimedJobs};
+use crate::sqlite::claimed_jobs::{ClaimedJob, ClaimedJobCache};
 use crate::sqlite::error::WriteError;
 
 pub(super) const SELECT_EARLIEST: &str =
@@ -46,13 +46,13 @@ pub(super) const PURGE: &str = "
 /// Access to the jobs table within one transaction.
 pub(super) struct JobTable<'c> {
     pub(super) connection: &'c Connection,
-    held: Option<&'c ClaimedJobs>,
+    claimed: Option<&'c ClaimedJobCache>,
     changed: Cell<bool>,
     find: LazyStatement<'c>,
     update: LazyStatement<'c>,
     update_open: LazyStatement<'c>,
-    update_held: LazyStatement<'c>,
-    update_held_open: LazyStatement<'c>,
+    update_claimed: LazyStatement<'c>,
+    update_claimed_open: LazyStatement<'c>,
 }
 
 /// A statement that is run for many jobs: prepared at first use, without further lookups in the statement cache.
@@ -82,13 +82,22 @@ pub(super) struct StoredJob {
 impl<'c> JobTable<'c> {
     /// Creates read access.
     pub(super) fn new(connection: &'c Connection) -> Self {
-        let (changed, find, update, update_open, update_held, update_held_open) = Default::default();
-        Self { connection, held: None, changed, find, update, update_open, update_held, update_held_open }
+        let (changed, find, update, update_open, update_claimed, update_claimed_open) = Default::default();
+        Self {
+            connection,
+            claimed: None,
+            changed,
+            find,
+            update,
+            update_open,
+            update_claimed,
+            update_claimed_open,
+        }
     }
 
     /// Creates read and write access.
-    pub(super) fn writable(connection: &'c Connection, claimed: &'c ClaimedJobs) -> Self {
-        Self { held: Some(claimed), ..Self::new(connection) }
+    pub(super) fn writable(connection: &'c Connection, claimed: &'c ClaimedJobCache) -> Self {
+        Self { claimed: Some(claimed), ..Self::new(connection) }
     }
 
     /// Returns true if anything was written.
@@ -173,7 +182,7 @@ impl<'c> JobTable<'c> {
 
     /// Parses a job from a row of `rowid, id, body, progress`, with its `body` if it may be cached.
     fn parse_row(&self, row: &Row<'_>) -> Result<StoredJob, WriteError> {
-        let body = self.held.map(|_| text(row, 2).map(str::to_owned)).transpose()?;
+        let body = self.claimed.map(|_| text(row, 2).map(str::to_owned)).transpose()?;
         Ok(StoredJob { body, ..parse_stored_job(row)? })
     }
 
@@ -213,25 +222,28 @@ impl<'c> JobTable<'c> {
 
     /// Removes and returns the cached job, for steps that only the holder of its claim takes.
     fn take_claimed(&self, scope: &JobScope, id: &str, step: &Step) -> Option<ClaimedJob> {
-        self.held.filter(|_| job_row::ends_delivery(step))?.take(id).filter(|held| scope.contains(&held.job))
+        self.claimed
+            .filter(|_| job_row::ends_delivery(step))?
+            .take(id)
+            .filter(|claimed| scope.contains(&claimed.job))
     }
 
     /// Applies a step to a cached job and writes it if the row is unchanged. Returns `None` if the row has
     /// changed, or if the step is refused: a refusal must be based on the row.
     fn apply_step_if_unchanged(
         &self,
-        held: ClaimedJob,
+        claimed: ClaimedJob,
         step: Step,
         now: Timestamp,
     ) -> Result<Option<StepResult>, WriteError> {
-        let ClaimedJob { rowid, body, progress: before, job } = held;
+        let ClaimedJob { rowid, body, progress: before, job } = claimed;
         let Ok(stepped) = job.step(step, now) else { return Ok(None) };
         let MutableColumns { state, wake_ms, ended_ms, dead, progress } =
             MutableColumns::from_job(&stepped.job)?;
         let id = stepped.job.id.as_str();
         let (update, sql) = match ended_ms {
-            Some(_) => (&self.update_held, UPDATE_IF_UNCHANGED),
-            None => (&self.update_held_open, UPDATE_OPEN_IF_UNCHANGED),
+            Some(_) => (&self.update_claimed, UPDATE_IF_UNCHANGED),
+            None => (&self.update_claimed_open, UPDATE_OPEN_IF_UNCHANGED),
         };
         let values = params![rowid, state, wake_ms, ended_ms, dead, progress, id, body, before];
         let written = update.get_or_prepare(self.connection, sql)?.execute(values)?;
@@ -239,8 +251,8 @@ impl<'c> JobTable<'c> {
             return Ok(None);
         }
         self.changed.set(true);
-        if let Some(held) = self.held {
-            held.insert(rowid, body, progress, &stepped.job);
+        if let Some(claimed) = self.claimed {
+            claimed.insert(rowid, body, progress, &stepped.job);
         }
         Ok(Some(stepped))
     }
@@ -270,8 +282,8 @@ impl<'c> JobTable<'c> {
     /// Writes a job after a step, and caches it if its column `body` is given.
     pub(super) fn write(&self, rowid: i64, job: &Job, body: Option<String>) -> Result<(), WriteError> {
         let progress = self.update(rowid, job)?;
-        if let (Some(held), Some(body)) = (self.held, body) {
-            held.insert(rowid, body, progress, job);
+        if let (Some(claimed), Some(body)) = (self.claimed, body) {
+            claimed.insert(rowid, body, progress, job);
         }
         Ok(())
     }

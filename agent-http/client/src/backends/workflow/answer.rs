@@ -8,7 +8,7 @@
 use agent_core::error::AgentError;
 use serde_json::{Map, Value};
 
-use super::failure;
+use super::error;
 
 /// Fields searched for the answer, in this order, with the separator that joins texts of a list in that field.
 const ANSWER_FIELDS: [(&str, &str); 8] = [
@@ -45,18 +45,18 @@ pub(super) fn extract_text(body: &[u8], declared_format: AnswerFormat) -> Result
         Ok(Value::String(text)) => reject_engine_notices(text)?,
         Ok(value) => match find_text(&value, PARAGRAPH_SEPARATOR)? {
             Some(text) => text,
-            None if is_empty_value(&value) => return Err(failure::empty()),
+            None if is_empty_value(&value) => return Err(error::empty()),
             None if declared_format == AnswerFormat::Text => plain(body)?,
-            None => return Err(failure::no_answer()),
+            None => return Err(error::no_answer()),
         },
         Err(error)
             if declared_format == AnswerFormat::Json && matches!(body.first(), Some(b'{' | b'[' | b'"')) =>
         {
-            return Err(failure::bad_json(&error));
+            return Err(error::bad_json(&error));
         }
         Err(_) => plain(body)?,
     };
-    if text.trim().is_empty() { Err(failure::empty()) } else { Ok(text) }
+    if text.trim().is_empty() { Err(error::empty()) } else { Ok(text) }
 }
 
 fn plain(body: &[u8]) -> Result<String, AgentError> {
@@ -64,9 +64,9 @@ fn plain(body: &[u8]) -> Result<String, AgentError> {
         body.get(..prefix.len()).is_some_and(|beginning| beginning.eq_ignore_ascii_case(prefix))
     };
     if HTML_PREFIXES.iter().any(is_prefix) {
-        return Err(failure::web_page());
+        return Err(error::web_page());
     }
-    let text = std::str::from_utf8(body).map_err(|_| failure::unreadable("it is not UTF-8"))?;
+    let text = std::str::from_utf8(body).map_err(|_| error::unreadable("it is not UTF-8"))?;
     reject_engine_notices(text.to_owned())
 }
 
@@ -77,8 +77,8 @@ fn reject_engine_notices(text: String) -> Result<String, AgentError> {
         notices.iter().any(|notice| message.eq_ignore_ascii_case(notice))
     };
     match () {
-        () if is_one_of(&STARTED_NOTICES) => Err(failure::started()),
-        () if is_one_of(&NO_DATA_NOTICES) => Err(failure::empty()),
+        () if is_one_of(&STARTED_NOTICES) => Err(error::started()),
+        () if is_one_of(&NO_DATA_NOTICES) => Err(error::empty()),
         () => Ok(text),
     }
 }
@@ -100,10 +100,10 @@ fn find_text(value: &Value, separator: &str) -> Result<Option<String>, AgentErro
 
 fn find_in(object: &Map<String, Value>) -> Result<Option<String>, AgentError> {
     if object.get("executionStarted") == Some(&Value::Bool(true)) {
-        return Err(failure::started());
+        return Err(error::started());
     }
     if is_error(object) {
-        return Err(failure::reported());
+        return Err(error::reported());
     }
     for (name, separator) in ANSWER_FIELDS {
         let Some(value) = object.get(name) else { continue };
@@ -118,7 +118,7 @@ fn find_in(object: &Map<String, Value>) -> Result<Option<String>, AgentError> {
         }
     }
     if object.get("error").is_some_and(|error| !is_empty_value(error)) {
-        return Err(failure::reported());
+        return Err(error::reported());
     }
     Ok(None)
 }
@@ -152,10 +152,10 @@ pub(super) enum AnswerFormat {
 impl AnswerFormat {
     pub(super) fn from_media_type(media_type: &str) -> Result<Self, AgentError> {
         match media_type.split_once('/') {
-            Some(("text", "event-stream")) => Err(failure::unreadable("server-sent events")),
+            Some(("text", "event-stream")) => Err(error::unreadable("server-sent events")),
             None | Some(("text", _)) => Ok(Self::Text),
             Some((_, subtype)) if subtype.contains("json") => Ok(Self::Json),
-            Some(_) => Err(failure::unreadable("neither text nor JSON")),
+            Some(_) => Err(error::unreadable("neither text nor JSON")),
         }
     }
 }

@@ -12,7 +12,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::failure;
+use super::error;
 
 /// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
@@ -128,10 +128,10 @@ impl<'a> StreamLine<'a> {
     pub(super) fn parse(line: &'a [u8]) -> Result<Self, AgentError> {
         // Serde would also accept an array, whose elements are the members in order.
         if line.first() != Some(&b'{') {
-            return Err(failure::unreadable("a line is not a JSON object"));
+            return Err(error::unreadable("a line is not a JSON object"));
         }
         let members: LineFields<'a> =
-            serde_json::from_slice(line).map_err(|error| failure::bad_json(&error))?;
+            serde_json::from_slice(line).map_err(|error| error::bad_json(&error))?;
         Ok(match &*members.kind.0 {
             "begin" => Self::Begin,
             "item" => Self::Item(text(members.content)?),
@@ -156,11 +156,11 @@ fn text(content: Content<'_>) -> Result<Cow<'_, str>, AgentError> {
     match content {
         Content::Text(text) => Ok(unwrap_output(text)),
         Content::Nothing => Ok(Cow::Borrowed("")),
-        Content::NoText => Err(failure::unreadable("an item's content is not a string")),
+        Content::NoText => Err(error::unreadable("an item's content is not a string")),
     }
 }
 
-/// Unwraps text meant for the user. The respond node streams an object as text, of which only the output is shown.
+/// Unwraps text meant for the user. The respond node streams an object as text. Only its output is shown.
 pub(super) fn unwrap_output(text: Cow<'_, str>) -> Cow<'_, str> {
     match output_of_json(&text) {
         Some(output) => Cow::Owned(output),

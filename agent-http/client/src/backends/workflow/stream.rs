@@ -15,7 +15,7 @@ use futures_util::{Stream, StreamExt};
 use memchr::memchr;
 
 use super::line::{self, StreamLine};
-use super::{AnswerFormat, answer, failure};
+use super::{AnswerFormat, answer, error};
 use crate::lines::LineSplitter;
 use crate::outbound::BodyStream;
 use crate::relay::{DeltaTemplate, RelayOptions};
@@ -130,7 +130,7 @@ impl WorkflowEvents {
             AnswerForm::Lines(lines) => {
                 // The last line may lack its newline, but must otherwise be complete.
                 if let Some(line) = lines.last_line() {
-                    let line = StreamLine::parse(line.trim_ascii()).map_err(|_| failure::cut_off())?;
+                    let line = StreamLine::parse(line.trim_ascii()).map_err(|_| error::cut_off())?;
                     self.transcript.take(line)?;
                 }
                 self.transcript.finish()
@@ -147,7 +147,7 @@ impl WorkflowEvents {
 /// Appends to a buffered answer, up to its size limit.
 fn append_bounded(buffer: &mut Vec<u8>, chunk: &[u8]) -> Result<(), AgentError> {
     if chunk.len() > MAX_WHOLE_BYTES - buffer.len() {
-        return Err(failure::too_large(MAX_WHOLE_BYTES));
+        return Err(error::too_large(MAX_WHOLE_BYTES));
     }
     buffer.extend_from_slice(chunk);
     Ok(())
@@ -235,7 +235,7 @@ impl Transcript {
                 self.close_message();
                 self.open_model_calls = self.open_model_calls.saturating_sub(1);
             }
-            StreamLine::Error => return Err(failure::reported()),
+            StreamLine::Error => return Err(error::reported()),
             StreamLine::Other => {}
         }
         Ok(())
@@ -264,10 +264,10 @@ impl Transcript {
 
     fn finish(&mut self) -> Result<(), AgentError> {
         if self.open_model_calls > 0 {
-            return Err(failure::cut_off());
+            return Err(error::cut_off());
         }
         if !self.has_text {
-            return Err(failure::empty());
+            return Err(error::empty());
         }
         self.close_message();
         self.ready.push_back(RunEnd::success().into());

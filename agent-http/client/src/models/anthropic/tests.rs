@@ -162,7 +162,7 @@ async fn a_later_event_does_not_take_back_the_tokens_of_the_prompt() {
 }
 
 #[tokio::test]
-async fn pings_and_what_is_not_known_are_skipped() {
+async fn pings_and_unknown_events_are_skipped() {
     let events = vec![
         json!({"type": "ping"}),
         started(),
@@ -272,7 +272,7 @@ async fn an_error_within_a_stream_has_the_class_of_its_type() {
 }
 
 #[tokio::test]
-async fn a_status_that_is_no_success_has_the_class_of_the_failure() {
+async fn an_unsuccessful_status_has_the_class_of_the_failure() {
     use FailureClass::*;
     for (status, kind, class) in [
         ("400 Bad Request", "invalid_request_error", Request),

@@ -69,7 +69,7 @@ pub(super) struct BlockDelta {
     pub stop_reason: Option<String>,
 }
 
-/// Token counts, of which a later event may repeat some. A count that no answer can have is as if it were not reported.
+/// Token counts. A later event may repeat some of them. A count that no answer can have is as if it were not reported.
 #[derive(Deserialize, Default, Clone, Copy)]
 #[serde(default)]
 pub(super) struct MessageUsage {

@@ -340,7 +340,7 @@ impl AnswerDecoder {
     }
 
     fn finish(&mut self) {
-        // A call without a name is one of no tool, which the model is told.
+        // A call without a name calls no tool; the model receives an error result.
         (0..self.calls.len()).for_each(|found| self.start_call(found, String::new()));
         let reason = match self.finish {
             Some(reason) => reason,

@@ -51,7 +51,7 @@ fn begin_with_grace(
     run: &str,
     grace_ms: Option<u32>,
 ) -> StoredRunRecorder {
-    let begin = BeginRun { grace_ms, ..begin_in_new_thread(service, run) };
+    let begin = BeginRunRequest { grace_ms, ..begin_in_new_thread(service, run) };
     let position = AnswerPosition { parent: begin.parent_id.clone(), sent_context: ContextSlot::default() };
     let accepted = service.observers.now();
     StoredRunRecorder::begin(service, store.clone(), begin, (position, None), accepted)
@@ -62,7 +62,7 @@ fn queue(
     store: &Arc<MemoryConversations>,
     run: &str,
 ) -> StoredRunRecorder {
-    let queue = QueueRun {
+    let queue = QueueRunRequest {
         key: ThreadKey::new("c", "u", "t"),
         agent_id: "a".into(),
         run_id: run.into(),
@@ -446,7 +446,7 @@ async fn a_reader_in_another_process_keeps_a_run_beyond_its_grace() {
     service.runs.get(&key()).expect("it is live").watch();
     advance(2 * MILLISECOND).await;
     assert_eq!(stop_of(&mut recorder), None, "it is watched");
-    // The other process tells of its reader no more.
+    // The other process no longer reports its reader.
     advance(Duration::from_secs(2)).await;
     assert_eq!(stop_of(&mut recorder), Some(RunStop::Cancelled(CancelReason::Disconnected).end()));
 }

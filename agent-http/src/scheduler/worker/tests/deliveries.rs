@@ -181,7 +181,7 @@ async fn a_company_without_slots_does_not_block_others() {
         bench.job("greedy", Duration::ZERO).await;
     }
     bench.receiver.next().await;
-    // The clock stands still: a job stored at this moment starts immediately, although older jobs are due.
+    // The clock does not advance: a job stored at this moment starts immediately, although older jobs are due.
     let other = bench.job("b", Duration::ZERO).await;
     assert_eq!(bench.receiver.next().await["jobId"], other.as_str());
     let soon = bench.job("c", Duration::from_millis(1000)).await;

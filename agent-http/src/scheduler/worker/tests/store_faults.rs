@@ -113,7 +113,7 @@ impl JobStore for FaultyJobStore {
 }
 
 #[tokio::test]
-async fn an_outcome_waits_for_a_store_that_is_away() {
+async fn an_outcome_waits_for_an_unavailable_store() {
     let store = Arc::new(FaultyJobStore::default());
     let mut bench =
         WorkerHarness::over(store.clone(), WorkerLimits::default(), Receiver::start(false).await).await;

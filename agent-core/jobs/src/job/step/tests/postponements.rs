@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_busy_receiver_costs_no_attempt_for_an_hour() {
+fn a_busy_receiver_uses_up_no_attempt_for_an_hour() {
     let mut job = Job { max_attempts: 2, ..once(10) };
     let mut now = 10;
     while now < 10 + 3600 {
@@ -23,7 +23,7 @@ fn a_busy_receiver_costs_no_attempt_for_an_hour() {
 }
 
 #[test]
-fn a_spent_budget_costs_no_attempt_for_a_month_and_some_days() {
+fn a_spent_budget_uses_up_no_attempt_for_a_month_and_some_days() {
     let day = 24 * 3600;
     let abandoned = Job { abandoned: MAX_ABANDONED, ..every(10) };
     let failed_before = take(&claim_for_ten_seconds(&abandoned, 10), claim(20), 20);
@@ -56,7 +56,7 @@ fn a_spent_budget_costs_no_attempt_for_a_month_and_some_days() {
 }
 
 #[test]
-fn a_busy_receiver_costs_no_attempt_for_an_hour_after_each_postponement() {
+fn a_busy_receiver_uses_up_no_attempt_for_an_hour_after_each_postponement() {
     let mut job = Job { max_attempts: 1, ..once(10) };
     let mut now = 10;
     for _ in 0..3 {

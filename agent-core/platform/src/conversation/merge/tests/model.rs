@@ -145,7 +145,7 @@ impl Dialogue {
     }
 
     /// Checks that no user message is stored twice at one place.
-    fn check_tree(&self, merged: &Merged, context: &str) {
+    fn check_tree(&self, merged: &MergeResult, context: &str) {
         let Some(node) = merged.nodes.first() else { return };
         let parent = node.parent_id.as_ref().map(|id| self.tree.by_id[id] as u32);
         let is_double = |link: &NodeLink| {
@@ -161,7 +161,7 @@ impl Dialogue {
     }
 
     /// Stores an answer of one or three messages and shows it.
-    fn answer(&mut self, merged: Merged) {
+    fn answer(&mut self, merged: MergeResult) {
         // Without ids, equal answers of one message cannot be told apart.
         let text = match self.client.has_ids() {
             true => ["fine", "done"][self.random.below(2)].to_owned(),
@@ -191,24 +191,25 @@ impl Dialogue {
     /// Returns the request that the client sends.
     fn input(&mut self, act: Act, before: &[Shown]) -> MergeInput<'static> {
         let all: Vec<Message> = self.shown.iter().flat_map(|shown| shown.messages.clone()).collect();
-        let input = |messages: Vec<Message>, envelope| MergeInput {
+        let input = |messages: Vec<Message>, format| MergeInput {
             messages: shared(messages),
-            envelope,
+            format,
             ..MergeInput::default()
         };
         match self.client {
-            Client::AllWithIds | Client::EditsKeepIds => input(all, Envelope::AgUi),
+            Client::AllWithIds | Client::EditsKeepIds => input(all, RequestFormat::AgUi),
             Client::FreshIds => {
                 let fresh = |(at, message)| with_id(format!("f{}-{at}", self.count), message);
-                input(all.into_iter().enumerate().map(fresh).collect(), Envelope::AgUi)
+                input(all.into_iter().enumerate().map(fresh).collect(), RequestFormat::AgUi)
             }
             Client::NoIds | Client::PlainList => {
-                let envelope = if self.client == Client::NoIds { Envelope::AgUi } else { Envelope::Messages };
-                input(all.into_iter().map(|message| Message { id: None, ..message }).collect(), envelope)
+                let format =
+                    if self.client == Client::NoIds { RequestFormat::AgUi } else { RequestFormat::Messages };
+                input(all.into_iter().map(|message| Message { id: None, ..message }).collect(), format)
             }
             Client::WithoutTools => {
                 let last = self.shown.iter().filter_map(|shown| shown.messages.last().cloned());
-                input(last.collect(), Envelope::AgUi)
+                input(last.collect(), RequestFormat::AgUi)
             }
             Client::SingleMessage => self.single_message(act, before),
             Client::UiMessages | Client::LastUiMessage => {
@@ -216,7 +217,7 @@ impl Dialogue {
                     Client::LastUiMessage => self.shown.last().map(ui_message).unwrap_or_default(),
                     _ => self.shown.iter().flat_map(ui_message).collect(),
                 };
-                input(messages, ui_envelope(act, before))
+                input(messages, ui_format(act, before))
             }
         }
     }
@@ -235,7 +236,7 @@ impl Dialogue {
         let messages = message.unwrap_or_default().into_iter().map(|message| Message { id: None, ..message });
         MergeInput {
             messages: shared(messages),
-            envelope: Envelope::Message,
+            format: RequestFormat::Message,
             parent,
             ..MergeInput::default()
         }
@@ -251,13 +252,13 @@ fn ui_message(shown: &Shown) -> Vec<Message> {
     shown.messages.iter().enumerate().map(id).collect()
 }
 
-fn ui_envelope(act: Act, before: &[Shown]) -> Envelope {
+fn ui_format(act: Act, before: &[Shown]) -> RequestFormat {
     let (trigger, message_id) = match act {
         Act::Say => (UiTrigger::Submit, None),
         Act::Edit(at) => (UiTrigger::Submit, Some(before[at].id.clone())),
         Act::Regenerate(at) => (UiTrigger::Regenerate, before.get(at + 1).map(|answer| answer.id.clone())),
     };
-    Envelope::UiMessages { trigger, message_id }
+    RequestFormat::UiMessages { trigger, message_id }
 }
 
 #[test]

@@ -15,11 +15,11 @@ fn list(words: &[&str]) -> Vec<Message> {
 }
 
 fn ag_ui(words: &[&str]) -> MergeInput<'static> {
-    MergeInput { messages: shared(list(words)), envelope: Envelope::AgUi, ..MergeInput::default() }
+    MergeInput { messages: shared(list(words)), format: RequestFormat::AgUi, ..MergeInput::default() }
 }
 
 fn single(word: &str) -> MergeInput<'static> {
-    MergeInput { messages: shared(list(&[word])), envelope: Envelope::Message, ..MergeInput::default() }
+    MergeInput { messages: shared(list(&[word])), format: RequestFormat::Message, ..MergeInput::default() }
 }
 
 /// Returns a tree of two turns: u1 a1 u2 a2.
@@ -41,20 +41,20 @@ fn a_single_message_goes_below_the_head() {
 #[test]
 fn a_single_message_with_a_new_id_needs_no_walk() {
     let mut tree = two_turns();
-    let message = |id: &str, text: &str, envelope: &Envelope| MergeInput {
+    let message = |id: &str, text: &str, format: &RequestFormat| MergeInput {
         messages: shared([with_id(id, Message::user(text))]),
-        envelope: envelope.clone(),
+        format: format.clone(),
         ..MergeInput::default()
     };
-    let ui = |message_id: Option<&str>| Envelope::UiMessages {
+    let ui = |message_id: Option<&str>| RequestFormat::UiMessages {
         trigger: UiTrigger::Submit,
         message_id: message_id.map(str::to_owned),
     };
-    for envelope in [Envelope::Message, Envelope::Messages, ui(None), ui(Some("new"))] {
+    for format in [RequestFormat::Message, RequestFormat::Messages, ui(None), ui(Some("new"))] {
         VISITED_NODES.set(0);
-        let merged = tree.merge(message("new", "u3", &envelope));
-        assert_eq!(VISITED_NODES.get(), 0, "{envelope:?}");
-        assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3"]), "{envelope:?}");
+        let merged = tree.merge(message("new", "u3", &format));
+        assert_eq!(VISITED_NODES.get(), 0, "{format:?}");
+        assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3"]), "{format:?}");
         assert_eq!(merged.nodes[0].client_id.as_deref(), Some("new"));
     }
     // With the ids of the nodes, the same is known without a look at the nodes.
@@ -64,12 +64,12 @@ fn a_single_message_with_a_new_id_needs_no_walk() {
     }
     // The next one with this id is an edit.
     tree.chat(message("known", "u3", &ui(None)), "a3");
-    for envelope in [Envelope::Messages, ui(None), ui(Some("known"))] {
-        let merged = tree.merge(message("known", "u3 edited", &envelope));
-        assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3 edited"]), "{envelope:?}");
-        let merged = tree.merge(message("other", "u4", &envelope));
-        let is_edit = envelope == ui(Some("known"));
-        assert_eq!(merged.trigger == RunTriggerKind::Edit, is_edit, "the field says which one: {envelope:?}");
+    for format in [RequestFormat::Messages, ui(None), ui(Some("known"))] {
+        let merged = tree.merge(message("known", "u3 edited", &format));
+        assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3 edited"]), "{format:?}");
+        let merged = tree.merge(message("other", "u4", &format));
+        let is_edit = format == ui(Some("known"));
+        assert_eq!(merged.trigger == RunTriggerKind::Edit, is_edit, "the field says which one: {format:?}");
     }
 }
 
@@ -83,7 +83,7 @@ fn instructions_are_set_aside() {
 }
 
 #[test]
-fn an_unknown_answer_stands_for_the_stored_one() {
+fn an_unknown_answer_is_replaced_by_the_stored_one() {
     let tree = two_turns();
     let merged = tree.merge(ag_ui(&["u1", "forged", "u2", "forged too", "t", "u3"]));
     assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3"]));
@@ -95,7 +95,7 @@ fn an_unknown_answer_stands_for_the_stored_one() {
 }
 
 #[test]
-fn an_answer_of_which_nothing_is_stored_is_left_out() {
+fn an_answer_without_stored_parts_is_left_out() {
     let mut tree = StoredTree::default();
     let merged = tree.merge(single("u1"));
     tree.run(merged, Vec::new());
@@ -123,7 +123,7 @@ fn a_known_id_with_other_content_is_an_edit_and_the_newest_counts() {
     let mut tree = StoredTree::default();
     let input = |messages: Vec<Message>| MergeInput {
         messages: shared(messages),
-        envelope: Envelope::AgUi,
+        format: RequestFormat::AgUi,
         ..MergeInput::default()
     };
     let user = |id: &str, text: &str| with_id(id, Message::user(text));
@@ -157,7 +157,7 @@ fn a_truncated_history_is_completed_from_the_store() {
         Message::user("u4"),
     ];
     let messages = shared(messages);
-    let merged = tree.merge(MergeInput { messages, envelope: Envelope::AgUi, ..MergeInput::default() });
+    let merged = tree.merge(MergeInput { messages, format: RequestFormat::AgUi, ..MergeInput::default() });
     assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3", "a3", "u4"]));
     assert_eq!(merged.nodes.len(), 1);
 }
@@ -168,7 +168,7 @@ fn an_unknown_conversation_becomes_a_new_root() {
     for input in [
         ag_ui(&["u9"]),
         ag_ui(&["a0", "u9"]),
-        MergeInput { envelope: Envelope::Messages, ..ag_ui(&["u8", "a8", "u9"]) },
+        MergeInput { format: RequestFormat::Messages, ..ag_ui(&["u8", "a8", "u9"]) },
     ] {
         let messages = input.messages.clone();
         let merged = tree.merge(input);
@@ -251,7 +251,7 @@ fn ids_that_a_vendor_repeats_do_not_lead_astray() {
     let messages =
         vec![Message::user("u1"), with_id("msg", Message::assistant("a1")), Message::user("u2 edited")];
     let messages = shared(messages);
-    let merged = tree.merge(MergeInput { messages, envelope: Envelope::AgUi, ..MergeInput::default() });
+    let merged = tree.merge(MergeInput { messages, format: RequestFormat::AgUi, ..MergeInput::default() });
     assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2 edited"]));
 }
 
@@ -267,13 +267,14 @@ fn repeated_texts_are_distinguished_by_position() {
     }
 }
 
-/// Merges unknown messages into a thread of as many nodes. Returns the number of nodes that the merge looks at.
+/// Merges unknown messages into a thread of as many nodes. Returns the number of nodes that the merge reads.
 fn merge_unknown(count: usize) -> usize {
     let mut tree = StoredTree::default();
     let nodes = import_nodes(None, (0..count).map(|n| Message::user(format!("u{n}"))).collect());
     nodes.into_iter().for_each(|node| _ = tree.add(node, "t"));
     let unknown = (0..count).map(|n| with_id(format!("x{n}"), Message::user(format!("other {n}"))));
-    let input = MergeInput { messages: shared(unknown), envelope: Envelope::AgUi, ..MergeInput::default() };
+    let input =
+        MergeInput { messages: shared(unknown), format: RequestFormat::AgUi, ..MergeInput::default() };
     VISITED_NODES.set(0);
     let merged = tree.merge(input);
     assert_eq!((merged.path.len(), merged.nodes.len()), (0, count));
@@ -308,7 +309,7 @@ fn merging_ten_thousand_unknown_messages_takes_linear_time() {
 }
 
 /// Returns the prompt of a queued request that begins now, with the nodes that `tree` has got meanwhile.
-fn queued_prompt(tree: &StoredTree, queued: &Merged) -> Option<Vec<(NodeRole, String)>> {
+fn queued_prompt(tree: &StoredTree, queued: &MergeResult) -> Option<Vec<(NodeRole, String)>> {
     let merged = append_queued(&tree.links, &[], tree.head_id().as_ref(), queued)?;
     assert_eq!(merged.nodes.first().map(|node| node.parent_id.clone()), Some(tree.head_id()));
     Some(tree.prompt(&merged))

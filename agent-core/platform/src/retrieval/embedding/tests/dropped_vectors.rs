@@ -127,7 +127,7 @@ async fn dropped_vectors_are_not_taken_over_by_the_next_version_of_a_document() 
     assert_eq!(inputs.len(), embedded(&records, "d").await.1, "all chunks: {inputs:?}");
 }
 
-/// Gives a document another owner, so that its record has another version and its text is the same.
+/// Changes the owner of a document, so that its record has another version and the same text.
 async fn change_owner(records: &MemoryRecords, id: &str, owner_id: &str) {
     let company_id = CompanyId::from("c");
     let mut document = get_document(records, &company_id, id).await.expect("read").expect("it exists").value;

@@ -34,9 +34,9 @@ async fn a_budget_is_spent_to_its_last_part_and_not_beyond() {
     let mut outputs = Vec::new();
     let error = loop {
         match reserve(&process, 400).await {
-            Ok((hold, output)) => {
+            Ok((reservation, output)) => {
                 outputs.push(output);
-                settle(&process, hold, 21, output).await;
+                settle(&process, reservation, 21, output).await;
             }
             Err(error) => break error,
         }
@@ -59,9 +59,9 @@ async fn the_rest_of_a_budget_shortens_the_answer() {
     let installation = Installation::new();
     let process = installation.process();
     put_company(&process, json!({"unit": "cost", "amount": "0.003", "window": "month"})).await;
-    let (hold, output) = reserve(&process, 4_000).await.expect("a shorter answer");
+    let (reservation, output) = reserve(&process, 4_000).await.expect("a shorter answer");
     assert_eq!(output, 297);
-    settle(&process, hold, 21, output).await;
+    settle(&process, reservation, 21, output).await;
     let error = reserve(&process, 1).await.err().expect("nothing is left for the prompt");
     assert_eq!(error.kind(), AgentErrorKind::BudgetExceeded);
     let fixed = budgets(&process).reserve_call(&scope("run"), demand(&process, 400), || false).await;
@@ -94,13 +94,13 @@ async fn the_budgets_of_an_api_token_and_its_user_both_apply() {
         let reserved = budgets(&process).reserve_call(&scope, demand(&process, 60), || false).await;
         reserved.map(|reserved| reserved.expect("a budget").0)
     };
-    let hold = reserve(by_token("t")).await.expect("81 of 100 tokens");
-    settle(&process, hold, 20, 60).await;
+    let reservation = reserve(by_token("t")).await.expect("81 of 100 tokens");
+    settle(&process, reservation, 20, 60).await;
     let error = reserve(by_token("t")).await.err().expect("20 tokens are left");
     assert_eq!((refusal(&error).kind, refusal(&error).used), (BudgetKind::Token, 80));
     for scope in [by_token("u"), scope("run")] {
-        let hold = reserve(scope).await.expect("the budget of the user");
-        settle(&process, hold, 20, 60).await;
+        let reservation = reserve(scope).await.expect("the budget of the user");
+        settle(&process, reservation, 20, 60).await;
     }
     budgets(&process).flush().await;
     let company = COMPANY.into();
@@ -116,13 +116,15 @@ async fn a_call_waits_for_what_others_have_reserved() {
     let installation = Installation::new();
     let (process, other) = (installation.process(), installation.process());
     put_company(&process, json!({"unit": "tokens", "amount": 600, "window": "day"})).await;
-    let (hold, _) = reserve(&other, 500).await.expect("the first");
+    let (reservation, _) = reserve(&other, 500).await.expect("the first");
     let waiting = tokio::spawn({
         let process = process.clone();
-        async move { reserve(&process, 500).await.map(|(hold, output)| (hold.id().to_owned(), output)) }
+        async move {
+            reserve(&process, 500).await.map(|(reservation, output)| (reservation.id().to_owned(), output))
+        }
     });
     installation.clock.wait_for_sleepers(1).await;
-    settle(&other, hold, 20, 10).await;
+    settle(&other, reservation, 20, 10).await;
     while !waiting.is_finished() {
         installation.clock.advance(Duration::from_millis(200));
         tokio::task::yield_now().await;
@@ -130,7 +132,7 @@ async fn a_call_waits_for_what_others_have_reserved() {
     let (_, output) = waiting.await.expect("no panic").expect("admitted");
     assert_eq!(output, 500);
     budgets(&process).flush().await;
-    let (hold, _) = reserve(&other, 500).await.expect("the first");
+    let (reservation, _) = reserve(&other, 500).await.expect("the first");
     let waiting = reserve(&process, 500);
     let mut waiting = std::pin::pin!(waiting);
     let error = loop {
@@ -141,7 +143,7 @@ async fn a_call_waits_for_what_others_have_reserved() {
         tokio::task::yield_now().await;
     };
     assert_eq!(refusal(&error).reserved, 521);
-    drop(hold);
+    drop(reservation);
 }
 
 #[tokio::test]
@@ -156,11 +158,11 @@ async fn concurrent_processes_never_exceed_a_limit_and_use_it_up() {
             let mut admitted = 0;
             loop {
                 match reserve(&process, 400).await {
-                    Ok((hold, output)) => {
+                    Ok((reservation, output)) => {
                         admitted += 1;
                         process.book(
-                            vec![used(&hold, 20, output.min(100 + 3 * client as u64))],
-                            Some(hold),
+                            vec![used(&reservation, 20, output.min(100 + 3 * client as u64))],
+                            Some(reservation),
                             None,
                         );
                         process.flush().await;
@@ -201,19 +203,19 @@ async fn a_lost_process_is_booked_with_what_it_had_reserved() {
     let entry = UsageEntry { ended_at: process.now(), ..used(&booked, 20, 5) };
     installation.usage.book(vec![entry]).await.expect("booked");
     let run = budgets(&lost).admit_run(&scope("run")).await.expect("no limit on runs");
-    assert!(run.hold.0.is_none());
+    assert!(run.reservation.0.is_none());
     // The process ends without settling anything.
-    for hold in [unbooked, booked] {
-        std::mem::forget(hold);
+    for reservation in [unbooked, booked] {
+        std::mem::forget(reservation);
     }
     let inventory: &dyn Inventory = &*installation.records;
-    let mut expired = ExpiredReservations::default();
-    assert!(expired.settle_page(inventory, budgets(&process), &process).await.expect("a page"));
+    let mut sweep = ReservationSweep::default();
+    assert!(sweep.settle_page(inventory, budgets(&process), &process).await.expect("a page"));
     assert_eq!(amounts(&process).await, (0, 642), "the leases are not over");
     installation.clock.advance(Duration::from_secs(61));
     for _ in 0..2 {
-        let mut expired = ExpiredReservations::default();
-        while expired.settle_page(inventory, budgets(&process), &process).await.expect("a page") {}
+        let mut sweep = ReservationSweep::default();
+        while sweep.settle_page(inventory, budgets(&process), &process).await.expect("a page") {}
         assert_eq!(amounts(&process).await, (321 + 25, 0));
     }
     let entries = installation.usage.run_usage(&COMPANY.into(), &"run".into()).await.expect("entries");
@@ -227,8 +229,8 @@ async fn a_meter_begins_with_what_the_ledger_has() {
     let installation = Installation::new();
     let process = installation.process();
     put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "month"})).await;
-    let (hold, _) = reserve(&process, 300).await.expect("admitted");
-    settle(&process, hold, 20, 280).await;
+    let (reservation, _) = reserve(&process, 300).await.expect("admitted");
+    settle(&process, reservation, 20, 280).await;
     let limits = json!([{"unit": "tokens", "amount": 700, "window": "day"}]);
     put(&process, BudgetKind::User, "ada", limits).await;
     let error = reserve(&process, 500).await.map(|(_, output)| output);
@@ -255,19 +257,19 @@ async fn a_lowered_limit_and_a_used_one_refuse() {
     let installation = Installation::new();
     let process = installation.process();
     put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "day"})).await;
-    let (hold, _) = reserve(&process, 300).await.expect("admitted");
+    let (reservation, _) = reserve(&process, 300).await.expect("admitted");
     put_company(&process, json!({"unit": "tokens", "amount": 10, "window": "day"})).await;
     let error = reserve(&process, 300).await.err().expect("beyond the new limit");
     assert_eq!((refusal(&error).amount, refusal(&error).reserved), (10, 321));
-    settle(&process, hold, 20, 300).await;
+    settle(&process, reservation, 20, 300).await;
     assert_eq!(amounts(&process).await, (320, 0));
     let error = reserve(&process, 1).await.err().expect("more is used than the new limit");
     assert_eq!((refusal(&error).amount, refusal(&error).used), (10, 320));
     // Absurd reports do not overflow.
     put_company(&process, json!({"unit": "tokens", "amount": 1_000_000_000_000_000i64, "window": "day"}))
         .await;
-    let (hold, _) = reserve(&process, 300).await.expect("admitted");
-    settle(&process, hold, u64::MAX, u64::MAX).await;
+    let (reservation, _) = reserve(&process, 300).await.expect("admitted");
+    settle(&process, reservation, u64::MAX, u64::MAX).await;
     assert_eq!(amounts(&process).await, (i64::MAX, 0));
     assert!(installation.clock.now() > std::time::UNIX_EPOCH);
 }
@@ -277,7 +279,7 @@ async fn the_requests_that_wait_are_bounded() {
     let installation = Installation::new();
     let process = installation.process();
     put_company(&process, json!({"unit": "tokens", "amount": 600, "window": "day"})).await;
-    let (hold, _) = reserve(&process, 500).await.expect("the first");
+    let (reservation, _) = reserve(&process, 500).await.expect("the first");
     let mut waiting: Vec<_> = (0..1_000).map(|_| Box::pin(reserve(&process, 500))).collect();
     for request in &mut waiting {
         assert!(futures_util::poll!(request).is_pending());
@@ -291,7 +293,7 @@ async fn the_requests_that_wait_are_bounded() {
     installation.clock.wait_for_sleepers(1).await;
     let mut next = std::pin::pin!(reserve(&process, 500));
     assert!(futures_util::poll!(next.as_mut()).is_pending(), "those that have left do not count");
-    drop(hold);
+    drop(reservation);
 }
 
 /// More calls of a user wait than one commit decides about.
@@ -303,7 +305,7 @@ async fn calls_that_wait_delay_no_call_of_another_user() {
         let limits = json!([{"unit": "tokens", "amount": 600, "window": "day"}]);
         put(&process, BudgetKind::User, user, limits).await;
     }
-    let (hold, _) = reserve(&process, 579).await.expect("the whole budget");
+    let (reservation, _) = reserve(&process, 579).await.expect("the whole budget");
     let mut waiting: Vec<_> = (0..200).map(|_| Box::pin(reserve(&process, 500))).collect();
     for request in &mut waiting {
         assert!(futures_util::poll!(request).is_pending());
@@ -319,5 +321,5 @@ async fn calls_that_wait_delay_no_call_of_another_user() {
         tokio::task::yield_now().await;
     }
     assert!(matches!(reserved, Some(Ok(Some((_, 500))))), "no time has passed");
-    drop(hold);
+    drop(reservation);
 }

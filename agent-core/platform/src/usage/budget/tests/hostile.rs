@@ -58,8 +58,8 @@ impl Installation {
 
     /// Settles what has expired, as a process does.
     async fn settle_expired(&self, process: &UsageRecorder) {
-        let mut expired = ExpiredReservations::default();
-        while expired.settle_page(&*self.records, budgets(process), process).await.expect("a page") {}
+        let mut sweep = ReservationSweep::default();
+        while sweep.settle_page(&*self.records, budgets(process), process).await.expect("a page") {}
     }
 }
 
@@ -104,8 +104,8 @@ async fn windows_take_no_notice_of_daylight_saving_time() {
         let end = resets_at().await;
         assert!(end.ends_with("T00:00:00Z"), "{end}");
         for expected in [50, 100, 150] {
-            let (hold, _) = reserve(&process, 300).await.expect("admitted");
-            settle(&process, hold, 20, 30).await;
+            let (reservation, _) = reserve(&process, 300).await.expect("admitted");
+            settle(&process, reservation, 20, 30).await;
             assert_eq!((amounts(&process).await, resets_at().await), ((expected, 0), end.clone()));
             installation.clock.advance(Duration::from_secs(3_600));
         }
@@ -119,12 +119,12 @@ async fn a_clock_that_was_ahead_leaves_no_call_uncounted() {
     put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "day"})).await;
     // The clock is wrong for one call, which begins the next day's window.
     installation.clock.set(at("2026-03-28T00:00:05Z"));
-    let (hold, _) = reserve(&process, 300).await.expect("admitted");
-    settle(&process, hold, 20, 30).await;
+    let (reservation, _) = reserve(&process, 300).await.expect("admitted");
+    settle(&process, reservation, 20, 30).await;
     installation.clock.set(at("2026-03-27T12:00:05Z"));
     for expected in [350, 650] {
-        let (hold, _) = reserve(&process, 300).await.expect("admitted");
-        settle(&process, hold, 20, 280).await;
+        let (reservation, _) = reserve(&process, 300).await.expect("admitted");
+        settle(&process, reservation, 20, 280).await;
         assert_eq!(amounts(&process).await, (expected, 0), "each call counts");
     }
     assert_eq!(reserve(&process, 400).await.expect("a shorter answer").1, 329);
@@ -135,11 +135,11 @@ async fn the_calls_of_a_process_whose_clock_is_behind_count() {
     let installation = Installation::at("2026-03-28T00:00:02Z");
     let process = installation.process();
     put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "day"})).await;
-    let (hold, _) = reserve(&process, 300).await.expect("admitted");
-    settle(&process, hold, 20, 30).await;
+    let (reservation, _) = reserve(&process, 300).await.expect("admitted");
+    settle(&process, reservation, 20, 30).await;
     let behind = installation.process_at(&ManualClock::at(at("2026-03-27T23:59:57Z")), PRICES);
-    let (hold, _) = reserve(&behind, 300).await.expect("admitted");
-    settle(&behind, hold, 20, 280).await;
+    let (reservation, _) = reserve(&behind, 300).await.expect("admitted");
+    settle(&behind, reservation, 20, 280).await;
     assert_eq!(amounts(&process).await, (350, 0));
 }
 
@@ -216,14 +216,14 @@ async fn a_lost_call_of_a_long_run_counts_with_its_entries() {
     let installation = Installation::new();
     let process = installation.process();
     put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "day"})).await;
-    let (hold, _) = reserve(&process, 300).await.expect("admitted");
-    let call = UsageEntry { ended_at: process.now(), ..used(&hold, 20, 5) };
+    let (reservation, _) = reserve(&process, 300).await.expect("admitted");
+    let call = UsageEntry { ended_at: process.now(), ..used(&reservation, 20, 5) };
     let of_other_model =
         UsageEntry { id: format!("{}.1", call.id), model: "other".to_owned(), ..call.clone() };
     let earlier = (0..MAX_RUN_ENTRIES).map(|n| UsageEntry { id: format!("earlier {n}"), ..call.clone() });
     let entries = earlier.chain([call.clone(), of_other_model]).collect();
     installation.usage.book(entries).await.expect("booked");
-    std::mem::forget(hold);
+    std::mem::forget(reservation);
     installation.clock.advance(Duration::from_secs(61));
     installation.settle_expired(&process).await;
     assert_eq!(amounts(&process).await, (50, 0));
@@ -237,13 +237,14 @@ async fn two_hundred_calls_at_once_share_the_last_hundredth_of_a_budget() {
     let process = installation.process();
     let amount = 1_000_000;
     put_company(&process, json!({"unit": "tokens", "amount": amount, "window": "day"})).await;
-    let (hold, _) = reserve(&process, 989_980).await.expect("the first call");
-    settle(&process, hold, 20, 989_980).await;
+    let (reservation, _) = reserve(&process, 989_980).await.expect("the first call");
+    settle(&process, reservation, 20, 989_980).await;
     assert_eq!(amounts(&process).await, (990_000, 0));
     let calls = (0..200).map(async |_| {
-        let (hold, output) = reserve(&process, 400).await.expect("others give back what they do not use");
+        let (reservation, output) =
+            reserve(&process, 400).await.expect("others give back what they do not use");
         assert!((256..=400).contains(&output), "{output}");
-        process.book(vec![used(&hold, 20, 20)], Some(hold), None);
+        process.book(vec![used(&reservation, 20, 20)], Some(reservation), None);
         process.flush().await;
     });
     let watch = async {
@@ -259,9 +260,9 @@ async fn two_hundred_calls_at_once_share_the_last_hundredth_of_a_budget() {
         () = watch => unreachable!(),
     }
     assert_eq!(amounts(&process).await, (998_000, 0));
-    let (hold, output) = reserve(&process, 4_000).await.expect("the rest can be spent");
+    let (reservation, output) = reserve(&process, 4_000).await.expect("the rest can be spent");
     assert_eq!(output, 1_979);
-    settle(&process, hold, 21, output).await;
+    settle(&process, reservation, 21, output).await;
     assert_eq!(amounts(&process).await, (amount, 0));
 }
 
@@ -275,10 +276,10 @@ async fn processes_with_different_catalogues_share_one_meter() {
     put_company(&cheap, json!({"unit": "cost", "amount": "0.1", "window": "month"})).await;
     let mut expected = 0;
     for (process, nanos) in [(&cheap, 1_000), (&dear, 10_000), (&cheap, 1_000)] {
-        let (hold, output) = reserve(process, 300).await.expect("admitted");
+        let (reservation, output) = reserve(process, 300).await.expect("admitted");
         assert_eq!(output, 300);
         assert_eq!(amounts(&cheap).await.1, 21 * nanos + 300 * 10 * nanos, "by the process's own price");
-        settle(process, hold, 20, 100).await;
+        settle(process, reservation, 20, 100).await;
         expected += 20 * nanos + 100 * 10 * nanos;
         assert_eq!(amounts(&dear).await, (expected, 0));
     }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::*;
 use crate::records::{Records, RecordsWrapper, Write};
 
-/// Records of which the company's cannot be written for some time.
+/// Records in which the company's record cannot be written for some time.
 #[derive(Default)]
 struct LockedRecords {
     records: MemoryRecords,
@@ -91,16 +91,16 @@ async fn a_settlement_that_cannot_be_stored_keeps_no_entry_from_the_ledger() {
     let clock = ManualClock::new();
     let process = process_over(&records, &usage, &clock);
     put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "day"})).await;
-    let (hold, _) = reserve(&process, 300).await.expect("admitted");
+    let (reservation, _) = reserve(&process, 300).await.expect("admitted");
 
     records.is_locked.store(true, Ordering::Relaxed);
-    let entry = used(&hold, 20, 30);
+    let entry = used(&reservation, 20, 30);
     let of_other = UsageEntry {
         id: "other".to_owned(),
         scope: RunScope { company_id: "small".into(), ..scope("run") },
         ..entry.clone()
     };
-    process.book(vec![entry], Some(hold), None);
+    process.book(vec![entry], Some(reservation), None);
     assert!(ends(&clock, process.flush_unlocked()).await, "it is in the ledger");
     process.book(vec![of_other], None, None);
     assert!(ends(&clock, process.flush_unlocked()).await, "another company's is, too");

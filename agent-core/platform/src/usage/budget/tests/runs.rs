@@ -27,7 +27,7 @@ async fn runs_and_tool_calls_are_counted() {
     ]);
     put(&process, BudgetKind::Agent, "guide", limits).await;
     let budgets = budgets(&process);
-    let first = budgets.admit_run(&scope("a")).await.expect("admitted").hold.0.expect("a hold");
+    let first = budgets.admit_run(&scope("a")).await.expect("admitted").reservation.0.expect("a reservation");
     let _second = budgets.admit_run(&scope("b")).await.expect("admitted");
     let error = budgets.admit_run(&scope("c")).await.err().expect("two at once");
     assert_eq!(
@@ -75,14 +75,14 @@ async fn each_run_has_the_budget_of_its_agents_runs() {
         installation.records.list(&meters, &ListQuery::default()).await.expect("a page").records.len()
     };
     assert_eq!(count().await, 3);
-    let mut expired = ExpiredReservations::default();
+    let mut sweep = ReservationSweep::default();
     let later = process.now() + jiff::SignedDuration::from_hours(24 * 41);
     // The records' times are those of the system.
     let later = later.max(
         jiff::Timestamp::try_from(std::time::SystemTime::now()).expect("a time")
             + jiff::SignedDuration::from_hours(24 * 41),
     );
-    while expired.delete_meters_page(&*installation.records, later).await.expect("a page") {}
+    while sweep.delete_meters_page(&*installation.records, later).await.expect("a page") {}
     assert_eq!(count().await, 0);
 }
 
@@ -99,10 +99,10 @@ async fn run_slots_of_a_lost_process_are_freed_and_long_runs_keep_theirs() {
     let kept = budgets(&process).admit_run(&scope("a")).await.expect("admitted");
     std::mem::forget(budgets(&lost).admit_run(&scope("b")).await.expect("admitted"));
     killable.kill().await;
-    let mut expired = ExpiredReservations::default();
+    let mut sweep = ReservationSweep::default();
     let mut settle = async || {
         let inventory: &dyn Inventory = &*installation.records;
-        while expired.settle_page(inventory, budgets(&process), &process).await.expect("a page") {}
+        while sweep.settle_page(inventory, budgets(&process), &process).await.expect("a page") {}
         amounts(&process).await
     };
     // The lease ends after a minute, and half a minute later its process has not renewed it.
@@ -444,13 +444,13 @@ async fn a_run_of_a_lost_process_counts_if_it_is_stored() {
             // The answer of the commit was lost.
             false => admitted.outcome().record_unknown(),
         }
-        let mut expired = ExpiredReservations::new(Some(Arc::new(RunOfAda { is_stored })));
+        let mut sweep = ReservationSweep::new(Some(Arc::new(RunOfAda { is_stored })));
         let inventory: &dyn Inventory = &*installation.records;
         // The lease, and half a minute between the passes that find it over.
         for pause in [0, 61, 31] {
             assert_eq!(amounts(&process).await, (0, 1));
             installation.clock.advance(Duration::from_secs(pause));
-            while expired.settle_page(inventory, budgets(&process), &process).await.expect("a page") {}
+            while sweep.settle_page(inventory, budgets(&process), &process).await.expect("a page") {}
         }
         assert_eq!(amounts(&process).await, expected);
     }
@@ -463,10 +463,10 @@ async fn a_run_that_is_stored_late_counts() {
     let (process, other) = (installation.process(), installation.process());
     put_company(&process, json!({"unit": "runs", "amount": 1, "window": "day"})).await;
     let admitted = process.admit_run(&context("a")).await.expect("admitted");
-    let mut expired = ExpiredReservations::new(Some(Arc::new(RunOfAda { is_stored: false })));
+    let mut sweep = ReservationSweep::new(Some(Arc::new(RunOfAda { is_stored: false })));
     for _ in 0..10 {
         let inventory: &dyn Inventory = &*installation.records;
-        while expired.settle_page(inventory, budgets(&other), &other).await.expect("a page") {}
+        while sweep.settle_page(inventory, budgets(&other), &other).await.expect("a page") {}
         assert_eq!(amounts(&other).await, (0, 1), "the last run of the day is taken");
         installation.clock.wait_for_sleepers(1).await;
         installation.clock.advance(Duration::from_secs(20));
@@ -485,8 +485,9 @@ async fn a_run_that_has_ended_does_not_count_while_its_end_is_not_read() {
     let installation = Installation::new();
     let process = installation.process();
     put_company(&process, json!({"unit": "concurrentRuns", "amount": 1})).await;
-    let hold = budgets(&process).admit_run(&scope("a")).await.expect("admitted").hold;
-    let meter = RunMeter::new(process.clone(), (scope("a"), None), BackendKind::Workflow, (None, hold));
+    let reservation = budgets(&process).admit_run(&scope("a")).await.expect("admitted").reservation;
+    let meter =
+        RunMeter::new(process.clone(), (scope("a"), None), BackendKind::Workflow, (None, reservation));
     let ids = RunIds { thread_id: "t".into(), run_id: "a".into() };
     let mut events = EventStream::new(ids, stream::pending()).with_observer(Box::new(meter));
     assert_eq!(amounts(&process).await, (0, 1));

@@ -53,7 +53,7 @@ struct StoppableRun {
     process: UsageRecorder,
     other: UsageRecorder,
     run: RunAdmission,
-    expired: ExpiredReservations,
+    sweep: ReservationSweep,
 }
 
 impl StoppableRun {
@@ -65,15 +65,15 @@ impl StoppableRun {
         put_company(&process, json!({"unit": "concurrentRuns", "amount": 1})).await;
         let run = budgets(&process).admit_run(&scope("a")).await.expect("admitted");
         installation.clock.wait_for_sleepers(1).await;
-        let expired = ExpiredReservations::default();
-        Self { installation, spawner, process, other, run, expired }
+        let sweep = ReservationSweep::default();
+        Self { installation, spawner, process, other, run, sweep }
     }
 
     /// Makes a pass of the other process, and returns the number of runs that are counted then.
     async fn pass(&mut self) -> i64 {
         let inventory: &dyn Inventory = &*self.installation.records;
         let (budgets, other) = (budgets(&self.other), &self.other);
-        while self.expired.settle_page(inventory, budgets, other).await.expect("a page") {}
+        while self.sweep.settle_page(inventory, budgets, other).await.expect("a page") {}
         amounts(&self.other).await.1
     }
 
@@ -132,14 +132,14 @@ async fn no_run_is_lost_by_an_outage_of_the_store() {
 #[tokio::test]
 async fn a_reservation_that_was_renewed_since_it_was_read_is_not_settled() {
     let test = StoppableRun::start().await;
-    let hold = test.run.hold.0.as_ref().expect("a hold");
+    let reservation = test.run.reservation.0.as_ref().expect("a reservation");
     let reservations =
         Collection::of_platform("budgetReservations").and_then(|all| all.within(COMPANY)).expect("a name");
-    let key = reservations.key(hold.id()).expect("a key");
+    let key = reservations.key(reservation.id()).expect("a key");
     let version =
         async || test.installation.records.get(&key).await.expect("read").expect("a record").version;
     let settle = async |version: u64| {
-        let (company_id, id) = (CompanyId::from(COMPANY), hold.id().to_owned());
+        let (company_id, id) = (CompanyId::from(COMPANY), reservation.id().to_owned());
         let settlement = Settlement { company_id, id, version: Some(version), used: UsedAmounts::Nothing };
         budgets(&test.other).settle(vec![settlement]).await.expect("the store works");
         amounts(&test.other).await

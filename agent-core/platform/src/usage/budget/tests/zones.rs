@@ -22,8 +22,8 @@ async fn end_of_window(process: &UsageRecorder) -> String {
 
 /// Books a call of 300 tokens.
 async fn call(process: &UsageRecorder) {
-    let (hold, _) = reserve(process, 300).await.expect("admitted");
-    settle(process, hold, 20, 280).await;
+    let (reservation, _) = reserve(process, 300).await.expect("admitted");
+    settle(process, reservation, 20, 280).await;
 }
 
 #[tokio::test]

@@ -45,10 +45,11 @@ pub(super) struct QueuedCommit {
     pub(super) number: u64,
     pub(super) since: Instant,
     pub(super) writes: Vec<Write>,
-    pub(super) answer: Answer,
+    pub(super) outcome_sender: OutcomeSender,
 }
 
-pub(super) type Answer = oneshot::Sender<Result<WrittenVersions, StoreError>>;
+/// Sender of the outcome of a queued commit.
+pub(super) type OutcomeSender = oneshot::Sender<Result<WrittenVersions, StoreError>>;
 
 /// Size of commits.
 #[derive(Debug, Clone, Copy, Default)]
@@ -214,7 +215,8 @@ impl Queues {
                 break;
             }
             queue.is_in_shared = true;
-            let commits = queue.queued.drain(..).filter(|queued| !queued.answer.is_closed()).collect();
+            let commits =
+                queue.queued.drain(..).filter(|queued| !queued.outcome_sender.is_closed()).collect();
             shares.push((owner, commits));
         }
         shares
@@ -278,7 +280,7 @@ pub(super) const fn max_transactions(queues: usize, queued: usize) -> usize {
 fn next_batch(queue: &mut VecDeque<QueuedCommit>) -> Vec<QueuedCommit> {
     let (mut batch, mut size) = (Vec::new(), CommitSize::default());
     while let Some(next) = queue.front() {
-        if next.answer.is_closed() {
+        if next.outcome_sender.is_closed() {
             queue.pop_front();
             continue;
         }
@@ -307,11 +309,11 @@ mod tests {
     }
 
     fn commit(company: &str, id: &str, value: &str) -> (QueuedCommit, Receiver) {
-        let (answer, receiver) = oneshot::channel();
+        let (outcome_sender, receiver) = oneshot::channel();
         let key = Key::new(company, "things", id).expect("a key");
         let value = RawValue::from_string(value.to_owned()).expect("JSON").into();
         let writes = vec![Write::Put { key, value, precondition: Precondition::Any }];
-        (QueuedCommit { number: 0, since: Instant::now(), writes, answer }, receiver)
+        (QueuedCommit { number: 0, since: Instant::now(), writes, outcome_sender }, receiver)
     }
 
     /// Adds commits, whose transaction begins to wait for a connection. Returns the receivers of the answers.

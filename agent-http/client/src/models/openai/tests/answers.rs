@@ -390,7 +390,7 @@ async fn the_calls_of_an_answer_are_bounded() {
 }
 
 #[tokio::test]
-async fn a_status_that_is_no_success_refuses() {
+async fn an_unsuccessful_status_refuses() {
     let cases = [
         ("400 Bad Request", "Failed"),
         ("401 Unauthorized", "Failed"),

@@ -43,7 +43,7 @@ async fn every_row_of_texts_becomes_its_event() {
     .await;
     let refusal = json!({"type": "response.refusal.delta", "item_id": "msg_1", "delta": "No."});
     check_stream(&[refusal, completed()], &["text No.", "finish ContentFilter"]).await;
-    // A message of which no delta came, and one of which all came.
+    // A message without deltas, and one with all of them.
     let content = json!([{"type": "refusal", "refusal": "No."}]);
     let refused = json!({"id": "msg_2", "type": "message", "content": content});
     check_stream(

@@ -44,7 +44,7 @@ async fn limits_refused_for_their_value_and_budget_limits_are_kept() {
 }
 
 #[tokio::test]
-async fn a_status_that_is_no_success_refuses() {
+async fn an_unsuccessful_status_refuses() {
     for (status, expected) in [
         ("400 Bad Request", "Failed"),
         ("401 Unauthorized", "Failed"),

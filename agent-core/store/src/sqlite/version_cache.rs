@@ -17,7 +17,7 @@ const MAX_VERSIONS: usize = 16 * 1024;
 /// The versions are valid as long as the file's counter is unchanged. Every change of a record increments the counter, and the
 /// counter is read in the same snapshot, so a returned version is never stale.
 #[derive(Default)]
-pub(super) struct VersionMemo {
+pub(super) struct VersionCache {
     known: Mutex<KnownVersions>,
 }
 
@@ -29,7 +29,7 @@ struct KnownVersions {
     by_key: HashMap<Key, Option<u64>>,
 }
 
-impl VersionMemo {
+impl VersionCache {
     /// Returns the versions of records in a snapshot, in which the file's counter has this value. Reads those that are not known.
     pub(super) fn versions(
         &self,
@@ -92,9 +92,9 @@ mod tests {
         let change = |sql: &str| connection.execute_batch(sql).expect("a statement");
         change("CREATE TABLE records (company, collection, id, version)");
         change("INSERT INTO records VALUES ('c', 'documents', 'a', 1), ('c', 'documents', 'b', 2)");
-        let (rows, memo) = (RecordTable(&connection), VersionMemo::default());
+        let (rows, cache) = (RecordTable(&connection), VersionCache::default());
         let read = |counter: u64, ids: &[&str]| {
-            memo.versions(&rows, counter, ids.iter().copied().map(key).collect()).expect("read")
+            cache.versions(&rows, counter, ids.iter().copied().map(key).collect()).expect("read")
         };
         assert_eq!(read(1, &["a", "absent", "b"]), [Some(1), None, Some(2)]);
         // Changes without a new value of the counter, which the store never makes, show that nothing is read again.
@@ -109,12 +109,12 @@ mod tests {
     fn the_number_of_versions_is_limited() {
         let connection = Connection::open_in_memory().expect("a database");
         connection.execute_batch("CREATE TABLE records (company, collection, id, version)").expect("a table");
-        let (rows, memo) = (RecordTable(&connection), VersionMemo::default());
+        let (rows, cache) = (RecordTable(&connection), VersionCache::default());
         for range in [0..10, 10..MAX_VERSIONS, 0..10, 0..MAX_VERSIONS + 1] {
             let keys: Vec<Key> = range.map(|number| key(&number.to_string())).collect();
-            let versions = memo.versions(&rows, 1, keys.clone()).expect("read");
+            let versions = cache.versions(&rows, 1, keys.clone()).expect("read");
             assert_eq!(versions, vec![None; keys.len()]);
-            assert!(memo.lock().by_key.len() <= MAX_VERSIONS);
+            assert!(cache.lock().by_key.len() <= MAX_VERSIONS);
         }
     }
 }

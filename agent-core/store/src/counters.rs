@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters of a store since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Activity {
+pub struct StoreCounters {
     /// Acknowledged commits that changed something.
     pub commits: u64,
     /// Transactions of those commits.
@@ -16,7 +16,7 @@ pub struct Activity {
 }
 
 #[derive(Default)]
-pub(crate) struct ActivityCounters {
+pub(crate) struct AtomicCounters {
     pub(crate) commits: AtomicU64,
     pub(crate) transactions: AtomicU64,
     pub(crate) reads: AtomicU64,
@@ -25,9 +25,9 @@ pub(crate) struct ActivityCounters {
     pub(crate) is_failing: AtomicBool,
 }
 
-impl ActivityCounters {
-    pub(crate) fn read(&self) -> Activity {
-        Activity {
+impl AtomicCounters {
+    pub(crate) fn read(&self) -> StoreCounters {
+        StoreCounters {
             commits: self.commits.load(Ordering::Relaxed),
             transactions: self.transactions.load(Ordering::Relaxed),
             reads: self.reads.load(Ordering::Relaxed),

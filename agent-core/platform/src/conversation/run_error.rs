@@ -2,16 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Public error of a run.
+/// Error of a run, with the code and the message that its client receives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunFailure {
+pub struct PublicRunError {
     /// Machine-readable code.
     pub code: String,
     /// Public message.
     pub message: String,
 }
 
-impl RunFailure {
+impl PublicRunError {
     /// Returns the error of a run whose process has ended.
     pub fn interrupted() -> Self {
         let message = "the process of the run has ended".to_owned();

@@ -18,7 +18,7 @@ pub(crate) const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 /// Maps a status to a failure: 429 is `RateLimited`, 408 and 504 are `Timeout`, every other status is `Failed`.
 /// `Retry-After` (RFC 9110, seconds or a date) is carried over, capped at one hour.
 ///
-/// Meant for statuses other than success; the message names the status and contains nothing of the body.
+/// Meant for statuses other than success; the message contains the status and no part of the body.
 pub fn status_failure(status: StatusCode, headers: &HeaderMap) -> AgentError {
     let (kind, failure_text) = match status {
         StatusCode::TOO_MANY_REQUESTS => (AgentErrorKind::RateLimited, "is rate limiting requests"),

@@ -16,9 +16,9 @@ const MAX_CACHED_JOBS: usize = MAX_JOBS_PER_CLAIM;
 /// Maximum size of a cached job in bytes, many times that of a typical job.
 const MAX_CACHED_JOB_BYTES: usize = 8 * 1024;
 
-/// Cached jobs by id.
+/// Cache of claimed jobs by id.
 #[derive(Debug, Default)]
-pub(super) struct ClaimedJobs(RefCell<HashMap<JobId, ClaimedJob>>);
+pub(super) struct ClaimedJobCache(RefCell<HashMap<JobId, ClaimedJob>>);
 
 /// A job and the columns that it was parsed from.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct ClaimedJob {
     pub(super) job: Job,
 }
 
-impl ClaimedJobs {
+impl ClaimedJobCache {
     /// Caches a job that was written with these column values, if it is being delivered.
     pub(super) fn insert(&self, rowid: i64, body: String, progress: String, job: &Job) {
         if !job.is_delivering() || body.len() + progress.len() > MAX_CACHED_JOB_BYTES {

@@ -38,7 +38,7 @@ pub(crate) enum CommandError {
     /// Several companies have an agent of this id.
     #[error("several companies have an agent {0:?}; name one with --company")]
     AmbiguousAgent(String),
-    /// The database has nothing of the company.
+    /// The database has no data of the company.
     #[error("the database has no data of a company {0:?}; check --company and DATABASE_URL")]
     NoCompany(String),
     /// The company has no such user.

@@ -1,12 +1,12 @@
-//! [`PlatformWalk`]: pages of the collections nested in one of the platform's, which has one for each company.
+//! [`NestedCollectionCursor`]: pages of the collections that a collection of the platform has for each company.
 
 use std::collections::VecDeque;
 
 use super::{Collection, Inventory, ListQuery, MAX_PAGE_RECORDS, Page, Records, StoreError, Write};
 
-/// Position in a walk over the collections nested in one of the platform's. After the last one it begins again.
+/// Cursor over the records of all collections that are nested in one of the platform's. After the last one it begins again.
 #[derive(Debug)]
-pub struct PlatformWalk {
+pub struct NestedCollectionCursor {
     name: &'static str,
     /// Collections that have not been visited, of those that were listed last.
     collections: VecDeque<Collection>,
@@ -16,8 +16,8 @@ pub struct PlatformWalk {
     cursor: Option<String>,
 }
 
-impl PlatformWalk {
-    /// Creates a walk over the collections nested in the platform's collection `name`.
+impl NestedCollectionCursor {
+    /// Creates a cursor over the collections nested in the platform's collection `name`.
     pub fn new(name: &'static str) -> Self {
         Self { name, collections: VecDeque::new(), after: None, cursor: None }
     }

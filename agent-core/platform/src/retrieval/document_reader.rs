@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent_core::clock::Clock;
 use agent_core::ids::CompanyId;
-use agent_retrieval::document::{DocumentId, Extracted, TextFormat};
+use agent_retrieval::document::{DocumentId, ExtractedText, TextFormat};
 
 use crate::records::{Collection, Key, Record, Records, StoreError};
 use crate::workspace::{self, ContentFormat, Document, collection};
@@ -16,9 +16,9 @@ use crate::workspace::{self, ContentFormat, Document, collection};
 const READ_ATTEMPTS: usize = 20;
 const READ_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Reads documents from the store.
+/// Reader of documents and their texts in a store.
 #[derive(Clone)]
-pub(super) struct DocumentTexts {
+pub(super) struct DocumentReader {
     pub(super) records: Arc<dyn Records>,
     pub(super) clock: Arc<dyn Clock>,
 }
@@ -83,7 +83,7 @@ pub(super) fn upload_media_type(document: &Document) -> Option<Arc<str>> {
 /// Identifiers of documents with the versions of their records.
 pub(super) type Versions = Vec<(DocumentId, u64)>;
 
-impl DocumentTexts {
+impl DocumentReader {
     /// Returns the documents that exist, with their versions, and those that do not.
     pub(super) async fn versions(
         &self,
@@ -100,7 +100,7 @@ impl DocumentTexts {
         &self,
         company_id: &CompanyId,
         document: Document,
-    ) -> Result<Option<Extracted>, StoreError> {
+    ) -> Result<Option<ExtractedText>, StoreError> {
         let format = match document.content.as_ref().and_then(|content| content.text_format) {
             Some(ContentFormat::Plain) => TextFormat::Plain,
             Some(ContentFormat::Markdown) | None => TextFormat::Markdown,
@@ -108,7 +108,7 @@ impl DocumentTexts {
         let page_starts = workspace::read_page_starts(&*self.records, company_id, &document).await?;
         let title = document.title.clone();
         let text = self.read_text(company_id, document).await?;
-        Ok(text.map(|text| Extracted { title, text, format, page_starts }))
+        Ok(text.map(|text| ExtractedText { title, text, format, page_starts }))
     }
 
     /// Reads the whole text of a document, wherever it is stored; `None` if it was replaced or deleted meanwhile.

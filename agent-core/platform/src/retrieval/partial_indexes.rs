@@ -1,4 +1,4 @@
-//! Indexes of documents that are embedded slice by slice, which stay in memory until the next slice.
+//! Cache of the indexes of documents that are being embedded, for their next slice.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use agent_core::ids::CompanyId;
 
 use crate::workspace::StoredDocIndex;
 
-/// Part of the limit that the documents of one company may take, as a divisor.
+/// Divisor of the limit: the share of one company's documents.
 const COMPANY_SHARE_DIVISOR: usize = 2;
 /// Maximum time for which an index is kept that was not taken.
 const MAX_AGE: Duration = Duration::from_secs(600);
@@ -25,16 +25,16 @@ impl IndexedText {
     }
 }
 
-/// Documents that lack some of their vectors, within a limit on their bytes.
+/// Cache of the indexes that lack some of their vectors, limited in bytes.
 ///
 /// Documents alternate, so the one that was used last is needed last. Kept documents therefore stay until their next slice, and a
 /// document for which there is no room is read again.
-pub(super) struct KeptIndexes {
+pub(super) struct PartialIndexCache {
     max_bytes: usize,
     documents: Mutex<HashMap<(CompanyId, String), (IndexedText, Instant)>>,
 }
 
-impl KeptIndexes {
+impl PartialIndexCache {
     pub(super) fn new(max_bytes: usize) -> Self {
         Self { max_bytes, documents: Mutex::default() }
     }
@@ -73,14 +73,14 @@ impl KeptIndexes {
 mod tests {
     use agent_retrieval::chunk::StructuralChunker;
     use agent_retrieval::doc_index::DocIndex;
-    use agent_retrieval::document::Extracted;
+    use agent_retrieval::document::ExtractedText;
 
     use super::*;
     use crate::workspace::StoredSlices;
 
     fn document() -> IndexedText {
         let text = "Each automobile is washed on Mondays.".to_owned();
-        let extracted = Extracted { text: text.clone(), ..Extracted::default() };
+        let extracted = ExtractedText { text: text.clone(), ..ExtractedText::default() };
         let index = DocIndex::build(&extracted, &StructuralChunker::default()).expect("a short text");
         let slices = StoredSlices::default();
         let (version, record_version, source_digest) = (1, 2, None);
@@ -90,8 +90,8 @@ mod tests {
 
     #[test]
     fn documents_are_kept_within_the_limits_of_their_companies_and_of_all() {
-        // Room for three documents, of which a company has one.
-        let kept = KeptIndexes::new(3 * document().memory_bytes());
+        // Room for three documents; a company has one of them.
+        let kept = PartialIndexCache::new(3 * document().memory_bytes());
         let began = Instant::now();
         for (company, id) in [("a", "1"), ("a", "2"), ("b", "1"), ("c", "1"), ("d", "1")] {
             kept.keep(&company.into(), id, document(), began);

@@ -1,8 +1,8 @@
-//! Formats of requests, which determine whether a list of messages is the whole conversation.
+//! Formats of requests, which determine if a list of messages is the whole conversation.
 
-/// Format of a request, which indicates whether its list is the whole conversation.
+/// Format of a request, which determines if its list of messages is the whole conversation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Envelope {
+pub enum RequestFormat {
     /// The field `message`: one new user message.
     Message,
     /// The field `messages` in a format of its own or OpenAI's. One element alone is the next message.

@@ -1,0 +1,3 @@
+//! Responses of the application's routes.
+
+pub(super) use crate::response::{json, json_bytes};
