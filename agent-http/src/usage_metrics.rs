@@ -324,7 +324,7 @@ mod tests {
     fn calls_are_counted_without_tenants_and_with_few_models() {
         let registry = Metrics::default();
         let configured = (0..MAX_MODELS + 50).map(|n| ("openai".to_owned(), format!("model-{n}")));
-        let metrics = UsageMetrics::new(&registry, Catalog::shipped(), configured);
+        let metrics = UsageMetrics::new(&registry, Catalog::built_in(), configured);
         for outcome in ["ok", "ok", "RATE_LIMITED", "THEIR_CODE", "cancelled", "lost"] {
             metrics.on_model_call(&entry("gpt-5", outcome), "openai");
         }
@@ -364,7 +364,7 @@ mod tests {
     fn names_that_tenants_choose_are_no_labels() {
         let registry = Metrics::default();
         let configured = [("ollama".to_owned(), "llama3.2".to_owned())];
-        let metrics = UsageMetrics::new(&registry, Catalog::shipped(), configured);
+        let metrics = UsageMetrics::new(&registry, Catalog::built_in(), configured);
         for (provider, model) in [
             ("openai", "ft:gpt-4.1-mini:secret-company::1"),
             ("ollama", "secret-model"),
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn runs_and_refusals_are_counted_with_few_outcomes() {
         let registry = Metrics::default();
-        let metrics = UsageMetrics::new(&registry, Catalog::shipped(), []);
+        let metrics = UsageMetrics::new(&registry, Catalog::built_in(), []);
         let run = RunSummary {
             backend: BackendKind::AgentServer,
             caller: "widget",

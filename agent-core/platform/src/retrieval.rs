@@ -35,6 +35,7 @@ mod vector_drops;
 
 pub use blocking::BlockingPool;
 pub use boundary::BoundaryKey;
+pub(crate) use document_reader::present_versions;
 pub use document_retriever::{DEFAULT_CACHE_BYTES, DocumentRetriever, RetrieverConfig};
 pub use document_text::DocumentText;
 pub use external::IndexRetriever;
@@ -45,7 +46,6 @@ pub use rerank::RerankedRetriever;
 pub use retriever::Retriever;
 pub use search::DocumentSearch;
 pub use search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocument};
-pub(crate) use texts::present_versions;
 
 #[cfg(test)]
 mod tests;

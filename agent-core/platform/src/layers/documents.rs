@@ -20,7 +20,7 @@ use agent_core::message::Role;
 use agent_core::prompt::{Fragment, Part, PartCache, RETRIEVAL_SOURCE, Stability, StoredOrigin};
 use agent_core::role::RoleSource;
 use agent_core::tool::Caller;
-use agent_retrieval::pack::Packed;
+use agent_retrieval::pack::PackedFragments;
 use agent_retrieval::prompt::prompt_block;
 use agent_retrieval::search::{Query, SearchOptions};
 
@@ -89,7 +89,7 @@ struct GatheredDocuments {
     /// `None` if nothing is searched.
     result: Option<SearchResult>,
     /// The fragments that were chosen from the result.
-    packed: Packed,
+    packed: PackedFragments,
 }
 
 impl DocumentsLayer {
@@ -165,7 +165,7 @@ impl DocumentsLayer {
             true => self.search(turn, &scope, limit).await?,
             false => None,
         };
-        Ok(GatheredDocuments { plan, result, packed: Packed::default() })
+        Ok(GatheredDocuments { plan, result, packed: PackedFragments::default() })
     }
 
     /// Returns the documents that have changed since they were read, or that the role names no longer. Without a search,
@@ -319,8 +319,10 @@ impl DocumentsLayer {
     }
 
     /// Chooses fragments of a search result.
-    fn pack(&self, turn: &TurnInput, result: Option<&SearchResult>) -> Packed {
-        let Some((settings, result)) = self.retrieval.as_ref().zip(result) else { return Packed::default() };
+    fn pack(&self, turn: &TurnInput, result: Option<&SearchResult>) -> PackedFragments {
+        let Some((settings, result)) = self.retrieval.as_ref().zip(result) else {
+            return PackedFragments::default();
+        };
         let max_tokens = settings.max_tokens.min(turn.max_prompt_tokens / FRAGMENT_SHARE_DIVISOR);
         result.pack(max_tokens, &EstimateCounter)
     }

@@ -13,12 +13,11 @@ use agent_retrieval::search::{Hit, MAX_HITS, Ranking};
 use async_trait::async_trait;
 use futures_util::future::{Either, select};
 
-use super::document_reader::{DocumentReader, Versions, upload_media_type};
+use super::document_reader::{DocumentReader, Versions, present_versions, upload_media_type};
 use super::queue::DocumentQueue;
 use super::retriever::Retriever;
 use super::search::DocumentSearch;
 use super::search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocument};
-use super::texts::{DocumentTexts, Versions, present_versions, upload_media_type};
 use crate::records::{Record, Records, StoreError};
 
 /// Maximum time for which a search waits for the index.

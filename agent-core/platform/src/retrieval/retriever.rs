@@ -5,10 +5,10 @@ use agent_retrieval::embed::EmbedderId;
 use async_trait::async_trait;
 use futures_util::future::join;
 
+use super::document_reader::present_versions;
 use super::document_retriever::DocumentRetriever;
 use super::search::DocumentSearch;
 use super::search_result::SearchResult;
-use super::texts::present_versions;
 use crate::records::StoreError;
 
 /// Searches the documents of companies. [`DocumentRetriever`] is the platform's own, and

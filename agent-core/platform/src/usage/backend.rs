@@ -11,7 +11,8 @@ use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
 
 use super::budget::{
-    BudgetExceededError, BudgetUnit, CallDemand, PendingCounts, RunAdmission, RunReservation, start_with_deadline,
+    BudgetExceededError, BudgetUnit, CallDemand, PendingCounts, RunAdmission, RunReservation,
+    start_with_deadline,
 };
 use super::call::{MeteredCall, count, finished_outcome};
 use super::prices::CallBilling;
@@ -103,7 +104,8 @@ impl<B: Backend> Backend for MeteredBackend<B> {
     ) -> Result<EventStream, AgentError> {
         let scope = RunScope::from(&prepared.turn.context);
         let context = &prepared.turn.context;
-        let RunAdmission { reservation, deadline, pending, .. } = self.recorder.take_admission(context).await?;
+        let RunAdmission { reservation, deadline, pending, .. } =
+            self.recorder.take_admission(context).await?;
         let mut counts = StartingCounts(pending);
         let call = match self.booking {
             Booking::PerCall => None,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agent_core::message::Message;
 use agent_platform::conversation::{
-    Conversations, DeleteFilter, EndRun, LogEnd, NewNode, NodeQuery, ThreadKey, ThreadOwner,
+    Conversations, DeleteFilter, EndRunRequest, LogEnd, NewNode, NodeQuery, ThreadKey, ThreadOwner,
 };
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
@@ -78,7 +78,7 @@ async fn a_run_that_cannot_be_read_keeps_no_log_of_another() {
         store.begin_run(begin(owner().thread(run), run, vec![question])).await.expect("begun");
         append(&store, run, chunk(0, "Hello you")).await.expect("appended");
         let log = LogEnd { until: Some(at(10)), ..LogEnd::default() };
-        store.end_run(EndRun { log, ..end(run, Vec::new()) }).await.expect("ended");
+        store.end_run(EndRunRequest { log, ..end(run, Vec::new()) }).await.expect("ended");
     }
     let damaged = other(&temp_store.file()).execute("UPDATE runs SET body = '{' WHERE id = 'damaged'", ());
     assert_eq!(damaged.expect("damaged"), 1);

@@ -66,7 +66,10 @@ impl StoredEnd {
 ///
 /// # Errors
 /// Those of [`Conversations::end_run`].
-async fn store_end<S>(end_run: impl Fn(EndRunRequest) -> S, mut end: EndRunRequest) -> Result<StoredEnd, ConversationError>
+async fn store_end<S>(
+    end_run: impl Fn(EndRunRequest) -> S,
+    mut end: EndRunRequest,
+) -> Result<StoredEnd, ConversationError>
 where
     S: Future<Output = Result<EndedRun, ConversationError>>,
 {
@@ -128,7 +131,7 @@ pub(super) async fn store_and_announce_end(
     service: &ConversationService,
     store: &dyn Conversations,
     live_run: &LiveRun,
-    end: EndRun,
+    end: EndRunRequest,
     sender: oneshot::Sender<Result<(), ConversationError>>,
 ) {
     let stored = store_end(|end| store.end_run(end), end).await;
@@ -166,8 +169,8 @@ async fn apply_end<S>(
     service: &ConversationService,
     live_run: &LiveRun,
     stored: &StoredEnd,
-    change_run: impl Fn(ChangeRun) -> S,
-) -> Option<ChangeRun>
+    change_run: impl Fn(ChangeRunRequest) -> S,
+) -> Option<ChangeRunRequest>
 where
     S: Future<Output = Result<ChangedRun, ConversationError>>,
 {
