@@ -12,7 +12,13 @@ use http::request;
 /// Whatever a request waits for, and however small its response is: a client that does not read keeps the connection in use
 /// once the kernel's buffers are full. Requests of one connection hold one permit, also if they are pipelined.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ConnectionPermit(Arc<Mutex<Option<CompanyPermit>>>);
+pub(crate) struct ConnectionPermit(Arc<Mutex<ConnectionState>>);
+
+#[derive(Debug, Default)]
+struct ConnectionState {
+    held: Option<CompanyPermit>,
+    is_refused: bool,
+}
 
 impl ConnectionPermit {
     /// Returns that of a request's connection, which the server has put into the request's extensions. Without a server, it ends
@@ -24,26 +30,35 @@ impl ConnectionPermit {
     /// Acquires one of the permits for the company, unless the connection holds one. Returns false if there is none; the
     /// connection then keeps what it holds for an earlier request.
     pub(crate) fn acquire(&self, permits: &Arc<CompanyPermits>, company_id: &CompanyId) -> bool {
-        let mut held = self.lock();
-        let is_held = held.as_ref().is_some_and(|permit| {
+        let mut state = self.lock();
+        let is_held = state.held.as_ref().is_some_and(|permit| {
             let (held_permits, holder) = permit.origin();
             Arc::ptr_eq(held_permits, permits) && holder == company_id
         });
         if is_held {
             return true;
         }
-        let Some(permit) = permits.try_acquire(company_id) else { return false };
-        *held = Some(permit);
-        true
+        let permit = permits.try_acquire(company_id);
+        state.is_refused = permit.is_none();
+        if permit.is_some() {
+            state.held = permit;
+        }
+        !state.is_refused
+    }
+
+    /// Returns true if the latest request was refused. The connection is closed after its response: it holds no permit for it, and
+    /// responses to many such requests, if they are not read, would keep it in use.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.lock().is_refused
     }
 
     /// Releases what the connection holds: all responses are written, or the connection has ended.
     pub(crate) fn release(&self) {
-        *self.lock() = None;
+        self.lock().held = None;
     }
 
     /// Locks the permit. No code panics while holding the lock, so the data behind a poisoned one is intact.
-    fn lock(&self) -> MutexGuard<'_, Option<CompanyPermit>> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -63,6 +78,7 @@ mod tests {
             "a pipelined request"
         );
         assert!(second.acquire(&permits, &one) && !third.acquire(&permits, &one));
+        assert!(third.is_refused() && !second.is_refused());
         assert!(third.acquire(&permits, &other) && !third.acquire(&permits, &one));
         first.release();
         assert!(first.acquire(&permits, &one), "what was refused holds no permit");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent_platform::assignment::{AssignmentSync, sync_key};
 use agent_platform::journal::JOURNAL_COLLECTION;
 use agent_platform::occurrence::{OCCURRENCE_COLLECTION, OccurrenceState};
-use agent_platform::records::{Collection, ListQuery, Precondition, Record, Records, RecordsExt};
+use agent_platform::records::{Collection, ListQuery, Precondition, Record, RecordsExt};
 use agent_platform::workspace::delete_user;
 use jiff::Timestamp;
 

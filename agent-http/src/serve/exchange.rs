@@ -83,10 +83,11 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for ExchangeServ
         let exchange =
             exchange(request, S::clone(&self.service), self.peer, self.defers_log, self.shutdown.clone());
         let exchange = exchange.map(move |mut response| {
+            let is_refused = evictable.connection_permit().is_refused();
             response.body_mut().evictable = Some(evictable);
             // hyper closes a connection whose request body was not read to its end, without announcing it. Without
             // `Connection: close` the client would send its next request into the closing connection.
-            if unread.load(Ordering::Relaxed) {
+            if is_refused || unread.load(Ordering::Relaxed) {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             if let Some(keep_alive) = keep_alive.filter(|_| !response.headers().contains_key(CONNECTION)) {

@@ -274,10 +274,19 @@ async fn answers_say_how_long_an_idle_connection_is_kept() {
 #[tokio::test]
 async fn connections_over_the_limit_wait_for_a_slot() {
     let limits = ServeLimits { connections: 1, ..ServeLimits::default() };
-    let server = TestServer::start(limits, hello).await;
+    let server = TestServer::start(limits, |request| async move {
+        match request.uri().path() {
+            "/wait" => std::future::pending().await,
+            _ => hello(request).await,
+        }
+    })
+    .await;
+    let mut idle = server.connect().await;
+    idle.write_all(get("/").as_bytes()).await.expect("sent");
+    read_until(&mut idle, "hello").await;
     let mut first = server.connect().await;
-    first.write_all(get("/").as_bytes()).await.expect("sent");
-    read_until(&mut first, "hello").await;
+    first.write_all(get("/wait").as_bytes()).await.expect("sent");
+    assert_eq!(read_to_end(&mut idle).await, "", "it makes room");
 
     let mut second = server.connect().await;
     second.write_all(closing("/").as_bytes()).await.expect("sent");
