@@ -431,13 +431,13 @@ fn a_paused_job_is_known_until_it_is_resumed() {
 }
 
 /// Store in which a run of a job ends just before the next commit.
-struct RacingRecords {
+struct RunEndingRecords {
     inner: MemoryRecords,
     ending: Mutex<Option<JobId>>,
 }
 
 #[async_trait]
-impl RecordsWrapper for RacingRecords {
+impl RecordsWrapper for RunEndingRecords {
     fn inner(&self) -> &dyn Records {
         &self.inner
     }
@@ -458,7 +458,7 @@ fn a_pause_is_recorded_also_if_a_run_ends_at_the_same_moment() {
     let version = save(&inner, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
     synced(&inner, &pulse, 0).expect("synchronized");
     let job_id = JobId::from(format!("job of assignment:s:{version}"));
-    let records = RacingRecords { inner, ending: Mutex::new(Some(job_id.clone())) };
+    let records = RunEndingRecords { inner, ending: Mutex::new(Some(job_id.clone())) };
     ready(record_pause(&records, (&"c".into(), "s"), &job_id, true)).expect("recorded");
     let job = linked_job(&records.inner);
     assert_eq!((job.paused, job.occurrence), (true, Some(2)));
