@@ -91,7 +91,7 @@ fn payload_fault(error: &PayloadError) -> (&'static str, String) {
     match error {
         PayloadError::Id(field) | PayloadError::Missing(field) => {
             let text = error.to_string();
-            (field, text.strip_prefix(field).unwrap_or(&text).trim_start().to_owned())
+            (*field, text.strip_prefix(*field).unwrap_or(&text).trim_start().to_owned())
         }
         PayloadError::Zone(error) => ("schedule", schedule_fault(error)),
         error => ("", error.to_string()),
