@@ -51,9 +51,9 @@ use url::Url;
 
 pub use address::{AddressError, AllowList, AllowListError};
 
+pub(crate) use agent_error::MAX_RETRY_AFTER;
+pub use agent_error::{retry_after, status_failure, was_sent};
 pub use body::OutboundBody;
-pub(crate) use failure::MAX_RETRY_AFTER;
-pub use failure::{retry_after, status_failure, was_sent};
 pub(crate) use lazy_target::LazyTarget;
 pub use network::{Network, SystemNetwork};
 pub use request::OutboundRequest;

@@ -74,7 +74,7 @@ mod tests {
         let chunkers =
             [StructuralChunker::default(), StructuralChunker::new(40, 0), StructuralChunker::new(40, 10)];
         for chunker in chunkers {
-            let digest = source_digest(&Extracted::default(), &chunker);
+            let digest = source_digest(&ExtractedText::default(), &chunker);
             for other in chunkers {
                 assert_eq!(is_by_chunker(Some(&digest), &other.id()), chunker == other, "{digest}");
             }

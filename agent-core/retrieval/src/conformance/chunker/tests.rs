@@ -28,7 +28,7 @@ impl Chunker for Named {
         (self.0)()
     }
 
-    fn chunk(&self, document: &Extracted) -> Vec<Chunk> {
+    fn chunk(&self, document: &ExtractedText) -> Vec<Chunk> {
         StructuralChunker::default().chunk(document)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent_retrieval::chunk::StructuralChunker;
 use agent_retrieval::doc_index::DocIndex;
-use agent_retrieval::document::{DocumentId, Extracted};
+use agent_retrieval::document::{DocumentId, ExtractedText};
 use agent_retrieval::search::search_documents;
 
 use super::*;
@@ -51,7 +51,7 @@ impl Retriever for OwnDocuments {
                 skipped.push(SkippedDocument { id, reason: SkipReason::NotFound });
                 continue;
             };
-            let content = Extracted { title: "Title".to_owned(), text, ..Extracted::default() };
+            let content = ExtractedText { title: "Title".to_owned(), text, ..ExtractedText::default() };
             let index = DocIndex::build(&content, &StructuralChunker::default()).expect("a short text");
             let found = FoundDocument { version, text: content.text.into(), media_type: None };
             documents.insert(document_id.clone(), found);
