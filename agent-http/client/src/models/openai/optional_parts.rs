@@ -94,7 +94,9 @@ impl OptionalPart for EffortBesideTools {
         let bytes: &[u8] = payload.bytes();
         let head = &bytes[..find(bytes, MESSAGES_START)?];
         find(head, TOOLS_START)?;
-        let limit_end = LIMIT_STARTS.iter().find_map(|start| Some(find(head, start)? + start.len()))?;
+        // A schema that follows may have properties of these names.
+        let limits = LIMIT_STARTS.iter().filter_map(|start| Some(find(head, start)? + start.len()));
+        let limit_end = limits.min()?;
         let digits = head[limit_end..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         let start = limit_end + digits;
         let end = match head[start..].strip_prefix(EFFORT_START.as_bytes()) {
