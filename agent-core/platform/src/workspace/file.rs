@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::json::objects_only;
 use crate::roles::{RoleFinding, unknown_fields, unknown_names, warnings};
@@ -120,12 +120,15 @@ impl WorkspaceFile {
     }
 }
 
-/// Returns faults for the lists of the file that an import would leave out, such as those with a misspelt name.
+/// Returns faults for the lists of the file that an import would leave out, such as those with a misspelt name. Numbers and
+/// texts, such as `$schema`, hold nothing that could be imported.
 fn list_faults(text: &str) -> impl Iterator<Item = (JsonPath, String)> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let names = serde_json::from_str::<BTreeMap<String, IgnoredAny>>(text).unwrap_or_default().into_keys();
-    let unknown = names.filter(|name| !LISTS.contains(&name.as_str()) && name != "$schema");
-    unknown.map(|name| {
+    let members = serde_json::from_str::<BTreeMap<String, &RawValue>>(text).unwrap_or_default();
+    let unknown = members
+        .into_iter()
+        .filter(|(name, value)| value.get().starts_with(['[', '{']) && !LISTS.contains(&name.as_str()));
+    unknown.map(|(name, _)| {
         let message = format!("is not a list of a workspace file: expected one of {}", LISTS.join(", "));
         (JsonPath::default().field(&name), message)
     })

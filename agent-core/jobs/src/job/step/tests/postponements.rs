@@ -43,8 +43,8 @@ fn a_spent_budget_uses_up_no_attempt_for_a_month_and_some_days() {
     }
     let claimed = take(&job, claim(now), now);
     let advanced = take(&claimed, end(&claimed, postponed(40 * day as u64)), now);
-    let next = now - now % 10 + 10;
-    assert_eq!(line(&advanced), format!("scheduled #2@{next} wakes {next} dead #1"), "the schedule goes on");
+    // The second occurrence passed before the expired lease was found, so that it was missed.
+    assert_eq!(line(&advanced), format!("scheduled #2@20 wakes {now} dead #1"), "the schedule goes on");
     // An occurrence that still has attempts fails as others do.
     let job_with_attempt = Job { max_attempts: 3, ..job };
     let claimed = take(&job_with_attempt, claim(now), now);
