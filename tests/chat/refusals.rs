@@ -27,8 +27,8 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 #[tokio::test]
 async fn a_text_that_is_not_json_is_refused_as_such() {
     let bodies: [(&[u8], &str); 15] = [
-        (b"", "the body is not valid JSON at line 1"),
-        (b" \n ", "the body is not valid JSON at line 2"),
+        (b"", "the body is empty; it must be JSON"),
+        (b" \n ", "the body is empty; it must be JSON"),
         (b"{", "the body is not valid JSON"),
         (b"{\"agentId\":\"a1\",\"message\":\"x\"", "the body is not valid JSON"),
         (b"{\"agentId\":\"a1\",\"message\":\"x\"} x", "the body is not valid JSON"),

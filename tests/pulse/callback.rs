@@ -134,7 +134,7 @@ async fn permanent_failures_are_reported_as_permanent() {
         payload.as_object_mut().expect("an object").extend(change.as_object().expect("an object").clone());
         payload
     };
-    let assignment = json!({"toolId": "createTodo", "schedule": {"enabled": true, "cron": "0 9 * * *"}});
+    let assignment = json!({"toolId": "createTodo", "arguments": {"title": "x"}, "schedule": {"enabled": true, "cron": "0 9 * * *"}});
     expect_json(ask(&app, OWNER, "PUT", "/api/agents/a1/assignments/s1", Some(&assignment)).await, 201).await;
     let question = json!({"kind": "agent", "message": "How are you?"});
     let mut of_silent = question.clone();

@@ -166,7 +166,7 @@ async fn a_job_shows_its_attempts_and_the_time_of_the_next_one() {
     assert_eq!((attempts.len(), &attempts[0]["status"]), (1, &json!(200)), "{job}");
     assert!(attempts[0].get("error").is_none() && job.get("lastError").is_none(), "{job}");
 
-    let wrong = json!({"kind": "tool", "agentId": "a1", "toolId": "createTodo", "arguments": {"wrong": 1}});
+    let wrong = json!({"kind": "tool", "agentId": "a1", "toolId": "createTodo", "arguments": {"title": 7}});
     let discarded = schedule(wrong).await;
     let job = poll_until(async || read(&discarded).await, |job| job["state"] == "discarded").await;
     assert_eq!(job["attempts"].as_array().map(Vec::len), Some(1), "{job}");

@@ -139,7 +139,7 @@ async fn an_invalid_call_is_not_sent_and_names_the_field() {
     };
     let good = r#""body":{"stream":true,"store":false}"#;
     let cases = [
-        (String::new(), "the body ends"),
+        (String::new(), "the body is empty"),
         ("canary".to_owned(), "the body is not valid JSON"),
         ("null".to_owned(), "the body must be an object"),
         ("{}".to_owned(), "accessToken is missing"),

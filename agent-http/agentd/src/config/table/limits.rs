@@ -24,7 +24,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Number { min: 0, max: 1_000_000_000 },
         &["64"],
-        "The maximum number of concurrent runs per company, over all processes; further ones are answered 429. Each process beside the first may admit an eighth of it more. A limit of the company's budget on `concurrentRuns` replaces it; 0 is no limit.",
+        "The maximum number of concurrent runs per company, over all processes; further ones are answered 429. Each additional process may admit another eighth of it. A limit of the company's budget on `concurrentRuns` replaces it; 0 is no limit.",
     ),
     setting(
         "TOOL_CALLS_PER_RUN",
