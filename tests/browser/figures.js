@@ -26,7 +26,7 @@ async function followImports(address, found) {
   if (found.has(address)) return;
   found.add(address);
   const { bytes } = await fetchRaw(address);
-  for (const [, name] of String(bytes).matchAll(/^(?:import|export) .* from '(.*)';$/gm)) await followImports(new URL(name, address).href, found);
+  for (const [, name] of String(bytes).matchAll(/\b(?:import|export) [^';]* from '([^']*)';/g)) await followImports(new URL(name, address).href, found);
 }
 
 test('sizes', async (t) => {
