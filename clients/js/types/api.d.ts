@@ -447,7 +447,7 @@ export interface paths {
         put?: never;
         /**
          * Pins the definitions of a tool server's tools; for the agent's owner.
-         * @description The server's list is read again: a fingerprint that is not the one of the server's definition is 409. Tools without a fingerprint are not pinned any more.
+         * @description The server's list is read again: a fingerprint that is not the one of the server's definition is 409. Tools without a fingerprint are no longer pinned.
          */
         post: operations["pinAgentTools"];
         delete?: never;
@@ -2130,21 +2130,19 @@ export interface components {
             /** @description The agents that may be chatted with. */
             agents: string[];
             /** @description Rate caps beside the limits of the user; none, if absent. */
-            caps?: components["schemas"]["Caps"] | null;
+            caps?: components["schemas"]["RunCaps"] | null;
         };
-        /** @description The people who may decide about a call. */
-        ApprovalBy: "user" | "visitor" | "owner" | "company";
         /** @description Rule by which calls of some tools wait for approval. The first rule of a role that matches a tool applies. */
         ApprovalRule: {
             /** @description Names of the tools. */
             tools?: string[];
-            /** @description Hints of which a tool must have one. */
+            /** @description A tool must have at least one of these hints. */
             annotations?: components["schemas"]["ToolHint"][];
             /**
              * @description The people who may decide.
              * @default user
              */
-            by: components["schemas"]["ApprovalBy"];
+            by: components["schemas"]["Approver"];
             /**
              * @description Treatment of a call while no user can be asked.
              * @default deny
@@ -2155,11 +2153,13 @@ export interface components {
              * @description Time for the decision, in milliseconds; a day if absent.
              */
             ttlMs?: number | null;
-            /** @description Lets the person change the arguments; absent means true. */
+            /** @description True if the person may change the arguments; absent means true. */
             editable?: boolean | null;
             /** @description Question for the person. */
             message?: string | null;
         };
+        /** @description The people who may decide about a call. */
+        Approver: "user" | "visitor" | "owner" | "company";
         /** @description One page of assignments. */
         AssignmentPage: {
             /** @description The assignments by id. */
@@ -2275,19 +2275,6 @@ export interface components {
         CancelledJobs: {
             /** Format: uint64 */
             cancelled: number;
-        };
-        /** @description Rate caps of a widget or API token, shared by all its bearers. */
-        Caps: {
-            /**
-             * Format: uint32
-             * @description Runs per minute; also the maximum burst.
-             */
-            runsPerMinute: number;
-            /**
-             * Format: uint32
-             * @description Runs per day, which begins at midnight UTC; unlimited if absent.
-             */
-            runsPerDay?: number | null;
         };
         /** @description Callers whose clients may bring tools of their own. */
         ClientTools: "session" | "all" | "off";
@@ -2690,7 +2677,7 @@ export interface components {
             failures: number;
             /**
              * @description Earliest time of the next attempt, RFC 3339 in UTC; absent if the document is not tried again until it changes, until it
-             *     is embedded again on demand, or until the process starts anew.
+             *     is embedded again on demand, or until the process restarts.
              */
             retryAt?: string | null;
         };
@@ -2751,7 +2738,7 @@ export interface components {
         FoldPolicy: "first" | "both";
         /** @description Policy for wall-clock times skipped when the clock is set forward. */
         GapPolicy: "runAfter" | "skip";
-        /** @description Account of a document's index. */
+        /** @description Status of a document's index. */
         IndexStatus: {
             /**
              * Format: uint
@@ -3398,6 +3385,19 @@ export interface components {
             /** @description Description, worded to follow the path. */
             message: string;
         };
+        /** @description Rate caps of a widget or API token, shared by all its bearers. */
+        RunCaps: {
+            /**
+             * Format: uint32
+             * @description Runs per minute; also the maximum burst.
+             */
+            runsPerMinute: number;
+            /**
+             * Format: uint32
+             * @description Runs per day, which begins at midnight UTC; unlimited if absent.
+             */
+            runsPerDay?: number | null;
+        };
         /** @description Times at which a job runs. */
         Schedule: {
             /** @description Time of the only occurrence: RFC 3339 in UTC with milliseconds. */
@@ -3460,7 +3460,7 @@ export interface components {
         };
         /** @description A secret. It is shown as `***`. Where a role is saved, one that is absent or `***` stays as it is, and an empty one is cleared. */
         Secret: string;
-        /** @description The signed-in user, and what the page can show. */
+        /** @description The signed-in user, and the features of the page. */
         SessionView: {
             userId: string;
             companyId: string;
@@ -3627,7 +3627,7 @@ export interface components {
             /** @description Widget: origins of the pages that may use the token; any origin if empty or absent. */
             origins?: string[] | null;
             /** @description Widget and API: rate limits. */
-            caps?: components["schemas"]["Caps"] | null;
+            caps?: components["schemas"]["RunCaps"] | null;
             /** @description MCP: the todo list that tasks and plans are written to. */
             todoListId?: string | null;
             /** @description MCP: restricts the agent's tools to these. */
@@ -3700,7 +3700,7 @@ export interface components {
              *       "runsPerMinute": 20
              *     }
              */
-            caps: components["schemas"]["Caps"];
+            caps: components["schemas"]["RunCaps"];
         };
         /** @description A workflow engine's webhook. */
         WorkflowConnector: {
@@ -4315,6 +4315,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            429: components["responses"]["Problem"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
         };
