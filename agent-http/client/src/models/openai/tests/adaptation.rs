@@ -28,6 +28,17 @@ async fn the_window_is_learned_from_the_error_of_the_server() {
     assert_eq!(another.info().context_window, 128_000);
 }
 
+/// Returns the items that a model's answer gives for later requests.
+async fn provider_items(model: &OpenAi) -> Vec<ProviderItem> {
+    let payload = model.prepare(&request()).expect("prepared");
+    let events: Vec<_> = model.start(payload).await.expect("an answer").collect().await;
+    let items = events.into_iter().filter_map(|event| match event {
+        Ok(ModelEvent::ProviderItem(item)) => Some(item),
+        _ => None,
+    });
+    items.collect()
+}
+
 #[tokio::test]
 async fn reasoning_of_calls_goes_back_to_models_that_require_it() {
     let call = r#"{"index":0,"id":"c1","function":{"name":"x","arguments":"{}"}}"#;
@@ -59,13 +70,7 @@ async fn reasoning_of_calls_goes_back_to_models_that_require_it() {
         ("m-1", Value::Null, Value::Null),
     ] {
         let model = named(name);
-        let payload = model.prepare(&request()).expect("prepared");
-        let events: Vec<_> = model.start(payload).await.expect("an answer").collect().await;
-        let items = events.into_iter().filter_map(|event| match event {
-            Ok(ModelEvent::ProviderItem(item)) => Some(item),
-            _ => None,
-        });
-        let items: Vec<ProviderItem> = items.collect();
+        let items = provider_items(&model).await;
         assert_eq!(later_reasoning(&model, &items), expected, "{name}");
         // Calls of former turns have none, and the item of one model is not sent to another.
         assert_eq!(later_reasoning(&model, &[]), of_others, "{name}");
@@ -93,13 +98,7 @@ async fn signatures_of_calls_go_back_to_the_model_that_made_them() {
         OpenAi::new(outbound_client("127.0.0.1"), base, UrlTrust::Supplied, None, name).expect("a model")
     };
     let model = at(&server.url, "gemini-3-pro");
-    let payload = model.prepare(&request()).expect("prepared");
-    let events: Vec<_> = model.start(payload).await.expect("an answer").collect().await;
-    let items = events.into_iter().filter_map(|event| match event {
-        Ok(ModelEvent::ProviderItem(item)) => Some(item),
-        _ => None,
-    });
-    let items: Vec<ProviderItem> = items.collect();
+    let items = provider_items(&model).await;
     let called = vec![ToolCall::new("c1", "x", r#"{"a":"]}"}"#), ToolCall::new("c2", "y", "{}")];
     let continued = |items: &[ProviderItem]| {
         let answer =
