@@ -85,12 +85,16 @@ async fn ask(process: &AppProcess, round: usize, thread: &str) -> String {
     outcome["interrupts"][0]["id"].as_str().unwrap_or_else(|| panic!("{events:?}")).to_owned()
 }
 
-/// Approves a call. Returns true if the decision was acknowledged before the process ended.
-async fn approve(address: std::net::SocketAddr, approval: String) -> bool {
+/// Approves a call. The error is the answer, or the reason why there is none.
+async fn approve(address: std::net::SocketAddr, approval: String) -> Result<(), String> {
     let url = format!("http://{address}/api/approvals/{approval}");
     let request =
         client().post(url).bearer_auth(session_token("u1", "c1")).json(&json!({"decision": "approve"}));
-    request.send().await.is_ok_and(|response| response.status() == 200)
+    let response = request.send().await.map_err(|error| error.to_string())?;
+    match response.status().as_u16() {
+        200 => Ok(()),
+        status => Err(format!("{status} {}", response.text().await.unwrap_or_default())),
+    }
 }
 
 /// Approves all calls at once and kills the process at a point. Returns the acknowledged decisions.
@@ -107,7 +111,7 @@ async fn approve_and_kill(
         .map(|(thread, approval)| {
             let (thread, approval, sender) = (thread.clone(), approval.clone(), sender.clone());
             tokio::spawn(async move {
-                let is_acknowledged = approve(address, approval).await;
+                let is_acknowledged = approve(address, approval).await.is_ok();
                 let _ = sender.send(());
                 is_acknowledged.then_some(thread)
             })
@@ -168,10 +172,8 @@ async fn run_kill_rounds(url: &str, vendor: &Vendor, other: Option<AppProcess>) 
             let (found, result) = settle(process, thread, approval).await;
             if found["state"] == "open" {
                 assert!(!acknowledged.contains(thread), "{thread}: an acknowledged decision is lost");
-                assert!(
-                    approve(process.address, approval.clone()).await,
-                    "{thread}: it can still be decided"
-                );
+                let decided = approve(process.address, approval.clone()).await;
+                assert_eq!(decided, Ok(()), "{thread}: it can still be decided");
                 let read = async || settle(process, thread, approval).await;
                 poll_until(read, |(found, result)| found["executed"] == "done" && !result.is_empty()).await;
                 *outcomes.entry("decided again").or_default() += 1;
@@ -187,7 +189,7 @@ async fn run_kill_rounds(url: &str, vendor: &Vendor, other: Option<AppProcess>) 
             *outcomes.entry(outcome).or_default() += 1;
             expected.push((round, thread.clone(), count));
             // The same decision again changes nothing.
-            assert!(approve(process.address, approval.clone()).await, "{thread}");
+            assert_eq!(approve(process.address, approval.clone()).await, Ok(()), "{thread}");
         }
         if let Some(next) = next {
             next.kill().await;
