@@ -27,12 +27,13 @@ const RUNS: usize = 8;
 /// Pause between two tokens of a run that does not end.
 const TOKEN_PAUSE: Duration = Duration::from_millis(5);
 const DATA_SECRET: (&str, &str) = ("DATA_SECRET", "data-secret-canary");
-const SETTINGS: [(&str, &str); 7] = [
+const SETTINGS: [(&str, &str); 8] = [
     DATA_SECRET,
     ("OUTBOUND_ALLOW", "127.0.0.0/8"),
     ("RUN_LEASE_MS", "1000"),
     ("RUN_LOG_FLUSH_MS", "50"),
     ("RUNS_PER_MINUTE", "1000000"),
+    ("CHANGES_PER_MINUTE", "1000000"),
     ("RUNS_PER_MINUTE_COMPANY", "0"),
     ("CONCURRENT_RUNS_COMPANY", "0"),
 ];
