@@ -58,6 +58,8 @@ struct EntryCall {
     attempts: u32,
     waited: Duration,
     last_wait: Duration,
+    /// True if the latest call has failed by a rate limit.
+    is_limited: bool,
 }
 
 /// A round, and the events of a call that has a response, or the error of the round.
@@ -141,9 +143,11 @@ impl<T: CallTarget> RoundCalls<T> {
     /// Begins another call of the current entry.
     fn repeat(&mut self, wait: Duration) -> bool {
         let now = self.entries.clock.monotonic();
+        let is_last = self.is_last();
         let Some(call) = &mut self.current else { return false };
         let route = &self.entries.entries[call.entry].route;
-        let circuit = self.entries.circuits.begin(*route.circuit(), now, (true, false));
+        let is_last_resort = is_last && call.is_limited;
+        let circuit = self.entries.circuits.begin(*route.circuit(), now, (true, is_last_resort));
         let Ok(circuit) = circuit else { return false };
         call.circuit = Some(circuit);
         call.attempts += 1;
@@ -197,6 +201,11 @@ impl<T: CallTarget> RoundCalls<T> {
         }
     }
 
+    /// Returns true if no entry is left after the current one.
+    fn is_last(&self) -> bool {
+        self.later.is_empty() && self.with_notes.is_empty()
+    }
+
     /// Takes the next entry from those that were not tried. True if it was postponed because it gets notes.
     fn next_entry(&mut self) -> Option<(usize, bool)> {
         match self.later.pop_front() {
@@ -223,9 +232,15 @@ impl<T: CallTarget> RoundCalls<T> {
 
     fn enter(&mut self, entry: usize, payload: Payload, circuit: CircuitCall) {
         self.called.push(self.entries.entries[entry].route.address().clone());
-        let (waited, last_wait) = (Duration::ZERO, Duration::ZERO);
-        self.current =
-            Some(EntryCall { entry, payload, circuit: Some(circuit), attempts: 1, waited, last_wait });
+        self.current = Some(EntryCall {
+            entry,
+            payload,
+            circuit: Some(circuit),
+            attempts: 1,
+            waited: Duration::ZERO,
+            last_wait: Duration::ZERO,
+            is_limited: false,
+        });
     }
 
     fn skip(&mut self, entry: usize, reason: &str) {
@@ -268,15 +283,20 @@ impl<T: CallTarget> RoundCalls<T> {
             ..self.attempt_report(&call)
         };
         self.push(report);
+        let is_last = self.is_last();
         let entry = &self.entries.entries[call.entry];
         let may_repeat = || self.entries.circuits.allows_repeat(entry.route.circuit(), now);
-        // A rate limit opens the circuit for the time that this round may wait.
-        let was_closed = class == FailureClass::RateLimit && may_repeat();
+        let has_repeats = || self.entries.circuits.has_repeats(entry.route.circuit(), now);
+        call.is_limited = class == FailureClass::RateLimit;
+        // A rate limit opens the circuit for the time that this round may wait. A round without another entry waits also if the
+        // call of another round has opened it: there is nothing else to try.
+        let may_wait = if is_last { has_repeats() } else { may_repeat() };
+        let may_wait = may_wait && call.is_limited;
         // A call that was not made says nothing about the model.
         if let Some(circuit) = call.circuit.take().filter(|_| !is_own_refusal(&error)) {
             circuit.fail(class, error.retry_after(), now);
         }
-        let may_repeat = was_closed || may_repeat();
+        let may_repeat = may_wait || may_repeat();
         if class == FailureClass::Size {
             self.refused_tokens = self.refused_tokens.max(Some(entry.max_prompt_tokens()));
         }
@@ -318,7 +338,7 @@ impl<T: CallTarget> RoundCalls<T> {
     /// is a failure only while another entry may answer.
     pub(super) fn failure(&self, event: &T::Event, has_output: bool) -> Option<AgentError> {
         let failure = T::failure(event, (self.round, has_output), &self.entries.policy);
-        failure.filter(|_| !has_output || !self.later.is_empty() || !self.with_notes.is_empty())
+        failure.filter(|_| !has_output || !self.is_last())
     }
 
     /// Returns the reports that the run has not been given.

@@ -118,6 +118,11 @@ impl CircuitTable {
         }
     }
 
+    /// Returns true if the budget of repeated calls is not spent.
+    fn has_repeats(&self, key: &CircuitKey, now: Instant) -> bool {
+        self.budgets.get(&key.budget()).is_none_or(|budget| budget.allows(now))
+    }
+
     /// Records that the model has answered.
     fn succeed(&mut self, key: &CircuitKey, now: Instant) {
         let Some(circuit) = self.circuits.get_mut(key) else { return };
@@ -133,9 +138,9 @@ struct Circuit {
     window_start: Instant,
     /// Number of calls in the window that were answered or refused.
     answered: u32,
-    /// Transient failures in the window.
+    /// Transient failures in the window, and rate limits without a delay.
     failures: FailuresByCompany,
-    /// Refusals of the account, and rate limits, in the window.
+    /// Refusals of the account, and rate limits with a delay, in the window.
     refusals: FailuresByCompany,
     open_until: Option<Instant>,
     has_probe: bool,
@@ -176,8 +181,8 @@ impl FailuresByCompany {
 /// A failed call.
 struct CallFailure {
     company: Option<CompanyHash>,
-    is_transient: bool,
-    /// Time for which the circuit opens regardless of the number of failures.
+    /// Time for which the circuit opens regardless of the number of failures. `None` for a failure that opens it only together
+    /// with others.
     open_for: Option<Duration>,
     at: Instant,
 }
@@ -214,23 +219,20 @@ impl Circuit {
             let (open_until, has_probe) = (self.open_until, self.has_probe);
             *self = Self { open_until, has_probe, ..Self::new(now) };
         }
-        if failure.is_transient {
+        if failure.open_for.is_none() {
             self.failures.record(failure.company);
         } else {
             self.refusals.record(failure.company);
             self.answered = self.answered.saturating_add(1);
         }
         let counts = |failures: &FailuresByCompany| !is_common || failures.is_common;
-        let open_for = match failure.open_for {
-            Some(open_for) => counts(&self.refusals).then_some(open_for),
-            None => {
-                let failures = if is_common { self.failures.balanced_total() } else { self.failures.total };
-                let is_failing = failures >= MIN_FAILURES && failures >= self.answered;
-                let is_failed_probe = is_probe && (counts(&self.failures) || counts(&self.refusals));
-                (is_failing || is_failed_probe).then_some(TRANSIENT_OPEN)
-            }
-        };
-        if let Some(open_for) = open_for.filter(|time| !time.is_zero()) {
+        let failures = if is_common { self.failures.balanced_total() } else { self.failures.total };
+        let is_failing = failure.open_for.is_none() && failures >= MIN_FAILURES && failures >= self.answered;
+        // The delay that a provider has asked for was too short if the call after it fails as well.
+        let is_failed_probe = is_probe && (counts(&self.failures) || counts(&self.refusals));
+        let asked = failure.open_for.filter(|_| counts(&self.refusals));
+        let least = (is_failing || is_failed_probe).then_some(TRANSIENT_OPEN);
+        if let Some(open_for) = asked.max(least) {
             self.open_until = now.checked_add(open_for).max(self.open_until);
         }
         if is_probe {
@@ -275,8 +277,12 @@ impl Circuits {
     /// Returns true if another call in the same round may be made.
     pub(super) fn allows_repeat(&self, key: &CircuitKey, now: Instant) -> bool {
         let table = self.lock();
-        let is_closed = table.state(key, now) == CircuitState::Closed;
-        is_closed && table.budgets.get(&key.budget()).is_none_or(|budget| budget.allows(now))
+        table.state(key, now) == CircuitState::Closed && table.has_repeats(key, now)
+    }
+
+    /// Returns true if the budget permits another call in the same round, whatever the circuit's state.
+    pub(super) fn has_repeats(&self, key: &CircuitKey, now: Instant) -> bool {
+        self.lock().has_repeats(key, now)
     }
 
     /// Begins a call. `is_repeat` is true for any but the first call of an address in a round. `is_last_resort` begins it
@@ -292,7 +298,7 @@ impl Circuits {
         if state == CircuitState::Open && !is_last_resort {
             return Err(CircuitError::Open);
         }
-        if is_repeat && table.budgets.get(&key.budget()).is_some_and(|budget| !budget.allows(now)) {
+        if is_repeat && !table.has_repeats(&key, now) {
             return Err(CircuitError::BudgetSpent);
         }
         let new = || RepeatBudget { window_start: now, calls: 0, repeats: 0 };
@@ -345,7 +351,10 @@ impl CircuitCall {
         let open_for = match class {
             FailureClass::Transient => None,
             FailureClass::Account => Some(ACCOUNT_OPEN),
-            FailureClass::RateLimit => Some(retry_after.unwrap_or_default().min(MAX_RATE_LIMIT_OPEN)),
+            // Without a delay nothing says when calls succeed again, so that they count as those of a provider that fails.
+            FailureClass::RateLimit => {
+                retry_after.filter(|delay| !delay.is_zero()).map(|delay| delay.min(MAX_RATE_LIMIT_OPEN))
+            }
             // The model has read the request.
             FailureClass::Size
             | FailureClass::Unsupported
@@ -353,8 +362,7 @@ impl CircuitCall {
             | FailureClass::Request => return self.succeed(now),
         };
         let is_probe = std::mem::take(&mut self.is_probe);
-        let is_transient = class == FailureClass::Transient;
-        let failure = CallFailure { company: self.key.company, is_transient, open_for, at: now };
+        let failure = CallFailure { company: self.key.company, open_for, at: now };
         let mut table = self.circuits.lock();
         for (key, is_probe) in self.key.own_and_common().into_iter().zip(is_probe) {
             let circuit = bounded_entry(&mut table.circuits, &key, || Circuit::new(now));
@@ -475,6 +483,7 @@ mod tests {
             (FailureClass::RateLimit, Some(7 * second), 7 * second),
             (FailureClass::RateLimit, Some(Duration::MAX), MAX_RATE_LIMIT_OPEN),
             (FailureClass::RateLimit, None, Duration::ZERO),
+            (FailureClass::RateLimit, Some(Duration::ZERO), Duration::ZERO),
             (FailureClass::Request, None, Duration::ZERO),
             (FailureClass::Unsupported, None, Duration::ZERO),
         ] {
@@ -487,6 +496,35 @@ mod tests {
             }
             assert!(begin(&circuits, key, start + expected).is_ok(), "{class:?}");
         }
+    }
+
+    #[test]
+    fn a_rate_limit_that_does_not_end_opens_the_circuit_for_longer() {
+        let (circuits, start) = (Arc::new(Circuits::default()), Instant::now());
+        let second = Duration::from_secs(1);
+        let key = CircuitKey::new("a", "m", "k", "c");
+        let limit = |delay, now| {
+            let call = begin(&circuits, key, now).expect("closed, or a probe");
+            call.fail(FailureClass::RateLimit, delay, now);
+        };
+        for delay in [None, Some(Duration::ZERO), None, Some(Duration::ZERO), None] {
+            assert_eq!(circuits.state(&key, start), CircuitState::Closed);
+            limit(delay, start);
+        }
+        assert_eq!(circuits.state(&key, start), CircuitState::Open, "five without a delay");
+
+        let circuits = Arc::new(Circuits::default());
+        let limit = |delay, now| {
+            let call = begin(&circuits, key, now).expect("closed, or a probe");
+            call.fail(FailureClass::RateLimit, Some(delay), now);
+        };
+        limit(second, start);
+        assert_eq!(circuits.state(&key, start + second), CircuitState::HalfOpen);
+        limit(second, start + second);
+        assert_eq!(circuits.state(&key, start + 2 * second), CircuitState::Open, "the delay was too short");
+        assert_eq!(circuits.state(&key, start + second + TRANSIENT_OPEN), CircuitState::HalfOpen);
+        limit(100 * second, start + second + TRANSIENT_OPEN);
+        assert_eq!(circuits.state(&key, start + 100 * second), CircuitState::Open, "the longer one");
     }
 
     #[test]

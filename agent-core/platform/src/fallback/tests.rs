@@ -108,7 +108,15 @@ impl Bench {
 
     /// Calls a model until it has answered, and advances the clock to each wait.
     fn call(&self, model: &Arc<dyn Model>) -> Result<Vec<Result<ModelEvent, AgentError>>, AgentError> {
-        let mut stream = self.wait(start(model))?;
+        self.finish(start(model))
+    }
+
+    /// Waits for the whole answer of a call that has begun.
+    fn finish(
+        &self,
+        starting: BoxFuture<'static, Result<ModelStream, AgentError>>,
+    ) -> Result<Vec<Result<ModelEvent, AgentError>>, AgentError> {
+        let mut stream = self.wait(starting)?;
         let mut events = Vec::new();
         while let Some(event) = self.wait(async { stream.next().await }.boxed()) {
             events.push(event);
@@ -370,6 +378,54 @@ fn a_short_delay_is_waited_for_and_a_long_one_is_not() {
         // The circuit is open as long as was asked, which the same round outwaits.
         assert_eq!(text(&bench.call(&model).expect("an answer")), expected, "{seconds}");
     }
+}
+
+#[test]
+fn a_rate_limit_without_an_end_leaves_the_address_to_the_fallback() {
+    let second = Duration::from_secs(1);
+    for delay in [None, Some(Duration::ZERO), Some(second)] {
+        let bench = Bench::new();
+        let limited = || match delay {
+            Some(delay) => failing(upstream(429, "x").with_retry_after(delay)),
+            None => failing(upstream(429, "x")),
+        };
+        let first = bench.model("first", 9_000, (0..100).map(|_| limited()).collect());
+        bench.model("second", 9_000, (0..100).map(|_| ScriptedAnswer::from_text("Hi.")).collect());
+        let mut settings = settings(&["second"]);
+        settings.fallbacks[0].base_url.clone_from(&settings.base_url);
+        for run in 0..100 {
+            let events = bench.call(&bench.run(&settings)).expect("an answer");
+            assert_eq!(text(&events), "Hi.", "{run} {delay:?}");
+            bench.clock.advance(second);
+        }
+        let calls = 100 - first.unused_answers();
+        assert!((5..=20).contains(&calls), "{calls} calls of the limited model");
+    }
+}
+
+#[test]
+fn concurrent_runs_of_an_only_model_wait_for_its_rate_limit() {
+    let bench = Bench::new();
+    let delay = Duration::from_secs(2);
+    let limited = || failing(upstream(429, "x").with_retry_after(delay));
+    let answers = (0..3).map(|_| limited()).chain((0..3).map(|_| ScriptedAnswer::from_text("Hi.")));
+    let model = bench.model("first", 9_000, answers.collect());
+    let mut calls: Vec<_> = (0..3).map(|_| start(&bench.run(&settings(&[])))).collect();
+    assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()), "each waits");
+    assert_eq!(model.unused_answers(), 3);
+    bench.clock.advance(delay);
+    for call in calls {
+        assert_eq!(text(&bench.finish(call).expect("an answer")), "Hi.");
+    }
+    // Beyond the budget of repetitions, none waits for a call that will not be made.
+    for _ in 0..20 {
+        model.push(limited());
+        model.push(ScriptedAnswer::from_text("Hi."));
+        if bench.call(&bench.run(&settings(&[]))).is_err() {
+            return;
+        }
+    }
+    panic!("the repetitions are bounded");
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub fn status_failure(status: StatusCode, headers: &HeaderMap) -> AgentError {
 /// Headers of some vendors with the delay in milliseconds, which is more exact than `Retry-After`.
 const RETRY_AFTER_MS: [&str; 2] = ["retry-after-ms", "x-ms-retry-after-ms"];
 
-/// Parses `retry-after-ms`, or else `Retry-After` (RFC 9110, seconds or a date). A date in the past is zero; an unparseable
+/// Parses `retry-after-ms`, or else `Retry-After` (RFC 9110, seconds or a date; also fractions of a second). A date in the past is zero; an unparseable
 /// value is `None`. The result is not capped.
 pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let in_ms = |name: &&str| headers.get(*name)?.to_str().ok()?.trim().parse().ok();
@@ -56,10 +56,14 @@ pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
         return Some(Duration::from_millis(delay));
     }
     let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    match value.parse() {
-        Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => Some(httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default()),
+    if let Ok(seconds) = value.parse() {
+        return Some(Duration::from_secs(seconds));
     }
+    // Not of the RFC, but gateways send it.
+    if value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return Duration::try_from_secs_f64(value.parse().ok()?).ok();
+    }
+    Some(httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default())
 }
 
 pub(super) fn blocked(error: AddressError) -> AgentError {
@@ -153,7 +157,8 @@ mod tests {
             ("Sun, 06 Nov 1994 10:49:37 GMT", Some(7200)),
             ("-1", None),
             ("1e9", None),
-            ("1.5", None),
+            ("1.5.5", None),
+            (".", None),
             ("soon", None),
             ("", None),
         ];
@@ -162,6 +167,8 @@ mod tests {
             assert_eq!(retry_after(&headers, now), seconds.map(Duration::from_secs), "{value:?}");
         }
         assert_eq!(retry_after(&HeaderMap::new(), now), None);
+        let fraction = HeaderMap::from_iter([(header::RETRY_AFTER, "0.5".parse().unwrap())]);
+        assert_eq!(retry_after(&fraction, now), Some(Duration::from_millis(500)));
         for (name, value, expected) in [
             ("retry-after-ms", "1500", Some(Duration::from_millis(1500))),
             ("x-ms-retry-after-ms", "7", Some(Duration::from_millis(7))),
