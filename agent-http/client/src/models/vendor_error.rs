@@ -170,6 +170,12 @@ impl VendorError {
         self.overflow
     }
 
+    /// Returns true if the type or code is that of a rate limit.
+    fn is_rate_limit(&self) -> bool {
+        let is_limit = |word: &String| word.starts_with("rate_limit") || word == "429";
+        [&self.kind, &self.code].into_iter().flatten().any(is_limit)
+    }
+
     /// Adds the message and the cause that the server reports to `error`.
     pub(super) fn into_error(self, error: AgentError) -> AgentError {
         let cause = self.upstream_error(UpstreamError::find(&error).and_then(UpstreamError::status));
@@ -181,6 +187,16 @@ impl VendorError {
                 AgentError::new(AgentErrorKind::Failed, message).with_retry_after(delay).with_source(cause)
             }
             _ if cause.is_unpaid() => account_refused().with_source(cause),
+            _ if self.is_rate_limit()
+                && error.kind() == AgentErrorKind::Failed
+                && is_limited_status(&cause) =>
+            {
+                let limited = rate_limited().with_source(cause);
+                match self.retry_delay {
+                    Some(delay) => limited.with_retry_after(delay),
+                    None => limited,
+                }
+            }
             _ => match self.retry_delay.filter(|_| error.retry_after().is_none()) {
                 Some(delay) if error.kind() == AgentErrorKind::RateLimited => {
                     error.with_retry_after(delay).with_source(cause)
@@ -212,6 +228,16 @@ pub(crate) async fn read_body(body: BodyStream) -> bytes::Bytes {
 pub(super) fn account_refused() -> AgentError {
     let message = "the model's provider refuses the account: its quota is spent, or it is not paid for";
     AgentError::new(AgentErrorKind::AccountRefused, message)
+}
+
+/// Returns true if no status contradicts a rate limit.
+fn is_limited_status(cause: &UpstreamError) -> bool {
+    cause.status().is_none_or(|status| status == StatusCode::TOO_MANY_REQUESTS.as_u16())
+}
+
+/// The error of a rate limit that the server reports inside a response that began successfully.
+fn rate_limited() -> AgentError {
+    AgentError::new(AgentErrorKind::RateLimited, "the model's server is rate limiting requests")
 }
 
 /// The error of a prompt beyond the context window.
@@ -267,6 +293,7 @@ mod tests {
     use agent_platform::fallback::FailureClass;
 
     use super::*;
+    use crate::models::errors::reported_error;
 
     #[test]
     fn only_plain_identifiers_of_an_error_are_logged() {
@@ -426,6 +453,36 @@ mod tests {
             let error = refusal(status, &HeaderMap::new(), body.to_string().as_bytes());
             assert_eq!(FailureClass::of(&error), FailureClass::Unsupported, "{message}");
         }
+    }
+
+    #[test]
+    fn a_rate_limit_within_a_successful_response_is_one() {
+        let of = |body: &str| {
+            let error = VendorError::from_body(body.as_bytes()).into_error(reported_error());
+            (error.kind(), error.retry_after().map(|delay| delay.as_secs()), FailureClass::of(&error))
+        };
+        let limited = |delay| (AgentErrorKind::RateLimited, delay, FailureClass::RateLimit);
+        for (body, expected) in [
+            (r#"{"error":{"type":"rate_limit_error","message":"slow"}}"#, limited(None)),
+            (r#"{"error":{"type":"tokens","code":"rate_limit_exceeded"}}"#, limited(None)),
+            (r#"{"error":{"code":429,"message":"upstream"}}"#, limited(None)),
+            (r#"{"error":{"code":429,"details":[{"retryDelay":"17s"}]}}"#, limited(Some(17))),
+            (
+                r#"{"error":{"type":"rate_limit_error","code":"insufficient_quota"}}"#,
+                (AgentErrorKind::AccountRefused, None, FailureClass::Account),
+            ),
+            (
+                r#"{"error":{"type":"overloaded_error"}}"#,
+                (AgentErrorKind::Failed, None, FailureClass::RateLimit),
+            ),
+            (r#"{"error":{"code":503}}"#, (AgentErrorKind::Failed, None, FailureClass::Transient)),
+        ] {
+            assert_eq!(of(body), expected, "{body}");
+        }
+        // The status of a refusal decides.
+        let body = br#"{"error":{"code":"rate_limit_exceeded"}}"#;
+        let refused = refusal(StatusCode::BAD_REQUEST, &HeaderMap::new(), body);
+        assert_eq!(refused.kind(), AgentErrorKind::Failed);
     }
 
     #[test]

@@ -175,6 +175,12 @@ pub(super) struct WireUsage {
     completion_tokens: Option<u64>,
     #[serde(default, deserialize_with = "token_count")]
     total_tokens: Option<u64>,
+    /// Cached tokens of the prompt where the vendor has no details: Moonshot's name for them.
+    #[serde(default, deserialize_with = "token_count")]
+    cached_tokens: Option<u64>,
+    /// DeepSeek's name for them.
+    #[serde(default, deserialize_with = "token_count")]
+    prompt_cache_hit_tokens: Option<u64>,
     prompt_tokens_details: Option<PromptDetails>,
     completion_tokens_details: Option<CompletionDetails>,
 }
@@ -223,22 +229,27 @@ impl WireUsage {
     /// total in addition to the tokens of the prompt.
     fn is_of_cache(&self, tokens: u64) -> bool {
         let details = self.prompt_tokens_details.as_ref();
-        let read = details.and_then(|details| details.cached_tokens).unwrap_or_default();
+        let read = self.cached_tokens().unwrap_or_default();
         let written = details.and_then(|details| details.cache_write_tokens).unwrap_or_default();
         [read, written, read.saturating_add(written)].contains(&tokens)
     }
 
+    /// Returns the number of the prompt's tokens that were read from a cache.
+    fn cached_tokens(&self) -> Option<u64> {
+        let details = self.prompt_tokens_details.as_ref().and_then(|details| details.cached_tokens);
+        details.or(self.cached_tokens).or(self.prompt_cache_hit_tokens)
+    }
+
     pub(super) fn into_usage(self, model: Option<String>) -> Usage {
         let (output_tokens, reasoning_tokens) = self.output_tokens();
-        let prompt = self.prompt_tokens_details;
         Usage {
             model,
             provider: Some("openai".into()),
             input_tokens: self.prompt_tokens,
             output_tokens,
             reasoning_tokens,
-            cached_input_tokens: prompt.as_ref().and_then(|details| details.cached_tokens),
-            cache_write_tokens: prompt.and_then(|details| details.cache_write_tokens),
+            cached_input_tokens: self.cached_tokens(),
+            cache_write_tokens: self.prompt_tokens_details.and_then(|details| details.cache_write_tokens),
         }
     }
 }
@@ -273,6 +284,15 @@ mod tests {
         assert_eq!(read(wrong), [None; 4]);
         assert_eq!(read(r#"{"prompt_tokens":9223372036854775808}"#), [Some(1 << 63), None, None, None]);
         assert_eq!(read("{}"), [None; 4]);
+        for cached in [
+            r#""prompt_cache_hit_tokens":4,"prompt_cache_miss_tokens":5"#,
+            r#""cached_tokens":4"#,
+            r#""cached_tokens":4,"prompt_tokens_details":null"#,
+            r#""prompt_cache_hit_tokens":7,"prompt_tokens_details":{"cached_tokens":4}"#,
+        ] {
+            let usage = format!(r#"{{"prompt_tokens":9,"completion_tokens":2,{cached}}}"#);
+            assert_eq!(read(&usage), [Some(9), Some(4), None, Some(2)], "{usage}");
+        }
     }
 
     #[test]
