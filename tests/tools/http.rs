@@ -469,6 +469,33 @@ async fn numbers_of_people_and_mcp_clients_keep_their_digits() {
 }
 
 #[tokio::test]
+async fn structured_content_has_the_digits_of_its_text() {
+    let (workspace, _service) = agent_of_long_numbers(&Vendor::start().await).await;
+    let stores = server::stores(&workspace).await;
+    let app = server::app_with_stores(stores.clone(), &[]).await;
+    let token = mint(&stores, Grant::Mcp(McpGrant { user_id: "u1".into(), ..McpGrant::default() })).await;
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"}});
+    let stateless =
+        [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "getOrder")];
+    let accepted = ["application/json", "application/json, text/event-stream", "application/x-ndjson"];
+    for (headers, meta) in [(&stateless[..], meta), (&[], json!({}))] {
+        let params = format!(r#"{{"_meta":{meta},"name":"getOrder","arguments":{{"orderId":{LONG_ID}}}}}"#);
+        let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
+        for accept in accepted {
+            let request = app.request("POST", &format!("/api/agent/mcp?token={token}")).body(call.clone());
+            let request = request.header("content-type", "application/json").header("accept", accept);
+            let request =
+                headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+            let called = request.send().await.expect("an answer").text().await.expect("a body");
+            let expected = format!(r#""structuredContent":{{"id":{LONG_ID},"price":19.90}}"#);
+            assert!(called.contains(&expected), "{accept}: {called}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_number_reaches_the_service_with_its_digits() {
     let vendor = Vendor::start().await;
     let (workspace, service) = agent_of_long_numbers(&vendor).await;

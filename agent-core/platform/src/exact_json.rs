@@ -37,22 +37,21 @@ fn read_marked(json: &str) -> Option<Value> {
     }
 }
 
-/// Returns the arguments of a call with the digits that the model has written, which the context's text has.
-pub fn exact_arguments(arguments: Map<String, Value>, context: &ExecutionContext) -> Map<String, Value> {
-    let text = context.arguments_text.as_deref().unwrap_or_default();
+/// Returns a value with the digits of `text` as marked texts, if the text is JSON of the same value.
+pub fn with_digits_of(value: Value, text: &str) -> Value {
     match read_marked(text) {
-        // Other arguments may have taken the place of the model's.
-        Some(exact @ Value::Object(_)) if as_object(rounded(exact.clone())).as_ref() == Some(&arguments) => {
-            as_object(exact).unwrap_or(arguments)
-        }
-        _ => arguments,
+        Some(exact) if rounded(exact.clone()) == value => exact,
+        _ => value,
     }
 }
 
-fn as_object(value: Value) -> Option<Map<String, Value>> {
-    match value {
-        Value::Object(members) => Some(members),
-        _ => None,
+/// Returns the arguments of a call with the digits that the model has written, which the context's text has.
+pub fn exact_arguments(arguments: Map<String, Value>, context: &ExecutionContext) -> Map<String, Value> {
+    // Other arguments may have taken the place of the model's.
+    let text = context.arguments_text.as_deref().unwrap_or_default();
+    match with_digits_of(Value::Object(arguments), text) {
+        Value::Object(arguments) => arguments,
+        _ => Map::new(),
     }
 }
 
@@ -127,6 +126,12 @@ pub fn to_vec(data: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     Ok(without_marks(serde_json::to_string(data)?).into_bytes())
 }
 
+/// Replaces marked texts by their numbers in JSON that was written elsewhere; `None` if it has none.
+pub fn unmark(json: &[u8]) -> Option<Vec<u8>> {
+    let json = std::str::from_utf8(json).ok().filter(|json| json.contains(QUOTED_MARK))?;
+    Some(without_marks(json.to_owned()).into_bytes())
+}
+
 fn number_of(text: &str) -> Option<&str> {
     text.strip_prefix(MARK).filter(|number| is_number(number))
 }
@@ -174,8 +179,14 @@ mod tests {
         let value = read(json).expect("JSON");
         assert_eq!(write(&value), json);
         assert_eq!(to_vec(&value).expect("JSON"), json.as_bytes());
+        assert_eq!(unmark(value.to_string().as_bytes()).as_deref(), Some(json.as_bytes()));
+        assert_eq!((unmark(json.as_bytes()), unmark(b"\xff\"\xef\xbf\xbf1\"")), (None, None));
         let plain: Value = serde_json::from_str(json).expect("JSON");
         assert_eq!(rounded(value.clone()), plain);
+        assert_eq!(with_digits_of(plain.clone(), json), value);
+        for other in [r#"{"id":123456789012345678901234}"#, "It is 1.50.", ""] {
+            assert_eq!(with_digits_of(plain.clone(), other), plain);
+        }
         assert_eq!(value["id"].as_str().map(text), Some("123456789012345678901234"));
         assert_eq!(text("plain"), "plain");
         assert!(read("[1.50, 01.50]").is_err() && read("1e400").is_err());

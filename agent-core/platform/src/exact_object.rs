@@ -39,6 +39,9 @@ impl ExactObject {
     /// double precision alone. Clients in JavaScript round the numbers that they send back.
     #[must_use]
     pub fn with_digits_of(&self, original: &Self) -> Self {
+        if self.text() == original.text() {
+            return self.clone();
+        }
         let read = |object: &Self| exact_json::read(object.text());
         let (Ok(mut edited), Ok(original)) = (read(self), read(original)) else { return self.clone() };
         exact_json::restore_digits(&mut edited, &original);
@@ -62,7 +65,7 @@ impl From<Map<String, Value>> for ExactObject {
 impl PartialEq for ExactObject {
     fn eq(&self, other: &Self) -> bool {
         let read = |object: &Self| exact_json::read(object.text()).ok();
-        read(self) == read(other)
+        self.text() == other.text() || read(self) == read(other)
     }
 }
 

@@ -7,6 +7,7 @@
 use std::convert::Infallible;
 
 use agent_platform::company_permits::CompanyPermit;
+use agent_platform::exact_json;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
@@ -143,6 +144,15 @@ impl Framing {
         // A cancelled request has no answer.
         pass_through(response, chunks, body)
     }
+}
+
+/// Replaces the [marked texts](exact_json) of tool results by their numbers. Each frame of `rmcp` has whole messages.
+pub(super) fn with_exact_numbers(body: BoxBody<Bytes, Infallible>) -> BoxBody<Bytes, Infallible> {
+    let exact = |data: Bytes| match exact_json::unmark(&data) {
+        Some(json) => Bytes::from(json),
+        None => data,
+    };
+    body.map_frame(move |frame| frame.map_data(exact)).boxed()
 }
 
 /// The media types that the `Accept` headers name, without those excluded by `q=0`.

@@ -39,6 +39,9 @@ pub struct AuthorizedRequest<'s> {
     pub(super) session: Option<String>,
 }
 
+/// Beginning of the names of methods that return the results of calls which have become tasks.
+const TASK_METHODS: &str = "tasks/";
+
 /// The session that a request names, if it is the caller's.
 enum NamedSession {
     /// A session in this process.
@@ -54,6 +57,8 @@ struct Forwarding {
     in_session: bool,
     /// True if the response ends when the credential is revoked.
     ends_with_token: bool,
+    /// True if the response may have the result of a tool call.
+    may_have_tool_result: bool,
     /// Public id of the session that the request opens; `None` if it is the session's local id.
     new_session: Option<Arc<str>>,
 }
@@ -131,7 +136,11 @@ impl AuthorizedRequest<'_> {
             session.write_local_id(&mut head.headers);
         }
         head.extensions.insert(Arc::new(permits));
-        if matches!(&message_kind, MessageKind::Request { method, .. } if method == CALL_METHOD)
+        let method = match &message_kind {
+            MessageKind::Request { method, .. } => method.as_str(),
+            MessageKind::Notification | MessageKind::Response => "",
+        };
+        if method == CALL_METHOD
             && let Some(arguments) = ArgumentsText::read(&body)
         {
             head.extensions.insert(arguments);
@@ -140,7 +149,8 @@ impl AuthorizedRequest<'_> {
         let forwarding = Forwarding {
             id,
             in_session: opens_session || self.session.is_some(),
-            ends_with_token: matches!(&message_kind, MessageKind::Request { method, .. } if method == SUBSCRIPTIONS_LISTEN),
+            ends_with_token: method == SUBSCRIPTIONS_LISTEN,
+            may_have_tool_result: method == CALL_METHOD || method.starts_with(TASK_METHODS),
             new_session: sealer.and_then(|sealer| sealer.seal(&self.identity, &body)),
         };
         Ok(self.forward(head, body, forwarding).await)
@@ -167,7 +177,13 @@ impl AuthorizedRequest<'_> {
             session.write_local_id(&mut head.headers);
         }
         // The use ends with this function: an open stream does not keep its session from being evicted.
-        let forwarding = Forwarding { in_session: true, ends_with_token: true, ..Forwarding::default() };
+        // A stream that is resumed has the messages that the client has missed.
+        let forwarding = Forwarding {
+            in_session: true,
+            ends_with_token: true,
+            may_have_tool_result: true,
+            ..Forwarding::default()
+        };
         let response = self.forward(head, Bytes::new(), forwarding).await;
         Ok(match permit {
             Some(permit) if response.status().is_success() => framing::hold_permit(response, permit),
@@ -293,6 +309,7 @@ impl AuthorizedRequest<'_> {
         let Self { server, identity, framing, .. } = self;
         let (shared, stop) = (server.shared.clone(), server.transports.stop.clone());
         let response = call.run(id.clone(), shared, identity, stop, permits).await;
+        let response = response.map(framing::with_exact_numbers);
         framing.apply(&Method::POST, Some(id), response).await
     }
 
@@ -304,7 +321,7 @@ impl AuthorizedRequest<'_> {
         forwarding: Forwarding,
     ) -> Response<ResponseBody> {
         let Self { server, identity, revocable_token, framing, .. } = self;
-        let Forwarding { id, in_session, ends_with_token, new_session } = forwarding;
+        let Forwarding { id, in_session, ends_with_token, may_have_tool_result, new_session } = forwarding;
         let method = head.method.clone();
         head.uri = head.uri.path().parse().unwrap_or_default();
         head.headers.remove(AUTHORIZATION);
@@ -323,6 +340,10 @@ impl AuthorizedRequest<'_> {
         );
         // Boxed, because this is by far the largest future here, and every enclosing future would contain it.
         let response = Box::pin(service.handle(Request::from_parts(head, Full::new(body)))).await;
+        let response = match may_have_tool_result {
+            true => response.map(framing::with_exact_numbers),
+            false => response,
+        };
         let mut response = framing.apply(&method, id, response).await;
         if let Some(public_id) = new_session.and_then(|id| HeaderValue::from_str(&id).ok())
             && let Some(session) = response.headers_mut().get_mut(SESSION_ID)

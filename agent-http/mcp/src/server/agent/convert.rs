@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use agent_core::message::SharedJson;
 use agent_core::tool::{Suspension, ToolOutput, ToolSpec};
+use agent_platform::exact_json;
 use rmcp::model::{CallToolResult, ContentBlock, ErrorData, JsonObject, MetaObject, Tool, ToolAnnotations};
 
 use super::failed;
@@ -26,14 +27,22 @@ fn object(schema: &SharedJson) -> Result<Arc<JsonObject>, ErrorData> {
     serde_json::from_str(schema.get()).map(Arc::new).map_err(|error| failed(&error))
 }
 
+/// Converts the result of a tool. Numbers of its structured content whose digits its text has, and a [`Value`] has not, are
+/// [marked texts](exact_json).
+///
+/// [`Value`]: serde_json::Value
 pub(super) fn output(output: ToolOutput) -> CallToolResult {
     if let Some(suspension) = output.suspension {
         return suspended(&suspension);
     }
-    let content = vec![ContentBlock::text(output.text)];
+    let structured = output.structured.map(|value| exact_json::with_digits_of(value, &output.text));
+    // The text itself must not be taken for a marked one.
+    let is_plain = exact_json::text(&output.text).len() == output.text.len();
+    let text = if is_plain { output.text } else { exact_json::text(&output.text).to_owned() };
+    let content = vec![ContentBlock::text(text)];
     let mut result =
         if output.is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
-    result.structured_content = output.structured;
+    result.structured_content = structured;
     result
 }
 
