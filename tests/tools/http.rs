@@ -480,7 +480,7 @@ async fn structured_content_has_the_digits_of_its_text() {
     let stateless =
         [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "getOrder")];
     let accepted = ["application/json", "application/json, text/event-stream", "application/x-ndjson"];
-    for (headers, meta) in [(&stateless[..], meta), (&[], json!({}))] {
+    for (headers, meta) in [(&stateless[..], meta), (&stateless[..0], json!({}))] {
         let params = format!(r#"{{"_meta":{meta},"name":"getOrder","arguments":{{"orderId":{LONG_ID}}}}}"#);
         let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
         for accept in accepted {
