@@ -297,6 +297,10 @@ impl<T: CallTarget> RoundCalls<T> {
             circuit.fail(class, error.retry_after(), now);
         }
         let may_repeat = may_wait || may_repeat();
+        if class.is_of_request() {
+            // The call of another model at the same address repeats nothing: the provider works.
+            self.called.pop();
+        }
         if class == FailureClass::Size {
             self.refused_tokens = self.refused_tokens.max(Some(entry.max_prompt_tokens()));
         }

@@ -96,6 +96,11 @@ impl FailureClass {
             _ => Self::Request,
         }
     }
+
+    /// Returns true if the provider works, and has refused what this request asks of the model.
+    pub(super) fn is_of_request(self) -> bool {
+        matches!(self, Self::Size | Self::Unsupported | Self::Content | Self::Request)
+    }
 }
 
 /// Returns true for an error with which this platform has refused a call before it was made.

@@ -404,6 +404,23 @@ fn a_rate_limit_without_an_end_leaves_the_address_to_the_fallback() {
 }
 
 #[test]
+fn a_refused_request_leaves_the_repetitions_to_others() {
+    for failure in ["unsupported_capability", "content_policy_violation"] {
+        let bench = Bench::new();
+        bench.model("first", 9_000, (0..50).map(|_| failing(upstream(400, failure))).collect());
+        bench.model("second", 9_000, (0..50).map(|_| ScriptedAnswer::from_text("Hi.")).collect());
+        let also = vec!["content".to_owned()];
+        let retry = Some(RetrySettings { also, ..RetrySettings::default() });
+        let mut settings = EmbeddedAi { retry, ..settings(&["second"]) };
+        settings.fallbacks[0].base_url.clone_from(&settings.base_url);
+        for run in 0..50 {
+            let events = bench.call(&bench.run(&settings)).expect("an answer");
+            assert_eq!(text(&events), "Hi.", "{run} {failure}");
+        }
+    }
+}
+
+#[test]
 fn concurrent_runs_of_an_only_model_wait_for_its_rate_limit() {
     let bench = Bench::new();
     let delay = Duration::from_secs(2);
