@@ -96,11 +96,11 @@ pub async fn call_tool(
     ToolOutput { text: truncate_result(output.text, limits.max_result_bytes), ..output }
 }
 
-/// Parses the arguments as a JSON object. Empty text counts as `{}`, since models send it for tools without arguments.
+/// Parses the arguments as a JSON object. Empty text and `null` count as `{}`, since models send them for tools without arguments.
 fn parse_arguments(text: &mut String) -> Result<Value, ToolError> {
     let problem = match serde_json::from_str(text) {
         Ok(Value::Object(object)) => return Ok(Value::Object(object)),
-        _ if text.trim().is_empty() => None,
+        _ if ["", "null"].contains(&text.trim()) => None,
         Ok(_) => Some("they must be a JSON object".to_owned()),
         Err(error) => Some(format!("they are not JSON: {error}")),
     };

@@ -86,7 +86,7 @@ fn fragments_belong_to_the_call_of_their_index() {
 fn invalid_arguments_are_reported_to_the_model() {
     let not_json = "invalid arguments: they are not JSON";
     let no_object = "invalid arguments: they must be a JSON object";
-    let cases: [(&[&str], Result<Value, &str>); 10] = [
+    let cases: [(&[&str], Result<Value, &str>); 11] = [
         (&["{\"a\"", ":", "[1]}"], Ok(json!({"a": [1]}))),
         (&["{}"], Ok(json!({}))),
         (&[], Ok(json!({}))),
@@ -95,7 +95,8 @@ fn invalid_arguments_are_reported_to_the_model() {
         (&["{\"a\":"], Err(not_json)),
         (&["{} {}"], Err(not_json)),
         (&["[1]"], Err(no_object)),
-        (&["null"], Err(no_object)),
+        (&["nu", "ll\n"], Ok(json!({}))),
+        (&["\"null\""], Err(no_object)),
         (&["\"{}\""], Err(no_object)),
     ];
     for (fragments, expected) in cases {
