@@ -37,11 +37,25 @@ fn read_marked(json: &str) -> Option<Value> {
     }
 }
 
-/// Returns a value with the digits of `text` as marked texts, if the text is JSON of the same value.
+/// Returns a value with the digits of `text` as marked texts, if the text is JSON of the same value. Its own texts are not taken
+/// for marked ones.
 pub fn with_digits_of(value: Value, text: &str) -> Value {
     match read_marked(text) {
         Some(exact) if rounded(exact.clone()) == value => exact,
-        _ => value,
+        _ => without_own_marks(value),
+    }
+}
+
+/// Removes the mark from the texts and names of a value without marked texts that look like one.
+fn without_own_marks(value: Value) -> Value {
+    let plain = |name: String| number_of(&name).map(str::to_owned).unwrap_or(name);
+    match value {
+        Value::String(text) => Value::String(plain(text)),
+        Value::Array(items) => items.into_iter().map(without_own_marks).collect(),
+        Value::Object(members) => {
+            members.into_iter().map(|(name, member)| (plain(name), without_own_marks(member))).collect()
+        }
+        value => value,
     }
 }
 
@@ -221,5 +235,11 @@ mod tests {
         changed.insert("n".to_owned(), json!(2));
         assert_eq!(exact_arguments(changed.clone(), &context), changed);
         assert_eq!(exact_arguments(changed.clone(), &ExecutionContext::default()), changed);
+        // Texts that look like marked ones stay texts.
+        let text = r#"{"a":["\uffff12",1.50],"\uffff7":"b"}"#;
+        let context = ExecutionContext { arguments_text: Some(text.into()), ..ExecutionContext::default() };
+        let arguments: Map<String, Value> = serde_json::from_str(text).expect("JSON");
+        let exact = exact_arguments(arguments, &context);
+        assert_eq!(write(&Value::Object(exact)), r#"{"a":["12",1.5],"7":"b"}"#);
     }
 }
