@@ -181,6 +181,22 @@ async fn a_model_calls_only_pinned_tools() {
 }
 
 #[tokio::test]
+async fn structured_results_keep_the_digits_of_their_numbers() {
+    let exact = r#"{"id":123456789012345678901234,"price":19.90}"#;
+    let result = format!(r#"{{"content":[],"structuredContent":{exact}}}"#);
+    let body = format!(r#"{{"jsonrpc":"2.0","id":{REQUEST_ID_PLACEHOLDER},"result":{result}}}"#);
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 0\r\n\r\n";
+    let events = vec![Step::Send(format!("{head}data: {body}\n\n").into_bytes())];
+    for revision in MCP_REVISIONS {
+        let (vendor, server) = (Vendor::start().await, start_server(revision).await);
+        server.on("search", [json_response("200 OK", "", &body), events.clone()]);
+        let app = server::app(&workspace_with(&vendor, &[entry("crm", &server)]), &[]).await;
+        pin(&app, "crm", &["search"]).await;
+        assert_eq!(run(&app, &vendor, "crm_search", 2).await, [exact; 2], "{revision:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_tool_whose_definition_has_changed_is_not_called() {
     for revision in MCP_REVISIONS {
         let (vendor, server) = (Vendor::start().await, start_server(revision).await);

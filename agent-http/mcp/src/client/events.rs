@@ -14,13 +14,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::errors;
 use super::errors::{MAX_RESULT_BYTES, failed};
+use super::message::with_marked_numbers;
 use super::transport::ResponseStream;
 
 /// Maximum size of the stream that answers one call, including its progress notifications, in bytes.
 const MAX_STREAM_BYTES: usize = 4 * MAX_RESULT_BYTES;
 
 /// Returns the events of the response to request `id`. An error that ends the stream becomes its last event, a JSON-RPC
-/// error for `id`; after the answer it has no effect.
+/// error for `id`; after the answer it has no effect. Numbers of structured content keep their digits.
 pub(super) fn event_stream(
     reader: EventReader,
     id: RequestId,
@@ -34,7 +35,12 @@ pub(super) fn event_stream(
             event = reader.next() => event,
         };
         match event {
-            Ok(event) => Some((Ok(event), Some((reader, id, closed)))),
+            Ok(mut event) => {
+                if let Some(message) = event.data.as_deref().and_then(with_marked_numbers) {
+                    event.data = Some(message.to_string());
+                }
+                Some((Ok(event), Some((reader, id, closed))))
+            }
             Err(failure) => {
                 let data = serde_json::to_string(&errors::to_rpc_error(&failure, id)).ok();
                 Some((Ok(Sse { event: None, data, id: None, retry: None }), None))

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::errors::{self, AnswerError, failed, format_failure};
 use super::events;
 use super::exchange::{self, Answer, Exchange};
-use super::message::is_same_id;
+use super::message::{is_same_id, with_marked_numbers};
 use crate::headers::SESSION_ID;
 
 /// HTTP client that `rmcp` sends with. Clones belong to the same connection.
@@ -99,7 +99,7 @@ impl HttpClient {
         let session = response.headers.get(&SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
         match exchange::read_answer(response, deadline).await? {
             Answer::Json(body) => {
-                let message = serde_json::from_slice(&body).map_err(|_| failed(errors::NOT_JSON_RPC))?;
+                let message = read_message(&body).map_err(|_| failed(errors::NOT_JSON_RPC))?;
                 Ok(StreamableHttpPostResponse::Json(match_response(&request.id, message)?, session))
             }
             Answer::Events(reader) => {
@@ -120,6 +120,14 @@ impl HttpClient {
             _ = closed.changed() => Err(failed("the run has ended").into()),
             result = exchange => result,
         }
+    }
+}
+
+/// Reads a message. Numbers of structured content keep their digits.
+fn read_message(json: &[u8]) -> Result<ServerJsonRpcMessage, serde_json::Error> {
+    match std::str::from_utf8(json).ok().and_then(with_marked_numbers) {
+        Some(message) => serde_json::from_value(message),
+        None => serde_json::from_slice(json),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Parts of messages that all revisions of the protocol share.
 
 use agent_core::tool::Progress;
+use agent_platform::exact_json;
 use rmcp::model::{Implementation, ProgressNotificationParam, RequestId, Tool};
+use serde_json::Value;
 
 use super::errors::{self, MAX_RESULT_BYTES};
 
@@ -21,6 +23,23 @@ pub(super) fn implementation() -> Implementation {
 /// Compares request identifiers as text, since some servers return a numeric identifier as a string.
 pub(super) fn is_same_id(left: &RequestId, right: &RequestId) -> bool {
     left.to_string() == right.to_string()
+}
+
+/// Returns a message in which numbers of structured content are [marked texts](exact_json), since the type of results would
+/// round them; `None` if it has none of these.
+pub(super) fn with_marked_numbers(json: &str) -> Option<Value> {
+    const PATH: &str = "/result/structuredContent";
+    if !json.contains("structuredContent") {
+        return None;
+    }
+    let marked = exact_json::read(json).ok()?.pointer_mut(PATH)?.take();
+    let mut message: Value = serde_json::from_str(json).ok()?;
+    let content = message.pointer_mut(PATH)?;
+    if *content == marked {
+        return None;
+    }
+    *content = marked;
+    Some(message)
 }
 
 /// Forwards a progress notification to a call's reporter.
@@ -75,9 +94,27 @@ impl ListedTools {
 
 #[cfg(test)]
 mod tests {
+    use rmcp::model::{ServerJsonRpcMessage, ServerResult};
     use serde_json::json;
 
     use super::*;
+    use crate::output;
+
+    #[test]
+    fn structured_content_keeps_its_digits() {
+        let of = |content: &str| {
+            format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"content":[],"structuredContent":{content}}}}}"#)
+        };
+        let exact = r#"{"id":123456789012345678901234,"price":19.90}"#;
+        let marked = with_marked_numbers(&of(exact)).expect("numbers that a float does not have");
+        let message: ServerJsonRpcMessage = serde_json::from_value(marked).expect("a message");
+        let ServerJsonRpcMessage::Response(answer) = message else { panic!("it is an answer") };
+        let ServerResult::CallToolResult(result) = answer.result else { panic!("it is a tool's result") };
+        assert_eq!(output::to_tool_output(result).text, exact);
+        for other in [of(r#"{"id":7}"#), of("null"), of("1.50,"), r#"{"id":1.50}"#.to_owned()] {
+            assert_eq!(with_marked_numbers(&other), None, "{other}");
+        }
+    }
 
     fn page(count: usize, description_bytes: usize) -> Vec<Tool> {
         let tool = json!({"name": "t", "description": "x".repeat(description_bytes),
