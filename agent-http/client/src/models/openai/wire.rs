@@ -181,6 +181,9 @@ pub(super) struct WireUsage {
     /// DeepSeek's name for them.
     #[serde(default, deserialize_with = "token_count")]
     prompt_cache_hit_tokens: Option<u64>,
+    /// Tokens written to the cache where the details have none, as gateways to other APIs name them.
+    #[serde(default, deserialize_with = "token_count")]
+    cache_creation_input_tokens: Option<u64>,
     prompt_tokens_details: Option<PromptDetails>,
     completion_tokens_details: Option<CompletionDetails>,
 }
@@ -228,9 +231,8 @@ impl WireUsage {
     /// Returns true if `tokens` is the number of tokens that were read from a cache or written to it. Some gateways add it to the
     /// total in addition to the tokens of the prompt.
     fn is_of_cache(&self, tokens: u64) -> bool {
-        let details = self.prompt_tokens_details.as_ref();
         let read = self.cached_tokens().unwrap_or_default();
-        let written = details.and_then(|details| details.cache_write_tokens).unwrap_or_default();
+        let written = self.cache_write_tokens().unwrap_or_default();
         [read, written, read.saturating_add(written)].contains(&tokens)
     }
 
@@ -238,6 +240,12 @@ impl WireUsage {
     fn cached_tokens(&self) -> Option<u64> {
         let details = self.prompt_tokens_details.as_ref().and_then(|details| details.cached_tokens);
         details.or(self.cached_tokens).or(self.prompt_cache_hit_tokens)
+    }
+
+    /// Returns the number of the prompt's tokens that were written to a cache.
+    fn cache_write_tokens(&self) -> Option<u64> {
+        let details = self.prompt_tokens_details.as_ref().and_then(|details| details.cache_write_tokens);
+        details.or(self.cache_creation_input_tokens)
     }
 
     pub(super) fn into_usage(self, model: Option<String>) -> Usage {
@@ -249,7 +257,7 @@ impl WireUsage {
             output_tokens,
             reasoning_tokens,
             cached_input_tokens: self.cached_tokens(),
-            cache_write_tokens: self.prompt_tokens_details.and_then(|details| details.cache_write_tokens),
+            cache_write_tokens: self.cache_write_tokens(),
         }
     }
 }
@@ -278,7 +286,8 @@ mod tests {
         };
         let details = r#"{"prompt_tokens":9,"completion_tokens":2,
             "prompt_tokens_details":{"cached_tokens":4,"cache_write_tokens":5}}"#;
-        assert_eq!(read(details), [Some(9), Some(4), Some(5), Some(2)]);
+        let details_counts = [Some(9), Some(4), Some(5), Some(2)];
+        assert_eq!(read(details), details_counts);
         let wrong =
             r#"{"prompt_tokens":-9,"completion_tokens":2.5,"prompt_tokens_details":{"cached_tokens":"4"}}"#;
         assert_eq!(read(wrong), [None; 4]);
@@ -293,6 +302,9 @@ mod tests {
             let usage = format!(r#"{{"prompt_tokens":9,"completion_tokens":2,{cached}}}"#);
             assert_eq!(read(&usage), [Some(9), Some(4), None, Some(2)], "{usage}");
         }
+        let written = r#"{"prompt_tokens":9,"completion_tokens":2,"cache_creation_input_tokens":5,
+            "prompt_tokens_details":{"cached_tokens":4}}"#;
+        assert_eq!(read(written), details_counts);
     }
 
     #[test]
