@@ -66,7 +66,7 @@ pub(crate) use endpoints::endpoints;
 pub use run_bundle::PROGRAM;
 pub use services::{
     ApprovedCalls, ConsoleService, ConversationService, DocumentUploads, LeasedTools, McpEndpoint,
-    ProviderService, RateLimits, RequestBounds, ResourceQuotas, RunSettings, SchedulerConnection,
+    ProviderService, RateLimiter, RequestBounds, ResourceQuotas, RunSettings, SchedulerConnection,
     SchedulerConnectionConfig, SubscriptionService, SubscriptionServiceConfig, UsageService, console_link,
 };
 pub use state::App;

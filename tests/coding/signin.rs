@@ -20,13 +20,13 @@ const SIGN_IN: &str = "/api/coding/sign-in";
 const STATE: &str = "/api/coding";
 
 /// An application with a runtime and its issuer.
-struct Bench {
+struct SignInFixture {
     runtime: CodingRuntime,
     app: Server,
     stores: Stores,
 }
 
-async fn open() -> Bench {
+async fn open() -> SignInFixture {
     let runtime = CodingRuntime::start().await;
     let workspace = json!({
         "users": [{"id": "u1", "companyId": "c1"}, {"id": "u2", "companyId": "c1"}, {"id": "u1", "companyId": "c2"}],
@@ -34,7 +34,7 @@ async fn open() -> Bench {
     });
     let stores = server::stores(&workspace).await;
     let app = start(&runtime, &stores).await;
-    Bench { runtime, app, stores }
+    SignInFixture { runtime, app, stores }
 }
 
 async fn start(runtime: &CodingRuntime, stores: &Stores) -> Server {
@@ -66,9 +66,9 @@ async fn begin(app: &Server) -> String {
 
 #[tokio::test]
 async fn a_user_signs_in_and_out() {
-    let bench = open().await;
-    assert_eq!(get(&bench.app, STATE).await, json!({"signedIn": false, "state": "signInRequired"}));
-    let response = send(&bench.app, "POST", SIGN_IN).await;
+    let fixture = open().await;
+    assert_eq!(get(&fixture.app, STATE).await, json!({"signedIn": false, "state": "signInRequired"}));
+    let response = send(&fixture.app, "POST", SIGN_IN).await;
     assert_eq!(response.status(), 201);
     let begun: Value = response.json().await.expect("JSON");
     assert_eq!(begun["userCode"], "CANARY-0001");
@@ -76,44 +76,44 @@ async fn a_user_signs_in_and_out() {
     assert_eq!((&begun["expiresIn"], &begun["interval"]), (&json!(900), &json!(1)));
     assert!(begun["notice"].as_str().expect("a notice").starts_with("Enter this code only if you asked"));
     assert!(begun.get("verificationUriComplete").is_none() && begun.get("deviceCode").is_none());
-    let second = send(&bench.app, "POST", SIGN_IN).await;
+    let second = send(&fixture.app, "POST", SIGN_IN).await;
     assert_eq!(second.status(), 200);
     let second: Value = second.json().await.expect("JSON");
     assert_eq!(second["signInId"], begun["signInId"]);
 
     let path = format!("{SIGN_IN}/{}", begun["signInId"].as_str().expect("an id"));
-    assert_eq!(get(&bench.app, &path).await["status"], "pending");
-    bench.runtime.issuer.decide(SignInDecision::Approved);
-    poll_until(async || get(&bench.app, &path).await, |view| view["status"] == "complete").await;
-    let state = get(&bench.app, STATE).await;
+    assert_eq!(get(&fixture.app, &path).await["status"], "pending");
+    fixture.runtime.issuer.decide(SignInDecision::Approved);
+    poll_until(async || get(&fixture.app, &path).await, |view| view["status"] == "complete").await;
+    let state = get(&fixture.app, STATE).await;
     assert_eq!((&state["signedIn"], &state["state"]), (&json!(true), &json!("ok")));
     assert_eq!((&state["plan"], &state["account"]), (&json!("plus"), &json!("…1234")));
 
-    let file = WorkspaceFile::export(&*bench.stores.records, None).await.expect("exported");
+    let file = WorkspaceFile::export(&*fixture.stores.records, None).await.expect("exported");
     let exported = file.to_text().expect("text");
     assert!(!exported.contains("coding") && !exported.to_lowercase().contains("canary"), "{exported}");
 
-    assert_eq!(send(&bench.app, "DELETE", SIGN_IN).await.status(), 204);
-    assert_eq!(bench.runtime.issuer.revoked(), ["refresh-canary-2"]);
-    assert_eq!(send(&bench.app, "DELETE", SIGN_IN).await.status(), 204);
-    assert_eq!(get(&bench.app, STATE).await, json!({"signedIn": false, "state": "signInRequired"}));
-    assert_eq!(bench.runtime.issuer.violations(), Vec::<String>::new());
+    assert_eq!(send(&fixture.app, "DELETE", SIGN_IN).await.status(), 204);
+    assert_eq!(fixture.runtime.issuer.revoked(), ["refresh-canary-2"]);
+    assert_eq!(send(&fixture.app, "DELETE", SIGN_IN).await.status(), 204);
+    assert_eq!(get(&fixture.app, STATE).await, json!({"signedIn": false, "state": "signInRequired"}));
+    assert_eq!(fixture.runtime.issuer.violations(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn ten_concurrent_sign_ins_are_one_and_an_hour_has_ten() {
-    let bench = open().await;
-    let responses = join_all((0..10).map(|_| send(&bench.app, "POST", SIGN_IN))).await;
+    let fixture = open().await;
+    let responses = join_all((0..10).map(|_| send(&fixture.app, "POST", SIGN_IN))).await;
     let created = responses.iter().filter(|response| response.status() == 201).count();
-    assert_eq!((created, bench.runtime.issuer.calls(IssuerCall::Device)), (1, 1));
+    assert_eq!((created, fixture.runtime.issuer.calls(IssuerCall::Device)), (1, 1));
     for left in (0..10).rev() {
-        let response = send(&bench.app, "POST", SIGN_IN).await;
+        let response = send(&fixture.app, "POST", SIGN_IN).await;
         let begun: Value = response.json().await.expect("JSON");
         let path = format!("{SIGN_IN}/{}", begun["signInId"].as_str().expect("an id"));
-        assert_eq!(send(&bench.app, "DELETE", &path).await.status(), 204, "{left} are left");
-        expect_problem(send(&bench.app, "GET", &path).await, 404, "NOT_FOUND").await;
+        assert_eq!(send(&fixture.app, "DELETE", &path).await.status(), 204, "{left} are left");
+        expect_problem(send(&fixture.app, "GET", &path).await, 404, "NOT_FOUND").await;
     }
-    let response = send(&bench.app, "POST", SIGN_IN).await;
+    let response = send(&fixture.app, "POST", SIGN_IN).await;
     assert!(response.headers().contains_key("retry-after"));
     assert_eq!(response.headers()["ratelimit-policy"], "\"hour\";q=10;w=3600");
     expect_problem(response, 429, "RATE_LIMITED").await;
@@ -122,31 +122,31 @@ async fn ten_concurrent_sign_ins_are_one_and_an_hour_has_ten() {
 #[tokio::test]
 async fn a_sign_in_that_ends_during_its_approval_gets_no_tokens() {
     for is_erased in [false, true] {
-        let bench = open().await;
-        let issuer = &bench.runtime.issuer;
+        let fixture = open().await;
+        let issuer = &fixture.runtime.issuer;
         issuer.decide(SignInDecision::Approved);
         let (release, released) = oneshot::channel::<()>();
         issuer
             .script(IssuerCall::Token, IssuerStep::HoldAnswer(Box::pin(async move { drop(released.await) })));
-        let path = begin(&bench.app).await;
+        let path = begin(&fixture.app).await;
         issuer.wait_for_calls(IssuerCall::Token, 1).await;
         if is_erased {
             let erased =
-                delete_user(&*bench.stores.records, &"c1".into(), &"u1".into()).await.expect("deleted");
+                delete_user(&*fixture.stores.records, &"c1".into(), &"u1".into()).await.expect("deleted");
             assert_eq!(erased.subscriptions, 1);
         } else {
-            assert_eq!(send(&bench.app, "DELETE", &path).await.status(), 204);
+            assert_eq!(send(&fixture.app, "DELETE", &path).await.status(), 204);
         }
         release.send(()).expect("it is held");
         issuer.wait_for_calls(IssuerCall::Revoke, 1).await;
-        expect_problem(send(&bench.app, "GET", &path).await, 404, "NOT_FOUND").await;
-        assert_eq!(get(&bench.app, STATE).await["signedIn"], false);
+        expect_problem(send(&fixture.app, "GET", &path).await, 404, "NOT_FOUND").await;
+        assert_eq!(get(&fixture.app, STATE).await["signedIn"], false);
     }
 }
 
 #[tokio::test]
 async fn another_process_continues_a_sign_in() {
-    let Bench { runtime, app, stores } = open().await;
+    let SignInFixture { runtime, app, stores } = open().await;
     let path = begin(&app).await;
     app.stop();
     app.stopped().await;
@@ -158,7 +158,7 @@ async fn another_process_continues_a_sign_in() {
 
 #[tokio::test]
 async fn a_process_that_stops_waits_for_the_issuers_answer() {
-    let Bench { runtime, app, stores } = open().await;
+    let SignInFixture { runtime, app, stores } = open().await;
     runtime.issuer.decide(SignInDecision::Approved);
     let (release, released) = oneshot::channel::<()>();
     let hold = Box::pin(async move { drop(released.await) });
@@ -176,8 +176,8 @@ async fn a_process_that_stops_waits_for_the_issuers_answer() {
 
 #[tokio::test]
 async fn missing_settings_are_named_before_a_sign_in_starts() {
-    let bench = open().await;
-    let without = server::app_with_stores(bench.stores.clone(), &[]).await;
+    let fixture = open().await;
+    let without = server::app_with_stores(fixture.stores.clone(), &[]).await;
     for (method, path) in
         [("POST", SIGN_IN), ("DELETE", SIGN_IN), ("GET", STATE), ("GET", "/api/coding/sign-in/x")]
     {
@@ -185,25 +185,25 @@ async fn missing_settings_are_named_before_a_sign_in_starts() {
         assert_eq!(problem["detail"], "RUNTIME_URL is not configured");
     }
     let setting = CodingAuthorityError::NotConfigured("CODING_CLIENT_ID".to_owned());
-    bench.runtime.issuer.script(IssuerCall::Device, IssuerStep::Fail(setting));
-    let problem = expect_problem(send(&bench.app, "POST", SIGN_IN).await, 503, "NOT_CONFIGURED").await;
+    fixture.runtime.issuer.script(IssuerCall::Device, IssuerStep::Fail(setting));
+    let problem = expect_problem(send(&fixture.app, "POST", SIGN_IN).await, 503, "NOT_CONFIGURED").await;
     assert_eq!(problem["detail"], "CODING_CLIENT_ID is not configured");
     let limited = CodingAuthorityError::RateLimited(None);
-    bench.runtime.issuer.script(IssuerCall::Device, IssuerStep::Fail(limited));
-    expect_problem(send(&bench.app, "POST", SIGN_IN).await, 429, "RATE_LIMITED").await;
-    bench.runtime.issuer.script(IssuerCall::Device, IssuerStep::Fail(CodingAuthorityError::Denied));
-    expect_problem(send(&bench.app, "POST", SIGN_IN).await, 502, "BACKEND_FAILED").await;
+    fixture.runtime.issuer.script(IssuerCall::Device, IssuerStep::Fail(limited));
+    expect_problem(send(&fixture.app, "POST", SIGN_IN).await, 429, "RATE_LIMITED").await;
+    fixture.runtime.issuer.script(IssuerCall::Device, IssuerStep::Fail(CodingAuthorityError::Denied));
+    expect_problem(send(&fixture.app, "POST", SIGN_IN).await, 502, "BACKEND_FAILED").await;
 }
 
 /// Sends every request with every credential, at ids of several users; none but the owner learns anything.
 #[tokio::test]
 async fn only_its_user_uses_a_sign_in() {
-    let bench = open().await;
-    let tokens = Tokens::new(bench.stores.records.clone(), Arc::new(SystemClock));
+    let fixture = open().await;
+    let tokens = Tokens::new(fixture.stores.records.clone(), Arc::new(SystemClock));
     let mint = async |grant| tokens.mint(NewToken::new("c1", "a1", grant)).await.expect("minted").text;
     let widget = mint(Grant::Widget(WidgetGrant::default())).await;
     let mcp = mint(Grant::Mcp(McpGrant { user_id: "u1".into(), ..McpGrant::default() })).await;
-    let own_sign_in = begin(&bench.app).await;
+    let own_sign_in = begin(&fixture.app).await;
     let bearer = |text: &str| vec![("authorization", format!("Bearer {text}"))];
     let session = |user: &str, company: &str| bearer(&session_token(user, company));
     let proactive = [bearer(INTERNAL_SECRET), vec![("x-proactive-trigger", "x".to_owned())]].concat();
@@ -242,7 +242,7 @@ async fn only_its_user_uses_a_sign_in() {
     for (headers, statuses) in &credentials {
         let is_user = *statuses == [404];
         for (method, path) in of_ids.iter().chain(own_routes.iter().filter(|_| !is_user)) {
-            let mut request = bench.app.request(method, path);
+            let mut request = fixture.app.request(method, path);
             for (name, value) in headers {
                 request = request.header(*name, value);
             }
@@ -260,13 +260,13 @@ async fn only_its_user_uses_a_sign_in() {
     assert!(cells >= 300, "{cells}");
     for (user, company) in [("u2", "c1"), ("u1", "c2"), ("u2", "c2")] {
         let bearer = session_token(user, company);
-        let state = bench.app.request("GET", STATE).bearer_auth(&bearer).send().await.expect("an answer");
+        let state = fixture.app.request("GET", STATE).bearer_auth(&bearer).send().await.expect("an answer");
         let state: Value = state.json().await.expect("JSON");
         assert_eq!(state, json!({"signedIn": false, "state": "signInRequired"}), "{user} of {company}");
         let response =
-            bench.app.request("DELETE", SIGN_IN).bearer_auth(&bearer).send().await.expect("an answer");
+            fixture.app.request("DELETE", SIGN_IN).bearer_auth(&bearer).send().await.expect("an answer");
         assert_eq!(response.status(), 204);
     }
-    assert_eq!(bench.runtime.issuer.calls(IssuerCall::Device), 1, "nobody else has begun one");
-    assert_eq!(get(&bench.app, &own_sign_in).await["status"], "pending", "nothing of it is changed");
+    assert_eq!(fixture.runtime.issuer.calls(IssuerCall::Device), 1, "nobody else has begun one");
+    assert_eq!(get(&fixture.app, &own_sign_in).await["status"], "pending", "nothing of it is changed");
 }

@@ -71,11 +71,11 @@ const METER_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 20_000, per
 
 /// Counts and limits the requests of users and the runs of companies. Clones share their state.
 #[derive(Clone)]
-pub struct UserRates {
+pub struct MinuteRateLimiter {
     metering: Arc<Metering>,
 }
 
-impl UserRates {
+impl MinuteRateLimiter {
     /// Creates the limits, with counts in `records` and times from `clock`. `spawner` runs the tasks that count in the
     /// background.
     pub fn new(

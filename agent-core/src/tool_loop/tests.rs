@@ -28,7 +28,7 @@ struct LoopFixture {
     request: ModelRequest,
 }
 
-fn bench(tools: FakeTools, answers: impl IntoIterator<Item = ScriptedAnswer>) -> LoopFixture {
+fn fixture(tools: FakeTools, answers: impl IntoIterator<Item = ScriptedAnswer>) -> LoopFixture {
     LoopFixture {
         model: Arc::new(ScriptedModel::new(answers)),
         clock: ManualClock::new(),

@@ -35,7 +35,7 @@ struct TurnFixture {
     tools: Arc<FakeTools>,
 }
 
-async fn bench(roles: Vec<Value>, answers: impl IntoIterator<Item = ScriptedAnswer>) -> TurnFixture {
+async fn fixture(roles: Vec<Value>, answers: impl IntoIterator<Item = ScriptedAnswer>) -> TurnFixture {
     let roles = roles.into_iter().map(|role| serde_json::from_value(role).expect("a role"));
     let store = roles.fold(StaticRoles::new(), StaticRoles::with_role);
     let model = Arc::new(ScriptedModel::new(answers));
@@ -90,32 +90,32 @@ async fn read(stream: EventStream) -> Vec<Event> {
 
 #[tokio::test]
 async fn an_agent_exists_only_for_its_own_company() {
-    let bench = bench(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
+    let fixture = fixture(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
     let stranger = Principal::new("eve", "another", Caller::Session);
     for (principal, agent) in [(&stranger, "a"), (&ada(), "b"), (&ada(), "")] {
-        let error = bench.refusal(principal, asks(agent)).await;
+        let error = fixture.refusal(principal, asks(agent)).await;
         assert!(matches!(error, TurnError::AgentNotFound), "{agent}: {error:?}");
     }
-    assert!(run_turn(&bench.platform, &ada(), asks("a")).await.is_ok());
+    assert!(run_turn(&fixture.platform, &ada(), asks("a")).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_credential_that_is_bound_to_an_agent_is_valid_only_for_that_agent() {
-    let bench = bench(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
+    let fixture = fixture(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
     let bound = |agent: &str| Principal { agent_id: Some(agent.into()), ..ada() };
     for (principal, agent) in [(bound("b"), "a"), (bound("a"), "no such")] {
-        let error = bench.refusal(&principal, asks(agent)).await;
+        let error = fixture.refusal(&principal, asks(agent)).await;
         assert!(matches!(error, TurnError::WrongAgent), "{error:?}");
     }
-    assert!(run_turn(&bench.platform, &bound("a"), asks("a")).await.is_ok());
+    assert!(run_turn(&fixture.platform, &bound("a"), asks("a")).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_role_without_a_backend_reports_the_outcome_of_each_rule() {
-    let bench =
-        bench(vec![agent_with(json!([{"name": "AgentServer", "content": {"agentServerUrl": " "}}]))], [])
+    let fixture =
+        fixture(vec![agent_with(json!([{"name": "AgentServer", "content": {"agentServerUrl": " "}}]))], [])
             .await;
-    let error = bench.refusal(&ada(), asks("a")).await;
+    let error = fixture.refusal(&ada(), asks("a")).await;
     let TurnError::NoConnector(selection) = error else { panic!("{error:?}") };
     assert!(selection.choice.is_none());
     let reasons = selection.rules.map(|outcome| outcome.reason);
@@ -135,8 +135,8 @@ async fn a_role_without_a_backend_reports_the_outcome_of_each_rule() {
 async fn a_backend_that_the_platform_lacks_is_named() {
     let workflow =
         json!([{"name": "WorkflowConnector", "content": {"webhookUrl": "https://example.com/hook"}}]);
-    let bench = bench(vec![agent_with(workflow)], []).await;
-    let error = bench.refusal(&ada(), asks("a")).await;
+    let fixture = fixture(vec![agent_with(workflow)], []).await;
+    let error = fixture.refusal(&ada(), asks("a")).await;
     assert!(matches!(error, TurnError::NoBackend(BackendKind::Workflow)), "{error:?}");
 }
 
@@ -153,10 +153,10 @@ impl crate::users::UserDirectory for TokyoBob {
 
 #[tokio::test]
 async fn a_time_zone_must_exist_and_else_is_the_users() {
-    let mut bench = bench(vec![agent()], []).await;
+    let mut fixture = fixture(vec![agent()], []).await;
     let in_zone = |zone: &str| TurnRequest { timezone: Some(zone.into()), ..asks("a") };
     for unknown in ["Europe/Atlantis", "localtime", "Factory", &"x".repeat(65)] {
-        let error = bench.refusal(&ada(), in_zone(unknown)).await;
+        let error = fixture.refusal(&ada(), in_zone(unknown)).await;
         assert!(matches!(error, TurnError::InvalidField { field: "timezone", .. }), "{error:?}");
     }
 
@@ -166,18 +166,21 @@ async fn a_time_zone_must_exist_and_else_is_the_users() {
         let prepared = prepare_turn(platform, principal, request).await.expect("a turn");
         prepared.request.turn.context.timezone.clone()
     };
-    assert_eq!(zone(&bench.platform, &bob, asks("a")).await, None, "no directory of users");
-    bench.platform = bench.platform.with_users(Arc::new(TokyoBob));
-    assert_eq!(zone(&bench.platform, &bob, asks("a")).await.as_deref(), Some("Asia/Tokyo"));
-    assert_eq!(zone(&bench.platform, &bob, in_zone("Europe/Berlin")).await.as_deref(), Some("Europe/Berlin"));
-    assert_eq!(zone(&bench.platform, &ada(), asks("a")).await, None);
-    let error = bench.refusal(&elsewhere, asks("a")).await;
+    assert_eq!(zone(&fixture.platform, &bob, asks("a")).await, None, "no directory of users");
+    fixture.platform = fixture.platform.with_users(Arc::new(TokyoBob));
+    assert_eq!(zone(&fixture.platform, &bob, asks("a")).await.as_deref(), Some("Asia/Tokyo"));
+    assert_eq!(
+        zone(&fixture.platform, &bob, in_zone("Europe/Berlin")).await.as_deref(),
+        Some("Europe/Berlin")
+    );
+    assert_eq!(zone(&fixture.platform, &ada(), asks("a")).await, None);
+    let error = fixture.refusal(&elsewhere, asks("a")).await;
     assert!(matches!(error, TurnError::AgentNotFound), "{error:?}");
 }
 
 #[tokio::test]
 async fn the_context_comes_from_the_credential_and_the_role() {
-    let bench = bench(vec![agent()], []).await;
+    let fixture = fixture(vec![agent()], []).await;
     let principal = Principal::new("ada", "c", Caller::Proactive);
     let request = TurnRequest {
         thread_id: "t".into(),
@@ -186,7 +189,7 @@ async fn the_context_comes_from_the_credential_and_the_role() {
         tool_choice: ToolChoice::Required,
         ..asks("a")
     };
-    let prepared = prepare_turn(&bench.platform, &principal, request).await.expect("a turn");
+    let prepared = prepare_turn(&fixture.platform, &principal, request).await.expect("a turn");
     assert_eq!(prepared.selection.choice.as_ref().map(BackendChoice::kind), Some(BackendKind::Embedded));
     let turn = &prepared.request.turn;
     let expected = ExecutionContext {
@@ -204,7 +207,7 @@ async fn the_context_comes_from_the_credential_and_the_role() {
     assert_eq!(turn.context, expected);
     assert_eq!((&*turn.run.thread_id, &*turn.run.run_id), ("t", "r"));
     assert_eq!((&turn.tool_choice, turn.thinking), (&ToolChoice::Required, None));
-    assert!(bench.model.payloads().is_empty(), "preparing sends nothing");
+    assert!(fixture.model.payloads().is_empty(), "preparing sends nothing");
 }
 
 /// A context layer that collects one fragment once all parties of the barrier have arrived.
@@ -246,13 +249,13 @@ impl ToolRegistry for BarrierTools {
 #[tokio::test]
 async fn layers_and_tools_are_asked_side_by_side_and_layers_stand_in_their_order() {
     let barrier = Arc::new(Barrier::new(4));
-    let mut bench = bench(vec![agent()], []).await;
+    let mut fixture = fixture(vec![agent()], []).await;
     for name in ["first", "second", "third"] {
-        bench.platform = bench.platform.with_layer(BarrierLayer(name, barrier.clone()));
+        fixture.platform = fixture.platform.with_layer(BarrierLayer(name, barrier.clone()));
     }
-    bench.platform = bench.platform.with_tools(Arc::new(BarrierTools(barrier)));
+    fixture.platform = fixture.platform.with_tools(Arc::new(BarrierTools(barrier)));
     let principal = ada();
-    let prepared = prepare_turn(&bench.platform, &principal, asks("a"));
+    let prepared = prepare_turn(&fixture.platform, &principal, asks("a"));
     let prepared = tokio::time::timeout(Duration::from_secs(10), prepared).await.expect("each waits for all");
     let prompt = prepared.expect("a turn").request.turn.prompt.clone();
     assert_eq!(prompt.system_text(), "first\n\nsecond\n\nthird");
@@ -260,14 +263,14 @@ async fn layers_and_tools_are_asked_side_by_side_and_layers_stand_in_their_order
 
 #[tokio::test]
 async fn the_hash_in_the_run_is_of_what_was_sent_and_what_a_preview_shows() {
-    let bench = bench(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
+    let fixture = fixture(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
     let request = asks("a");
-    let preview = prepare_turn(&bench.platform, &ada(), request.clone()).await.expect("a turn");
-    let run = run_turn(&bench.platform, &ada(), request.clone()).await.expect("a run");
+    let preview = prepare_turn(&fixture.platform, &ada(), request.clone()).await.expect("a turn");
+    let run = run_turn(&fixture.platform, &ada(), request.clone()).await.expect("a run");
     assert_eq!((&*run.run().thread_id, &*run.run().run_id), (&*request.thread_id, &*request.run_id));
     let events = read(run).await;
     let Event::Custom { name, value } = &events[1] else { panic!("{events:?}") };
-    let sent = bench.model.payloads();
+    let sent = fixture.model.payloads();
     assert_eq!(sent.len(), 1);
     let prompt = &preview.request.turn.prompt;
     assert_eq!(name, "agent.prompt");
@@ -290,10 +293,10 @@ async fn visitors_see_the_answer_without_reasoning_results_and_extensions() {
         [first.finish(crate::message::FinishReason::ToolCalls), ScriptedAnswer::from_text("Hi.")]
     };
     let run = async |caller| {
-        let bench = bench(vec![agent()], script()).await;
+        let fixture = fixture(vec![agent()], script()).await;
         let principal = Principal::new("u", "c", caller);
-        let events = read(run_turn(&bench.platform, &principal, asks("a")).await.expect("a run")).await;
-        assert_eq!(bench.tools.calls().len(), 1);
+        let events = read(run_turn(&fixture.platform, &principal, asks("a")).await.expect("a run")).await;
+        assert_eq!(fixture.tools.calls().len(), 1);
         events
     };
     let hidden = |event: &&Event| {
@@ -356,8 +359,8 @@ fn cached_share(first: &Value, answer: &str, second: &Value) -> f64 {
 #[tokio::test]
 async fn the_next_turn_finds_the_latest_one_in_the_prefix_cache() {
     let answer = "On Thursdays the library is open from nine to six. ".repeat(20);
-    let mut bench = bench(vec![agent()], [&*answer; 6].map(ScriptedAnswer::from_text)).await;
-    bench.platform = bench.platform.with_layer(CountingLayer::default());
+    let mut fixture = fixture(vec![agent()], [&*answer; 6].map(ScriptedAnswer::from_text)).await;
+    fixture.platform = fixture.platform.with_layer(CountingLayer::default());
     for named_thread in [true, false] {
         let mut messages =
             vec![Message::user("Can I come on Thursday after work, or is that too late for you?")];
@@ -367,9 +370,9 @@ async fn the_next_turn_finds_the_latest_one_in_the_prefix_cache() {
             if named_thread {
                 request.thread_id = "t".into();
             }
-            read(run_turn(&bench.platform, &ada(), request).await.expect("a run")).await;
+            read(run_turn(&fixture.platform, &ada(), request).await.expect("a run")).await;
             messages.extend([Message::assistant(answer.clone()), Message::user("And how is it on Friday?")]);
-            sent.push(bench.model.sent_requests().pop().expect("a request"));
+            sent.push(fixture.model.sent_requests().pop().expect("a request"));
         }
         for turns in sent.windows(2) {
             let share = cached_share(&turns[0], &answer, &turns[1]);
@@ -382,9 +385,9 @@ async fn the_next_turn_finds_the_latest_one_in_the_prefix_cache() {
 
 #[tokio::test]
 async fn the_limit_on_prompts_is_that_of_the_selected_backend() {
-    let bench = bench(vec![agent()], []).await;
-    let prepared = prepare_turn(&bench.platform, &ada(), asks("a")).await.expect("a turn");
+    let fixture = fixture(vec![agent()], []).await;
+    let prepared = prepare_turn(&fixture.platform, &ada(), asks("a")).await.expect("a turn");
     let expected = prepared.capabilities.budget.max_prompt_tokens;
-    assert_eq!(bench.platform.max_prompt_tokens(&ada(), &asks("a")).await, Some(expected));
-    assert_eq!(bench.platform.max_prompt_tokens(&ada(), &asks("b")).await, None, "there is no such agent");
+    assert_eq!(fixture.platform.max_prompt_tokens(&ada(), &asks("a")).await, Some(expected));
+    assert_eq!(fixture.platform.max_prompt_tokens(&ada(), &asks("b")).await, None, "there is no such agent");
 }

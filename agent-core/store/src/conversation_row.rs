@@ -207,8 +207,8 @@ fn parse_name<T>(parse: fn(&str) -> Option<T>, name: &str, id: &str) -> Result<T
 /// Due time in milliseconds and number of a run, which order the runs that are due.
 pub(crate) type DuePosition = (i64, i64);
 
-/// A run that is due, with its owner and its position.
-pub(crate) type DueRun = (DuePosition, ThreadOwner, Run);
+/// A run that is due, with its owner and its position; `None` if it cannot be read.
+pub(crate) type DueRun = (DuePosition, ThreadOwner, Option<Run>);
 
 /// A run with its owner and its number among all runs.
 pub(crate) type NumberedRun = (i64, ThreadOwner, Run);
@@ -405,7 +405,8 @@ pub(crate) fn parse_run(id: &str, body: &str) -> Result<Run, StoreError> {
     from_json("runs", id, body)
 }
 
-/// Parses a run among those of all companies. One that cannot be read is logged and left out, so that it does not hide the others.
+/// Parses a run among those of all companies. One that cannot be read is logged and is `None`, so that it does not hide the
+/// others.
 pub(crate) fn parse_run_of_any(id: &str, body: &str) -> Option<Run> {
     let parsed = parse_run(id, body);
     parsed.inspect_err(|error| tracing::error!(run = id, %error, "the run's row cannot be read")).ok()

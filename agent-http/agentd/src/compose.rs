@@ -29,7 +29,7 @@ use agent_core::prompt::PartCache;
 use agent_core::tool::ToolRegistry;
 use agent_core::turn::Platform;
 use agent_http::app::{
-    App, ConsoleService, ConversationService, DocumentUploads, ProviderService, RateLimits, RequestBounds,
+    App, ConsoleService, ConversationService, DocumentUploads, ProviderService, RateLimiter, RequestBounds,
     SubscriptionService, SubscriptionServiceConfig, UsageService,
 };
 use agent_http::auth::{Authenticator, BearerAuth};
@@ -63,7 +63,7 @@ use agent_platform::run_registry::RunRegistry;
 use agent_platform::token::Tokens;
 use agent_platform::tools::ToolServices;
 use agent_platform::usage::{MeteredModels, UsageRecorder};
-use agent_platform::user_rates::UserRates;
+use agent_platform::user_rates::MinuteRateLimiter;
 use agent_platform::users::RecordUsers;
 use agent_retrieval::extract::Extractor;
 use serde_json::{Value, json};
@@ -137,7 +137,7 @@ pub fn application(
         console,
         has_widget: config.widget,
         approved_calls: approved,
-        rate_limits: RateLimits::new(tokens, rates),
+        rate_limiter: RateLimiter::new(tokens, rates),
         usage: UsageService::new(services.usage, config.usage_retention),
         compaction: services.compaction,
         own_tool_registry: services.own_tools,
@@ -240,9 +240,9 @@ fn tokens(config: &AppConfig, stores: &Stores) -> Tokens {
 }
 
 /// Creates the limits of users' requests, which are counted in the store.
-fn user_rates(config: &AppConfig, stores: &Stores) -> UserRates {
+fn user_rates(config: &AppConfig, stores: &Stores) -> MinuteRateLimiter {
     let clock = Arc::new(TokioClock);
-    UserRates::new(stores.records.clone(), config.session_limits, clock, background_spawner())
+    MinuteRateLimiter::new(stores.records.clone(), config.session_limits, clock, background_spawner())
 }
 
 /// Creates the users' subscriptions, whose issuer is reached through the operator's own runtime.

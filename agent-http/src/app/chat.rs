@@ -69,9 +69,9 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
         false => admit_late(&app, &head, &principal)?,
     };
     let chosen_id = match &visitor {
-        Some(visitor) => app.rate_limits.count_visitor_run(visitor, &turn.run_id).await?,
+        Some(visitor) => app.rate_limiter.count_visitor_run(visitor, &turn.run_id).await?,
         None if principal.caller == Caller::Session => {
-            let chosen_id = app.rate_limits.count_session_run(&principal, &turn.run_id).await?;
+            let chosen_id = app.rate_limiter.count_session_run(&principal, &turn.run_id).await?;
             principal.caller = session;
             chosen_id
         }

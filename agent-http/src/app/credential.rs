@@ -23,7 +23,7 @@ impl Authenticate<App> for UserSession {
     async fn authenticate(self, app: &App, head: &request::Parts) -> Result<Principal, HttpError> {
         let principal = QuerySession(self.0).authenticate(app, head).await?;
         if !head.method.is_safe() {
-            app.rate_limits.count_session_change(&principal).await?;
+            app.rate_limiter.count_session_change(&principal).await?;
         }
         Ok(principal)
     }
@@ -85,13 +85,13 @@ impl Authenticate<App> for SessionOrVisitor {
         match app.auth.authenticate(head, &Query::from_uri(&head.uri)).await? {
             Credential::Session(principal) => {
                 if is_change {
-                    app.rate_limits.count_session_change(&principal).await?;
+                    app.rate_limiter.count_session_change(&principal).await?;
                 }
                 Ok(principal)
             }
             Credential::Widget(visitor) if visitor.key_hash.is_some() => {
                 if is_change {
-                    app.rate_limits.count_visitor_change(&visitor).await?;
+                    app.rate_limiter.count_visitor_change(&visitor).await?;
                 }
                 Ok(visitor.principal())
             }

@@ -132,7 +132,7 @@ pub(super) async fn post_completion(context: RequestContext<App>, client: ApiCli
     if thread.is_none() {
         input.reject_missing_message()?;
     }
-    app.rate_limits.count_api_run(&client).await?;
+    app.rate_limiter.count_api_run(&client).await?;
     let whole_delivery = (!is_streamed).then(WholeDelivery::default);
     let trace = Some(RequestTrace::of(&head).context());
     let turn = TurnRequest { trace, whole_delivery: whole_delivery.clone(), ..input.turn };

@@ -14,7 +14,7 @@ use agent_platform::token::Tokens;
 
 use super::services::{
     ApprovedCalls, ConsoleService, ConversationService, DocumentUploads, McpEndpoint, ProviderService,
-    RateLimits, RequestBounds, ResourceQuotas, SchedulerConnection, SubscriptionService, UsageService,
+    RateLimiter, RequestBounds, ResourceQuotas, SchedulerConnection, SubscriptionService, UsageService,
 };
 use crate::auth::Authenticator;
 use crate::connection_permit::ConnectionPermit;
@@ -48,7 +48,7 @@ pub struct App {
     /// Run ids that have been used.
     pub runs: RunRegistry,
     /// Rate limits of widget tokens and sessions.
-    pub rate_limits: RateLimits,
+    pub rate_limiter: RateLimiter,
     /// Usage of models and tools.
     pub usage: UsageService,
     /// Summaries of long conversations.

@@ -82,7 +82,7 @@ pub(super) async fn get_run(context: RequestContext<App>, principal: Principal) 
 /// Handles `GET /api/limits`.
 pub(super) async fn get_limits(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let app = context.state;
-    let limits = app.rate_limits.session_state(&principal).await?;
+    let limits = app.rate_limiter.session_state(&principal).await?;
     let now = app.usage.recorder.now();
     let mut limits: Vec<Value> = limits
         .into_iter()

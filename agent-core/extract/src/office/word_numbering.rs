@@ -8,6 +8,9 @@ use super::xml::{XmlEvents, attribute};
 
 /// Number of levels of a list.
 const LEVELS: usize = 9;
+/// Maximum length of a level's text, and about that of a number, in bytes. Each paragraph repeats them. Levels with a longer text
+/// have no numbers.
+const MAX_LEVEL_TEXT_BYTES: usize = 255;
 /// Greatest numbers that are written with letters and with Roman numerals.
 const MAX_LETTERS: u32 = 26 * 4;
 const MAX_ROMAN: u32 = 3_999;
@@ -183,7 +186,9 @@ impl ListLevel {
         match element.name().into_inner() {
             "w:start" => self.start = value.and_then(|start| start.parse().ok()).unwrap_or(0),
             "w:numFmt" => self.format = value.unwrap_or_default(),
-            "w:lvlText" => self.text = value.unwrap_or_default(),
+            "w:lvlText" => {
+                self.text = value.filter(|text| text.len() <= MAX_LEVEL_TEXT_BYTES).unwrap_or_default();
+            }
             "w:isLgl" => self.is_decimal = value.is_none_or(|value| value != "0" && value != "false"),
             _ => {}
         }
@@ -193,7 +198,7 @@ impl ListLevel {
     fn text_of(&self, numbers: &[Option<u32>], levels: &[Self]) -> String {
         let mut written = String::new();
         let mut characters = self.text.chars().peekable();
-        while let Some(character) = characters.next() {
+        while let Some(character) = characters.next().filter(|_| written.len() <= MAX_LEVEL_TEXT_BYTES) {
             let level = characters.peek().and_then(|digit| digit.to_digit(10)).filter(|_| character == '%');
             let Some(level) = level.and_then(|level| (level as usize).checked_sub(1)) else {
                 written.push(character);
@@ -316,6 +321,22 @@ mod tests {
         assert!(
             !is_plain("decimal", "%1.%2") && !is_plain("lowerLetter", "%2.") && !is_plain("decimal", "§ %2")
         );
+    }
+
+    #[test]
+    fn the_numbers_that_paragraphs_repeat_are_short() {
+        let number = |text: &str| {
+            let start = "<w:start w:val=\"3888\"/><w:numFmt w:val=\"lowerRoman\"/>";
+            let level = level(0, &format!("{start}<w:lvlText w:val=\"{text}\"/>"));
+            let xml = format!(
+                "<w:abstractNum w:abstractNumId=\"7\">{level}</w:abstractNum><w:num w:numId=\"1\"><w:abstractNumId w:val=\"7\"/></w:num>"
+            );
+            numbers(&mut WordNumbering::read(&xml), &[("1", 0)]).concat()
+        };
+        assert_eq!(number(&"§".repeat(100)).chars().count(), 100);
+        assert_eq!(number(&"§".repeat(1_000)), "-");
+        let repeated = number(&"%1".repeat(120));
+        assert!(repeated.len() <= MAX_LEVEL_TEXT_BYTES + "mmmdccclxxxviii".len(), "{} bytes", repeated.len());
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl RecordsWrapper for FailingRecords {
 }
 
 /// A process with its store, clock and issuer.
-struct Bench {
+struct ProcessFixture {
     records: Arc<FailingRecords>,
     clock: ManualClock,
     issuer: Arc<ScriptedIssuer>,
@@ -92,7 +92,7 @@ struct Bench {
     user: UserId,
 }
 
-impl Bench {
+impl ProcessFixture {
     fn new() -> Self {
         Self::over(false)
     }
@@ -127,9 +127,9 @@ impl Bench {
     }
 
     async fn signed_in() -> Self {
-        let bench = Self::new();
-        bench.sign_in().await;
-        bench
+        let fixture = Self::new();
+        fixture.sign_in().await;
+        fixture
     }
 
     async fn begin(&self) -> String {

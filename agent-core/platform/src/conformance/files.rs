@@ -22,14 +22,14 @@ use crate::workspace::{
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
 /// A store, and a user with files.
-struct FileBench {
+struct FileFixture {
     records: Arc<dyn Inventory>,
     company: CompanyId,
     user: UserId,
     now: Timestamp,
 }
 
-impl FileBench {
+impl FileFixture {
     fn new(records: Arc<dyn Inventory>) -> Self {
         let now = Timestamp::from_second(1_800_000_000).expect("a time");
         Self { records, company: "acme".into(), user: "ada".into(), now }
@@ -98,59 +98,59 @@ fn parts(message: &Message) -> Vec<String> {
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub async fn files(make: impl AsyncFn() -> Arc<dyn Inventory>) {
-    let bench = async || FileBench::new(make().await);
-    a_file_comes_back_as_it_was(&bench().await).await;
-    a_deleted_file_leaves_nothing(&bench().await).await;
-    concurrent_files_stay_within_the_quotas(&bench().await).await;
-    only_their_user_reads_the_files(&bench().await).await;
-    files_end_with_their_time_and_their_threads(&bench().await).await;
-    references_are_replaced_by_contents(&bench().await).await;
-    a_prompt_has_the_newest_files(&bench().await).await;
+    let fixture = async || FileFixture::new(make().await);
+    a_file_comes_back_as_it_was(&fixture().await).await;
+    a_deleted_file_leaves_nothing(&fixture().await).await;
+    concurrent_files_stay_within_the_quotas(&fixture().await).await;
+    only_their_user_reads_the_files(&fixture().await).await;
+    files_end_with_their_time_and_their_threads(&fixture().await).await;
+    references_are_replaced_by_contents(&fixture().await).await;
+    a_prompt_has_the_newest_files(&fixture().await).await;
 }
 
-async fn a_file_comes_back_as_it_was(bench: &FileBench) {
-    let records = &*bench.records;
+async fn a_file_comes_back_as_it_was(fixture: &FileFixture) {
+    let records = &*fixture.records;
     let mut total = 0;
     for bytes in [1_usize, 512 * 1024, 512 * 1024 + 1, 2_000_000] {
         let content: Vec<u8> = (0..bytes).map(|n| (n * 7 % 251) as u8).collect();
-        let file = bench.upload("ada", "image/png", content.clone()).await;
+        let file = fixture.upload("ada", "image/png", content.clone()).await;
         total += bytes as u64;
-        let stored_file = bench.find(&file.id).await.expect("a file").value;
+        let stored_file = fixture.find(&file.id).await.expect("a file").value;
         assert_eq!(stored_file, file, "what is returned is stored");
         assert_eq!((stored_file.bytes, stored_file.media_type.as_str()), (bytes as u64, "image/png"));
-        let read = stored_file.read(records, &bench.company).await.expect("read");
+        let read = stored_file.read(records, &fixture.company).await.expect("read");
         assert_eq!(read.as_deref(), Some(&content[..]), "{bytes} bytes come back");
     }
-    let usage = UploadUsage::load(records, &bench.company).await.expect("read");
+    let usage = UploadUsage::load(records, &fixture.company).await.expect("read");
     assert_eq!(usage.bytes, total, "files count for the company's quota");
-    let listed = list_user_files(records, bench.owner(), &ListQuery::default()).await.expect("listed");
+    let listed = list_user_files(records, fixture.owner(), &ListQuery::default()).await.expect("listed");
     let sizes: Vec<u64> = listed.items.iter().map(|file| file.bytes).collect();
     assert_eq!(sizes, [1, 512 * 1024, 512 * 1024 + 1, 2_000_000], "the oldest first");
 }
 
-async fn a_deleted_file_leaves_nothing(bench: &FileBench) {
-    let records = &*bench.records;
-    let file = bench.upload("ada", "image/png", vec![1; 600_000]).await;
-    assert!(delete_user_file(records, bench.owner(), &file.id).await.expect("deleted"));
-    assert!(!delete_user_file(records, bench.owner(), &file.id).await.expect("deleted"));
-    assert_eq!(bench.collections().await, [QUOTAS], "nothing of it is left");
-    assert_eq!(file.read(records, &bench.company).await.expect("read"), None);
-    bench.upload("ada", "image/png", vec![1; 600_000]).await;
-    bench.upload("ada", "text/plain", vec![b'x'; 10]).await;
-    let others = bench.upload("bob", "text/plain", vec![b'x'; 10]).await;
-    let deleted = delete_user(records, &bench.company, &bench.user).await.expect("deleted");
+async fn a_deleted_file_leaves_nothing(fixture: &FileFixture) {
+    let records = &*fixture.records;
+    let file = fixture.upload("ada", "image/png", vec![1; 600_000]).await;
+    assert!(delete_user_file(records, fixture.owner(), &file.id).await.expect("deleted"));
+    assert!(!delete_user_file(records, fixture.owner(), &file.id).await.expect("deleted"));
+    assert_eq!(fixture.collections().await, [QUOTAS], "nothing of it is left");
+    assert_eq!(file.read(records, &fixture.company).await.expect("read"), None);
+    fixture.upload("ada", "image/png", vec![1; 600_000]).await;
+    fixture.upload("ada", "text/plain", vec![b'x'; 10]).await;
+    let others = fixture.upload("bob", "text/plain", vec![b'x'; 10]).await;
+    let deleted = delete_user(records, &fixture.company, &fixture.user).await.expect("deleted");
     assert_eq!(deleted.files, 2, "a user is deleted with the files");
     let bob = UserId::from("bob");
-    let left = get_user_files(records, (&bench.company, &bob), &[&others.id]).await.expect("read");
+    let left = get_user_files(records, (&fixture.company, &bob), &[&others.id]).await.expect("read");
     assert!(left[0].is_some(), "another user's file stays");
 }
 
-async fn concurrent_files_stay_within_the_quotas(bench: &FileBench) {
-    let records = &InterleavedRecords(bench.records.clone());
+async fn concurrent_files_stay_within_the_quotas(fixture: &FileFixture) {
+    let records = &InterleavedRecords(fixture.records.clone());
     let upload = |max_company_bytes: u64| {
         let file = NewUserFile::new(None, "text/plain".to_owned(), vec![b'x'; 10].into());
         let file = file.with_quota(max_company_bytes);
-        file.store(records, bench.owner(), bench.now, bench.now + DAY)
+        file.store(records, fixture.owner(), fixture.now, fixture.now + DAY)
     };
     let outcomes = join_all((0..8).map(|_| upload(35))).await;
     let is_exceeded = |outcome: &Result<UserFile, WorkspaceError>| {
@@ -161,12 +161,12 @@ async fn concurrent_files_stay_within_the_quotas(bench: &FileBench) {
 
     // With the three there are two fewer than the user may have.
     let file = outcomes.iter().flatten().next().expect("a file").clone();
-    let stored_file = bench.find(&file.id).await.expect("a file");
+    let stored_file = fixture.find(&file.id).await.expect("a file");
     let prefix = stored_file.id.strip_suffix(&file.id).expect("the key ends with the id");
     let planted = (0..MAX_USER_FILES - 5).map(|number| {
         let planted = UserFile { id: format!("planted-{number}"), bytes: 0, ..file.clone() };
         let id = format!("{prefix}{}", planted.id);
-        let key = Key::new(&bench.company, USER_FILE_COLLECTION, id).expect("a key");
+        let key = Key::new(&fixture.company, USER_FILE_COLLECTION, id).expect("a key");
         Write::Put { key, value: to_json(&planted).expect("JSON"), precondition: Precondition::Absent }
     });
     records.commit(planted.collect()).await.expect("planted");
@@ -176,15 +176,15 @@ async fn concurrent_files_stay_within_the_quotas(bench: &FileBench) {
     };
     let refused = outcomes.iter().filter(|outcome| is_full(outcome)).count();
     assert_eq!((outcomes.iter().flatten().count(), refused), (2, 6), "{outcomes:?}");
-    let usage = UploadUsage::load(records, &bench.company).await.expect("read");
+    let usage = UploadUsage::load(records, &fixture.company).await.expect("read");
     assert_eq!(usage.bytes, 50, "nothing is left of those that were refused");
 }
 
-async fn only_their_user_reads_the_files(bench: &FileBench) {
-    let records = &*bench.records;
-    let file = bench.upload("ada", "text/plain", b"secret".to_vec()).await;
+async fn only_their_user_reads_the_files(fixture: &FileFixture) {
+    let records = &*fixture.records;
+    let file = fixture.upload("ada", "text/plain", b"secret".to_vec()).await;
     let (bob, other) = (UserId::from("bob"), CompanyId::from("other"));
-    for owner in [(&bench.company, &bob), (&other, &bench.user)] {
+    for owner in [(&fixture.company, &bob), (&other, &fixture.user)] {
         let user_files = get_user_files(records, owner, &[&file.id]).await.expect("read");
         assert_eq!(user_files, [None], "{owner:?}");
         assert!(!delete_user_file(records, owner, &file.id).await.expect("nothing is deleted"), "{owner:?}");
@@ -196,49 +196,54 @@ async fn only_their_user_reads_the_files(bench: &FileBench) {
         files.load(&mut messages, None, false).await.expect("loaded");
         assert_eq!(parts(&messages[0]), ["[file, no longer stored]"], "{owner:?}");
     }
-    assert!(bench.find(&file.id).await.is_some());
+    assert!(fixture.find(&file.id).await.is_some());
 }
 
-async fn files_end_with_their_time_and_their_threads(bench: &FileBench) {
-    let records = &*bench.records;
-    let free = bench.upload("ada", "text/plain", b"free".to_vec()).await;
-    let held = bench.upload("ada", "text/plain", b"held".to_vec()).await;
+async fn files_end_with_their_time_and_their_threads(fixture: &FileFixture) {
+    let records = &*fixture.records;
+    let free = fixture.upload("ada", "text/plain", b"free".to_vec()).await;
+    let held = fixture.upload("ada", "text/plain", b"held".to_vec()).await;
     let thread = ThreadId::from("t1");
     let messages = [user_message(vec![reference(&held.id)])];
-    bench.load(&messages, None).await;
-    assert!(bench.find(&held.id).await.expect("a file").value.threads.is_empty(), "a preview holds nothing");
-    bench.load(&messages, Some(&thread)).await;
-    bench.load(&messages, Some(&thread)).await;
-    let record = bench.find(&held.id).await.expect("a file");
+    fixture.load(&messages, None).await;
+    assert!(
+        fixture.find(&held.id).await.expect("a file").value.threads.is_empty(),
+        "a preview holds nothing"
+    );
+    fixture.load(&messages, Some(&thread)).await;
+    fixture.load(&messages, Some(&thread)).await;
+    let record = fixture.find(&held.id).await.expect("a file");
     assert_eq!(record.value.threads, std::slice::from_ref(&thread), "a thread has a file once");
 
-    assert!(bench.expired(bench.now).await.is_empty());
-    let expired = bench.expired(bench.now + DAY).await;
+    assert!(fixture.expired(fixture.now).await.is_empty());
+    let expired = fixture.expired(fixture.now + DAY).await;
     let ids: BTreeSet<&str> = expired.iter().map(|file| file.value.id.as_str()).collect();
     assert_eq!(ids, BTreeSet::from([&*free.id, &*held.id]));
     let existing = BTreeSet::from([thread.clone()]);
     for file in &expired {
-        let is_deleted = delete_expired_file(records, &bench.company, file, &existing).await.expect("swept");
+        let is_deleted =
+            delete_expired_file(records, &fixture.company, file, &existing).await.expect("swept");
         assert_eq!(is_deleted, file.value.id == free.id, "a file stays with its thread");
     }
     // A thread that takes the file while it is swept keeps it.
-    let stale = bench.find(&held.id).await.expect("a file");
-    add_file_thread(records, &bench.company, &stale, &"t2".into()).await.expect("held");
-    let swept = delete_expired_file(records, &bench.company, &stale, &BTreeSet::new()).await.expect("swept");
+    let stale = fixture.find(&held.id).await.expect("a file");
+    add_file_thread(records, &fixture.company, &stale, &"t2".into()).await.expect("held");
+    let swept =
+        delete_expired_file(records, &fixture.company, &stale, &BTreeSet::new()).await.expect("swept");
     assert!(!swept, "the record has changed");
     // Another process holds it at the same time: neither thread is lost.
-    add_file_thread(records, &bench.company, &stale, &"t3".into()).await.expect("held");
-    let held = bench.find(&held.id).await.expect("a file");
+    add_file_thread(records, &fixture.company, &stale, &"t3".into()).await.expect("held");
+    let held = fixture.find(&held.id).await.expect("a file");
     assert_eq!(held.value.threads, [thread, "t2".into(), "t3".into()]);
-    assert!(delete_expired_file(records, &bench.company, &held, &BTreeSet::new()).await.expect("swept"));
-    assert_eq!(bench.collections().await, [QUOTAS], "nothing of it is left");
+    assert!(delete_expired_file(records, &fixture.company, &held, &BTreeSet::new()).await.expect("swept"));
+    assert_eq!(fixture.collections().await, [QUOTAS], "nothing of it is left");
 }
 
-async fn references_are_replaced_by_contents(bench: &FileBench) {
-    let picture = bench.upload("ada", "image/png", vec![1, 2, 3]).await;
-    let text = bench.upload("ada", "text/markdown", "# Grüße".into()).await;
-    let long = bench.upload("ada", "text/plain", "ü".repeat(200_000).into_bytes()).await;
-    let document = bench.upload("ada", "application/pdf", vec![4, 5, 6]).await;
+async fn references_are_replaced_by_contents(fixture: &FileFixture) {
+    let picture = fixture.upload("ada", "image/png", vec![1, 2, 3]).await;
+    let text = fixture.upload("ada", "text/markdown", "# Grüße".into()).await;
+    let long = fixture.upload("ada", "text/plain", "ü".repeat(200_000).into_bytes()).await;
+    let document = fixture.upload("ada", "application/pdf", vec![4, 5, 6]).await;
     let say = ContentPart::Text { text: "Look".to_owned() };
     let shared = reference(&picture.id);
     let messages = [
@@ -246,7 +251,7 @@ async fn references_are_replaced_by_contents(bench: &FileBench) {
         Message::user("plain"),
         user_message(vec![say, shared, reference(&text.id), reference(&long.id), reference(&document.id)]),
     ];
-    let loaded = bench.load(&messages, None).await;
+    let loaded = fixture.load(&messages, None).await;
     let image = format!("image image/png {}", STANDARD.encode([1, 2, 3]));
     assert_eq!(parts(&loaded[0]), [&*image, "[file, no longer stored]"]);
     assert_eq!(loaded[1], messages[1]);
@@ -258,22 +263,23 @@ async fn references_are_replaced_by_contents(bench: &FileBench) {
     assert_eq!(last[4], format!("document application/pdf {}", STANDARD.encode([4, 5, 6])));
 }
 
-async fn a_prompt_has_the_newest_files(bench: &FileBench) {
+async fn a_prompt_has_the_newest_files(fixture: &FileFixture) {
     let mut messages = Vec::new();
     for byte in 0..3 {
-        let file = bench.upload("ada", "image/png", vec![byte; 8 * 1024 * 1024]).await;
+        let file = fixture.upload("ada", "image/png", vec![byte; 8 * 1024 * 1024]).await;
         messages.push(user_message(vec![reference(&file.id)]));
     }
-    let loaded = bench.load(&messages, None).await;
+    let loaded = fixture.load(&messages, None).await;
     assert_eq!(parts(&loaded[0]), ["[file \"a file\" of type image/png, not sent]"], "beyond 20 MiB");
     for message in &loaded[1..] {
         assert!(parts(message)[0].starts_with("image image/png "), "the newest ones");
     }
-    let small = bench.upload("ada", "image/png", vec![7]).await;
+    let small = fixture.upload("ada", "image/png", vec![7]).await;
     let many: Vec<_> = (0..=MAX_PROMPT_FILES).map(|n| reference(&format!("gone-{n}"))).collect();
     let messages = [user_message(vec![reference(&small.id)]), user_message(many)];
-    let files = MessageFiles { records: &*bench.records, company_id: &bench.company, user_id: &bench.user };
+    let files =
+        MessageFiles { records: &*fixture.records, company_id: &fixture.company, user_id: &fixture.user };
     assert!(files.find_missing(&messages.clone().map(Arc::new)).await.expect("read").is_some());
-    let loaded = bench.load(&messages, None).await;
+    let loaded = fixture.load(&messages, None).await;
     assert_eq!(parts(&loaded[0]), ["[file, no longer stored]"], "the newest references alone are looked up");
 }

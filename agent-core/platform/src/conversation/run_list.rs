@@ -65,10 +65,12 @@ pub struct DueRuns {
 
 impl DueRuns {
     /// Builds a page from runs with their positions, in order. One more than [`MAX_REAPED_RUNS`] means that another page
-    /// follows.
-    pub fn from_overfetch<P: Serialize>(found: Vec<(P, ThreadOwner, Run)>) -> Self {
+    /// follows. A run that cannot be read is `None`: the page leaves it out, and counts it, so that it does not hide the next
+    /// page.
+    pub fn from_overfetch<P: Serialize>(found: Vec<(P, ThreadOwner, Option<Run>)>) -> Self {
         let (runs, next_cursor) = owned_page(found, MAX_REAPED_RUNS);
-        Self { runs, next_cursor }
+        let readable = runs.into_iter().filter_map(|(owner, run)| Some((owner, run?)));
+        Self { runs: readable.collect(), next_cursor }
     }
 
     /// Parses the position in a cursor.
@@ -108,10 +110,10 @@ impl WaitingRuns {
 }
 
 /// Runs with their owners, and the cursor of the next page.
-type OwnedPage = (Vec<(ThreadOwner, Run)>, Option<String>);
+type OwnedPage<R> = (Vec<(ThreadOwner, R)>, Option<String>);
 
 /// Splits off what is beyond a page of `limit` runs with their positions.
-fn owned_page<P: Serialize>(mut found: Vec<(P, ThreadOwner, Run)>, limit: usize) -> OwnedPage {
+fn owned_page<P: Serialize, R>(mut found: Vec<(P, ThreadOwner, R)>, limit: usize) -> OwnedPage<R> {
     let has_more = found.len() > limit;
     found.truncate(limit);
     let last = found.last().filter(|_| has_more);

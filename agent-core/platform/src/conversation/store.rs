@@ -203,7 +203,8 @@ pub trait Conversations: Send + Sync {
 
     /// Returns a page of all companies' runs that are [due](super::Run::due_at) at `now`, at most
     /// [`MAX_REAPED_RUNS`](super::MAX_REAPED_RUNS), in the order of the times at which they became due, and the cursor
-    /// of the next page. Runs that wait for decisions cost nothing.
+    /// of the next page. Runs that wait for decisions cost nothing. Runs that the store cannot read are left out, so that a page
+    /// with a cursor may have fewer runs, or none.
     ///
     /// # Errors
     /// [`ConversationError::Invalid`] for a cursor that no page has given.

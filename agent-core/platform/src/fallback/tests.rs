@@ -51,14 +51,14 @@ pub(super) fn memory_recorder(clock: &ManualClock) -> UsageRecorder {
 }
 
 /// Models with a clock, circuits and a ledger.
-struct Bench {
+struct FallbackFixture {
     source: ScriptedSource,
     clock: ManualClock,
     circuits: Arc<Circuits>,
     recorder: UsageRecorder,
 }
 
-impl Bench {
+impl FallbackFixture {
     fn new() -> Self {
         let clock = ManualClock::new();
         let recorder = memory_recorder(&clock);
@@ -267,15 +267,19 @@ fn errors_have_classes() {
 
 #[test]
 fn the_next_entry_answers_and_each_attempt_is_booked() {
-    let bench = Bench::new();
-    bench.model(
+    let fixture = FallbackFixture::new();
+    fixture.model(
         "first",
         9_000,
         vec![failing(upstream(503, "x")), ScriptedAnswer::new().text("").fail(upstream(500, "x"))],
     );
-    bench.model("second", 9_000, vec![ScriptedAnswer::from_text("Hi."), ScriptedAnswer::from_text("Again.")]);
-    let model = bench.run(&settings(&["second"]));
-    let events = bench.call(&model).expect("an answer");
+    fixture.model(
+        "second",
+        9_000,
+        vec![ScriptedAnswer::from_text("Hi."), ScriptedAnswer::from_text("Again.")],
+    );
+    let model = fixture.run(&settings(&["second"]));
+    let events = fixture.call(&model).expect("an answer");
     assert_eq!(text(&events), "Hi.");
     let found: Vec<_> = reports(&events)
         .into_iter()
@@ -291,11 +295,11 @@ fn the_next_entry_answers_and_each_attempt_is_booked() {
         ]
     );
     // The next round begins with the entry that answered, and has nothing to tell.
-    let events = bench.call(&model).expect("an answer");
+    let events = fixture.call(&model).expect("an answer");
     assert_eq!((text(&events), reports(&events)), ("Again.".to_owned(), Vec::new()));
-    bench.recorder.flush().now_or_never().expect("no wait");
+    fixture.recorder.flush().now_or_never().expect("no wait");
     let (company, run) = ("c".into(), "r".into());
-    let ledger = bench.recorder.store().run_usage(&company, &run);
+    let ledger = fixture.recorder.store().run_usage(&company, &run);
     let mut booked: Vec<_> = ledger
         .now_or_never()
         .expect("no wait")
@@ -324,10 +328,10 @@ fn nothing_is_repeated_after_content() {
         ScriptedAnswer::new().reasoning("hm"),
         ScriptedAnswer::new().call("1", "look", ["{"]),
     ] {
-        let bench = Bench::new();
-        bench.model("first", 9_000, vec![begun.fail(upstream(500, "x"))]);
-        let second = bench.model("second", 9_000, vec![ScriptedAnswer::from_text("Hi.")]);
-        let events = bench.call(&bench.run(&settings(&["second"]))).expect("an answer");
+        let fixture = FallbackFixture::new();
+        fixture.model("first", 9_000, vec![begun.fail(upstream(500, "x"))]);
+        let second = fixture.model("second", 9_000, vec![ScriptedAnswer::from_text("Hi.")]);
+        let events = fixture.call(&fixture.run(&settings(&["second"]))).expect("an answer");
         let failures = events.iter().filter(|event| event.is_err()).count();
         assert_eq!((failures, second.unused_answers()), (1, 1));
         assert!(events.last().is_some_and(Result::is_err));
@@ -336,29 +340,30 @@ fn nothing_is_repeated_after_content() {
 
 #[test]
 fn an_answer_without_content_in_time_is_given_up() {
-    let bench = Bench::new();
-    bench.model("first", 9_000, vec![ScriptedAnswer::new().text("").hang(), ScriptedAnswer::new().hang()]);
-    bench.model("second", 9_000, vec![ScriptedAnswer::from_text("Hi.")]);
+    let fixture = FallbackFixture::new();
+    fixture.model("first", 9_000, vec![ScriptedAnswer::new().text("").hang(), ScriptedAnswer::new().hang()]);
+    fixture.model("second", 9_000, vec![ScriptedAnswer::from_text("Hi.")]);
     let first_content_ms = NonZeroU32::new(300);
     let retry = Some(RetrySettings { first_content_ms, ..RetrySettings::default() });
-    let began = agent_core::clock::Clock::monotonic(&bench.clock);
-    let model = bench.run(&EmbeddedAi { retry, ..settings(&["second"]) });
-    let events = bench.call(&model).expect("an answer");
+    let began = agent_core::clock::Clock::monotonic(&fixture.clock);
+    let model = fixture.run(&EmbeddedAi { retry, ..settings(&["second"]) });
+    let events = fixture.call(&model).expect("an answer");
     assert_eq!(text(&events), "Hi.");
     let reasons: Vec<_> = reports(&events).into_iter().filter_map(|report| report.reason).collect();
     assert_eq!(reasons, ["BACKEND_TIMEOUT", "BACKEND_TIMEOUT"]);
-    let waited = agent_core::clock::Clock::monotonic(&bench.clock) - began;
+    let waited = agent_core::clock::Clock::monotonic(&fixture.clock) - began;
     assert!(waited <= Duration::from_millis(600 + 250), "{waited:?}");
 }
 
 #[test]
 fn if_all_fail_the_error_is_the_first_entrys() {
-    let bench = Bench::new();
+    let fixture = FallbackFixture::new();
     let limited = |seconds| upstream(429, "x").with_retry_after(Duration::from_secs(seconds));
-    bench.model("first", 9_000, vec![failing(limited(90))]);
-    bench.model("second", 9_000, vec![failing(limited(40))]);
-    bench.model("third", 9_000, vec![failing(upstream(401, "x"))]);
-    let error = bench.call(&bench.run(&settings(&["second", "missing", "third"]))).expect_err("none answers");
+    fixture.model("first", 9_000, vec![failing(limited(90))]);
+    fixture.model("second", 9_000, vec![failing(limited(40))]);
+    fixture.model("third", 9_000, vec![failing(upstream(401, "x"))]);
+    let error =
+        fixture.call(&fixture.run(&settings(&["second", "missing", "third"]))).expect_err("none answers");
     assert_eq!(error.kind(), AgentErrorKind::RateLimited);
     assert_eq!(error.retry_after(), Some(Duration::from_secs(40)), "the shortest");
     let [("attempts", attempts)] = error.members() else { panic!("{:?}", error.members()) };
@@ -370,13 +375,13 @@ fn if_all_fail_the_error_is_the_first_entrys() {
 #[test]
 fn a_short_delay_is_waited_for_and_a_long_one_is_not() {
     for (seconds, expected) in [(7, "first"), (11, "second"), (1_000_000_000, "second")] {
-        let bench = Bench::new();
+        let fixture = FallbackFixture::new();
         let limited = upstream(429, "x").with_retry_after(Duration::from_secs(seconds));
-        bench.model("first", 9_000, vec![failing(limited), ScriptedAnswer::from_text("first")]);
-        bench.model("second", 9_000, vec![ScriptedAnswer::from_text("second")]);
-        let model = bench.run(&settings(&["second"]));
+        fixture.model("first", 9_000, vec![failing(limited), ScriptedAnswer::from_text("first")]);
+        fixture.model("second", 9_000, vec![ScriptedAnswer::from_text("second")]);
+        let model = fixture.run(&settings(&["second"]));
         // The circuit is open as long as was asked, which the same round outwaits.
-        assert_eq!(text(&bench.call(&model).expect("an answer")), expected, "{seconds}");
+        assert_eq!(text(&fixture.call(&model).expect("an answer")), expected, "{seconds}");
     }
 }
 
@@ -447,11 +452,11 @@ fn concurrent_runs_of_an_only_model_wait_for_its_rate_limit() {
 
 #[test]
 fn a_larger_window_is_needed_after_an_overflow() {
-    let bench = Bench::new();
-    bench.model("first", 2_000, vec![failing(error(AgentErrorKind::ContextExceeded))]);
-    let small = bench.model("small", 1_000, vec![ScriptedAnswer::from_text("small")]);
-    bench.model("large", 9_000, vec![ScriptedAnswer::from_text("large")]);
-    let events = bench.call(&bench.run(&settings(&["small", "large"]))).expect("an answer");
+    let fixture = FallbackFixture::new();
+    fixture.model("first", 2_000, vec![failing(error(AgentErrorKind::ContextExceeded))]);
+    let small = fixture.model("small", 1_000, vec![ScriptedAnswer::from_text("small")]);
+    fixture.model("large", 9_000, vec![ScriptedAnswer::from_text("large")]);
+    let events = fixture.call(&fixture.run(&settings(&["small", "large"]))).expect("an answer");
     assert_eq!((text(&events), small.unused_answers()), ("large".to_owned(), 1));
 }
 
@@ -463,35 +468,36 @@ fn invalid_requests_and_refused_content_go_nowhere_else() {
         (upstream(400, "content_policy_violation"), false, None),
         (upstream(400, "content_policy_violation"), true, Some("second")),
     ] {
-        let bench = Bench::new();
-        bench.model("first", 9_000, vec![failing(failure)]);
-        bench.model("second", 9_000, vec![ScriptedAnswer::from_text("second")]);
+        let fixture = FallbackFixture::new();
+        fixture.model("first", 9_000, vec![failing(failure)]);
+        fixture.model("second", 9_000, vec![ScriptedAnswer::from_text("second")]);
         let also = if also { vec!["content".to_owned()] } else { Vec::new() };
         let retry = Some(RetrySettings { also, ..RetrySettings::default() });
-        let answer = bench.call(&bench.run(&EmbeddedAi { retry, ..settings(&["second"]) }));
+        let answer = fixture.call(&fixture.run(&EmbeddedAi { retry, ..settings(&["second"]) }));
         assert_eq!(answer.ok().map(|events| text(&events)).as_deref(), expected);
     }
-    let bench = Bench::new();
+    let fixture = FallbackFixture::new();
     let filtered = || ScriptedAnswer::new().finish(FinishReason::ContentFilter);
-    bench.model("first", 9_000, vec![filtered(), filtered()]);
-    bench.model("second", 9_000, vec![ScriptedAnswer::from_text("second")]);
-    let events = bench.call(&bench.run(&settings(&["second"]))).expect("an answer");
+    fixture.model("first", 9_000, vec![filtered(), filtered()]);
+    fixture.model("second", 9_000, vec![ScriptedAnswer::from_text("second")]);
+    let events = fixture.call(&fixture.run(&settings(&["second"]))).expect("an answer");
     assert_eq!(text(&events), "", "the filter's end is the answer");
     let retry = Some(RetrySettings { also: vec!["content".to_owned()], ..RetrySettings::default() });
-    let events = bench.call(&bench.run(&EmbeddedAi { retry, ..settings(&["second"]) })).expect("an answer");
+    let events =
+        fixture.call(&fixture.run(&EmbeddedAi { retry, ..settings(&["second"]) })).expect("an answer");
     assert_eq!(text(&events), "second");
 }
 
 #[test]
 fn a_client_that_leaves_during_the_wait_makes_no_further_call() {
-    let bench = Bench::new();
+    let fixture = FallbackFixture::new();
     let first =
-        bench.model("first", 9_000, vec![failing(upstream(503, "x")), ScriptedAnswer::from_text("late")]);
-    let model = bench.run(&settings(&[]));
+        fixture.model("first", 9_000, vec![failing(upstream(503, "x")), ScriptedAnswer::from_text("late")]);
+    let model = fixture.run(&settings(&[]));
     let mut starting = start(&model);
     if (&mut starting).now_or_never().is_none() {
         drop(starting);
-        bench.clock.advance(Duration::from_secs(60));
+        fixture.clock.advance(Duration::from_secs(60));
         assert_eq!(first.unused_answers(), 1);
     } else {
         panic!("a wait of no length");
@@ -500,12 +506,13 @@ fn a_client_that_leaves_during_the_wait_makes_no_further_call() {
 
 #[test]
 fn a_failing_key_opens_only_its_own_circuit() {
-    let bench = Bench::new();
-    let first = bench.model("first", 9_000, (0..1_000).map(|_| failing(upstream(503, "x"))).collect());
-    let second = bench.model("second", 9_000, (0..1_000).map(|_| ScriptedAnswer::from_text("Hi.")).collect());
+    let fixture = FallbackFixture::new();
+    let first = fixture.model("first", 9_000, (0..1_000).map(|_| failing(upstream(503, "x"))).collect());
+    let second =
+        fixture.model("second", 9_000, (0..1_000).map(|_| ScriptedAnswer::from_text("Hi.")).collect());
     for _ in 0..1_000 {
-        let model = bench.run(&settings(&["second"]));
-        assert_eq!(text(&bench.call(&model).expect("an answer")), "Hi.");
+        let model = fixture.run(&settings(&["second"]));
+        assert_eq!(text(&fixture.call(&model).expect("an answer")), "Hi.");
     }
     assert_eq!(second.unused_answers(), 0);
     let calls = 1_000 - first.unused_answers();
@@ -516,14 +523,14 @@ fn a_failing_key_opens_only_its_own_circuit() {
         EmbeddedAi { api_key: Some(agent_core::secret::Secret::new("own")), ..settings(&["second"]) };
     let before = first.unused_answers();
     second.push(ScriptedAnswer::from_text("Hi."));
-    bench.call(&bench.run(&own_key_settings)).expect("an answer");
+    fixture.call(&fixture.run(&own_key_settings)).expect("an answer");
     assert!(first.unused_answers() < before);
 }
 
 #[test]
 fn five_entries_at_one_dead_address_are_called_within_the_budget() {
-    let bench = Bench::new();
-    let model = bench.model("first", 9_000, (0..5_000).map(|_| failing(upstream(503, "x"))).collect());
+    let fixture = FallbackFixture::new();
+    let model = fixture.model("first", 9_000, (0..5_000).map(|_| failing(upstream(503, "x"))).collect());
     let same = FallbackModel {
         model: Some("first".to_owned()),
         base_url: Some("https://first.example/v1".to_owned()),
@@ -531,7 +538,7 @@ fn five_entries_at_one_dead_address_are_called_within_the_budget() {
     };
     let settings = EmbeddedAi { fallbacks: vec![same; 4], ..settings(&[]) };
     for _ in 0..200 {
-        assert!(bench.call(&bench.run(&settings)).is_err());
+        assert!(fixture.call(&fixture.run(&settings)).is_err());
     }
     let calls = 5_000 - model.unused_answers();
     assert!((200..=220).contains(&calls), "{calls} calls for 200 runs");
@@ -539,36 +546,36 @@ fn five_entries_at_one_dead_address_are_called_within_the_budget() {
 
 #[test]
 fn a_call_that_a_budget_refuses_closes_no_circuit() {
-    let bench = Bench::new();
+    let fixture = FallbackFixture::new();
     let spent = failing(error(AgentErrorKind::BudgetExceeded));
-    bench.model("first", 9_000, vec![failing(upstream(401, "x")), spent, ScriptedAnswer::from_text("Hi.")]);
-    let model = bench.run(&settings(&[]));
+    fixture.model("first", 9_000, vec![failing(upstream(401, "x")), spent, ScriptedAnswer::from_text("Hi.")]);
+    let model = fixture.run(&settings(&[]));
     let circuit = || preview_attempts(&model.prepare(&request()).expect("a payload"), false)[0].circuit;
-    assert!(bench.call(&bench.run(&settings(&[]))).is_err());
+    assert!(fixture.call(&fixture.run(&settings(&[]))).is_err());
     assert_eq!(circuit(), CircuitState::Open);
-    bench.clock.advance(Duration::from_secs(61));
-    assert!(bench.call(&bench.run(&settings(&[]))).is_err());
+    fixture.clock.advance(Duration::from_secs(61));
+    assert!(fixture.call(&fixture.run(&settings(&[]))).is_err());
     assert_eq!(circuit(), CircuitState::HalfOpen, "the model was not called");
-    bench.call(&bench.run(&settings(&[]))).expect("an answer");
+    fixture.call(&fixture.run(&settings(&[]))).expect("an answer");
     assert_eq!(circuit(), CircuitState::Closed);
 }
 
 #[test]
 fn containers_without_a_model_have_the_default_fallbacks() {
-    let bench = Bench::new();
-    bench.model("", 9_000, vec![failing(upstream(401, "x"))]);
-    bench.model("default", 9_000, vec![ScriptedAnswer::from_text("default")]);
-    let events = bench.call(&bench.run(&EmbeddedAi::default())).expect("an answer");
+    let fixture = FallbackFixture::new();
+    fixture.model("", 9_000, vec![failing(upstream(401, "x"))]);
+    fixture.model("default", 9_000, vec![ScriptedAnswer::from_text("default")]);
+    let events = fixture.call(&fixture.run(&EmbeddedAi::default())).expect("an answer");
     assert_eq!(text(&events), "default");
 }
 
 #[test]
 fn a_preview_shows_the_request_of_each_entry_as_it_is_sent() {
-    let bench = Bench::new();
-    let first = bench.model("first", 9_000, vec![failing(upstream(401, "x"))]);
-    bench.model("small", 17, vec![]);
-    let large = bench.model("large", 8_000, vec![ScriptedAnswer::from_text("Hi.")]);
-    let model = bench.run(&settings(&["small", "missing", "large"]));
+    let fixture = FallbackFixture::new();
+    let first = fixture.model("first", 9_000, vec![failing(upstream(401, "x"))]);
+    fixture.model("small", 17, vec![]);
+    let large = fixture.model("large", 8_000, vec![ScriptedAnswer::from_text("Hi.")]);
+    let model = fixture.run(&settings(&["small", "missing", "large"]));
     let payload = model.prepare(&request()).expect("a payload");
     let shown = preview_attempts(&payload, true);
     let summary: Vec<_> = shown.iter().map(|attempt| (attempt.eligible, attempt.reason)).collect();
@@ -583,8 +590,8 @@ fn a_preview_shows_the_request_of_each_entry_as_it_is_sent() {
     );
     assert_eq!(shown[0].request_sha256.as_deref(), Some(payload.sha256().as_str()));
     assert!(preview_attempts(&payload, false).iter().all(|attempt| attempt.payload.is_none()));
-    let model = bench.run(&settings(&["large"]));
-    bench.call(&model).expect("an answer");
+    let model = fixture.run(&settings(&["large"]));
+    fixture.call(&model).expect("an answer");
     let sent = |model: &ScriptedModel| model.payloads().last().expect("a call").sha256();
     assert_eq!(shown[0].request_sha256, Some(sent(&first)));
     assert_eq!(shown[3].request_sha256, Some(sent(&large)));
@@ -592,21 +599,25 @@ fn a_preview_shows_the_request_of_each_entry_as_it_is_sent() {
     let payload = model.prepare(&request()).expect("a payload");
     let shown = preview_attempts(&payload, false);
     assert_eq!((shown[0].circuit, shown[0].reason), (CircuitState::Open, Some("CIRCUIT_OPEN")));
-    assert_eq!(bench.circuits.open_count(bench.clock.monotonic()), 1);
+    assert_eq!(fixture.circuits.open_count(fixture.clock.monotonic()), 1);
     let text = serde_json::to_string(&shown[0]).expect("JSON");
     assert!(text.contains(r#""circuit":"open""#) && !text.contains("payload"), "{text}");
 }
 
 #[test]
 fn a_request_of_another_instance_is_a_call_of_the_run() {
-    let bench = Bench::new();
-    bench.model("first", 9_000, vec![ScriptedAnswer::from_text("Hi."), ScriptedAnswer::from_text("Again.")]);
-    let payload = bench.run(&settings(&[])).prepare(&request()).expect("a payload");
-    let model = bench.run(&settings(&[]));
-    drop(bench.wait(model.start(payload)).expect("an answer"));
-    bench.call(&model).expect("an answer");
-    bench.recorder.flush().now_or_never().expect("no wait");
-    let ledger = bench.recorder.store().run_usage(&"c".into(), &"r".into()).now_or_never();
+    let fixture = FallbackFixture::new();
+    fixture.model(
+        "first",
+        9_000,
+        vec![ScriptedAnswer::from_text("Hi."), ScriptedAnswer::from_text("Again.")],
+    );
+    let payload = fixture.run(&settings(&[])).prepare(&request()).expect("a payload");
+    let model = fixture.run(&settings(&[]));
+    drop(fixture.wait(model.start(payload)).expect("an answer"));
+    fixture.call(&model).expect("an answer");
+    fixture.recorder.flush().now_or_never().expect("no wait");
+    let ledger = fixture.recorder.store().run_usage(&"c".into(), &"r".into()).now_or_never();
     let booked = ledger.expect("no wait").expect("entries");
     let mut rounds: Vec<_> = booked.iter().map(|entry| (entry.round, entry.attempt)).collect();
     rounds.sort_unstable();
@@ -615,10 +626,10 @@ fn a_request_of_another_instance_is_a_call_of_the_run() {
 
 #[test]
 fn a_model_that_supports_all_content_is_preferred_to_notes() {
-    let bench = Bench::new();
-    let first = bench.model("first", 4_096, vec![ScriptedAnswer::from_text("A plant.")]);
+    let fixture = FallbackFixture::new();
+    let first = fixture.model("first", 4_096, vec![ScriptedAnswer::from_text("A plant.")]);
     let images = Arc::new(ScriptedModel::new([failing(upstream(401, "x"))]));
-    bench.source.0.lock().expect("unpoisoned").push(("images".to_owned(), images.clone()));
+    fixture.source.0.lock().expect("unpoisoned").push(("images".to_owned(), images.clone()));
     let source = MediaSource::Url { value: "https://example.com/a.png".into(), mime_type: None };
     let content = Content::Parts(vec![ContentPart::Image { source }]);
     let image = PromptMessage::new(Message { content, ..Message::user("") });
@@ -629,15 +640,15 @@ fn a_model_that_supports_all_content_is_preferred_to_notes() {
     let question = PromptMessage::new(Message::user("And now?"));
     let earlier_image = request_of(vec![image.clone(), question]);
 
-    let model = bench.run(&settings(&["images"]));
+    let model = fixture.run(&settings(&["images"]));
     let payload = model.prepare(&earlier_image).expect("a model for images");
     let reasons: Vec<_> =
         preview_attempts(&payload, false).into_iter().map(|attempt| attempt.reason).collect();
     assert_eq!((prepared_entry(&payload), reasons), (1, vec![None, None]));
     // The model for images fails, and the other one gets the note.
-    let mut stream = bench.wait(model.start(payload)).expect("an answer");
+    let mut stream = fixture.wait(model.start(payload)).expect("an answer");
     let mut events = Vec::new();
-    while let Some(event) = bench.wait(async { stream.next().await }.boxed()) {
+    while let Some(event) = fixture.wait(async { stream.next().await }.boxed()) {
         events.push(event);
     }
     assert_eq!(text(&events), "A plant.");
@@ -647,7 +658,7 @@ fn a_model_that_supports_all_content_is_preferred_to_notes() {
     };
     assert_eq!((with_notes(&images), with_notes(&first)), (vec![false], vec![true]));
 
-    let text_only = bench.run(&settings(&[]));
+    let text_only = fixture.run(&settings(&[]));
     let payload = text_only.prepare(&earlier_image).expect("the latest message is text");
     let body = String::from_utf8_lossy(payload.bytes());
     assert!(body.contains("[image, not sent]") && !body.contains("example.com"), "{body}");

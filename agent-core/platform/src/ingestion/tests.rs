@@ -16,19 +16,19 @@ use crate::workspace::{ContentStatus, NewUpload, collection, get_document, sweep
 /// Time after which a test fails rather than waits on.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-struct Bench {
+struct IngestionFixture {
     records: Arc<MemoryRecords>,
     extractor: Arc<ScriptedExtractor>,
     ingestion: Ingestion,
     ended: Arc<AtomicUsize>,
 }
 
-fn bench() -> Bench {
-    bench_with(|records| records)
+fn fixture() -> IngestionFixture {
+    fixture_with(|records| records)
 }
 
 /// Creates the ingestion over what `view` makes of the records.
-fn bench_with<R: Inventory>(view: impl FnOnce(Arc<MemoryRecords>) -> Arc<R>) -> Bench {
+fn fixture_with<R: Inventory>(view: impl FnOnce(Arc<MemoryRecords>) -> Arc<R>) -> IngestionFixture {
     let records = Arc::new(MemoryRecords::default());
     let extractor = Arc::new(ScriptedExtractor::new("scripted/1"));
     let ended = Arc::new(AtomicUsize::new(0));
@@ -46,10 +46,10 @@ fn bench_with<R: Inventory>(view: impl FnOnce(Arc<MemoryRecords>) -> Arc<R>) -> 
     };
     // Longer than the test: what happens without a poll was woken.
     let limits = IngestionLimits { poll_interval: 10 * TEST_TIMEOUT, ..IngestionLimits::default() };
-    Bench { records, extractor, ingestion: Ingestion::new(services, limits), ended }
+    IngestionFixture { records, extractor, ingestion: Ingestion::new(services, limits), ended }
 }
 
-impl Bench {
+impl IngestionFixture {
     async fn put(&self, company: &str, id: &str, text: &str) {
         let text = text.to_owned();
         let upload = NewUpload::new(id.to_owned(), None, "text/plain".to_owned(), text.into());
@@ -71,41 +71,41 @@ impl Bench {
 
 #[tokio::test]
 async fn a_process_works_on_few_tasks_of_a_company_at_once() {
-    let bench = bench();
+    let fixture = fixture();
     for (company, id) in [("a", "1"), ("a", "2"), ("b", "1"), ("c", "1")] {
-        bench.put(company, id, "BLOCK").await;
+        fixture.put(company, id, "BLOCK").await;
     }
-    let ingestion = bench.ingestion.clone();
+    let ingestion = fixture.ingestion.clone();
     let running = tokio::spawn(async move { ingestion.run().await });
-    bench.extractor.wait_for_calls(2).await;
+    fixture.extractor.wait_for_calls(2).await;
     let mut extracting = Vec::new();
     for (company, id) in [("a", "1"), ("a", "2"), ("b", "1"), ("c", "1")] {
         let stored_document =
-            get_document(&*bench.records, &company.into(), id).await.expect("read").expect("there");
+            get_document(&*fixture.records, &company.into(), id).await.expect("read").expect("there");
         let status = stored_document.value.content.expect("an upload").status;
         extracting.extend((status == ContentStatus::Extracting).then_some((company, id)));
     }
     assert_eq!(extracting, [("a", "1"), ("b", "1")]);
-    bench.extractor.release();
+    fixture.extractor.release();
     // The end of one wakes the next.
-    bench.wait_for_end(4).await;
-    assert_eq!(bench.extractor.calls(), 4);
+    fixture.wait_for_end(4).await;
+    assert_eq!(fixture.extractor.calls(), 4);
     running.abort();
 }
 
 #[tokio::test]
 async fn an_upload_wakes_the_ingestion_and_a_panic_frees_its_room() {
-    let bench = bench();
-    let ingestion = bench.ingestion.clone();
+    let fixture = fixture();
+    let ingestion = fixture.ingestion.clone();
     let running = tokio::spawn(async move { ingestion.run().await });
-    bench.put("a", "1", "PANIC").await;
-    bench.extractor.wait_for_calls(1).await;
-    bench.put("a", "2", "PANIC").await;
-    bench.extractor.wait_for_calls(2).await;
-    bench.put("a", "3", "one").await;
-    bench.wait_for_end(1).await;
+    fixture.put("a", "1", "PANIC").await;
+    fixture.extractor.wait_for_calls(1).await;
+    fixture.put("a", "2", "PANIC").await;
+    fixture.extractor.wait_for_calls(2).await;
+    fixture.put("a", "3", "one").await;
+    fixture.wait_for_end(1).await;
     let stored_document =
-        get_document(&*bench.records, &"a".into(), "3").await.expect("read").expect("there");
+        get_document(&*fixture.records, &"a".into(), "3").await.expect("read").expect("there");
     assert_eq!(stored_document.value.text, "one");
     running.abort();
 }
@@ -146,23 +146,26 @@ impl InventoryWrapper for LaggingRecords {
 #[tokio::test]
 async fn a_document_that_is_read_late_loses_nothing() {
     let mut lagging = None;
-    let bench = bench_with(|records| {
+    let fixture = fixture_with(|records| {
         let (read_ids, is_lagging) = (Mutex::default(), AtomicBool::new(false));
         let records = Arc::new(LaggingRecords { records, seen: read_ids, is_lagging });
         lagging = Some(records.clone());
         records
     });
     let lagging = lagging.expect("it was made");
-    bench.put("a", "1", "one").await;
-    assert!(bench.ingestion.run_one().await.expect("the store works"));
+    fixture.put("a", "1", "one").await;
+    assert!(fixture.ingestion.run_one().await.expect("the store works"));
     lagging.is_lagging.store(true, Ordering::SeqCst);
-    bench.put("a", "1", "two").await;
-    assert!(!bench.ingestion.run_one().await.expect("the store works"), "the document seems to be extracted");
+    fixture.put("a", "1", "two").await;
+    assert!(
+        !fixture.ingestion.run_one().await.expect("the store works"),
+        "the document seems to be extracted"
+    );
     sweep_stored_contents(&*lagging, &"a".into(), None).await.expect("swept");
     lagging.is_lagging.store(false, Ordering::SeqCst);
-    assert!(bench.ingestion.run_one().await.expect("the store works"), "the task is still there");
+    assert!(fixture.ingestion.run_one().await.expect("the store works"), "the task is still there");
     let stored_document =
-        get_document(&*bench.records, &"a".into(), "1").await.expect("read").expect("there");
+        get_document(&*fixture.records, &"a".into(), "1").await.expect("read").expect("there");
     assert_eq!(stored_document.value.text, "two");
 }
 
@@ -213,8 +216,8 @@ async fn the_lease_is_extended_while_a_long_text_is_stored() {
     };
     let (first, second) = (process(slow.clone()), process(records.clone()));
     let (extractor, ended) = (extractor.clone(), Arc::default());
-    let bench = Bench { records, extractor, ingestion: second, ended };
-    bench.put("a", "1", &"long ".repeat(100_000)).await;
+    let fixture = IngestionFixture { records, extractor, ingestion: second, ended };
+    fixture.put("a", "1", &"long ".repeat(100_000)).await;
     let working = tokio::spawn(async move { first.run_one().await });
     while !slow.is_writing.load(Ordering::SeqCst) {
         tokio::task::yield_now().await;
@@ -224,11 +227,11 @@ async fn the_lease_is_extended_while_a_long_text_is_stored() {
         clock.advance(IngestionLimits::default().lease / 3);
     }
     clock.wait_for_sleepers(1).await;
-    assert!(!bench.ingestion.run_one().await.expect("the store works"), "the task is claimed");
+    assert!(!fixture.ingestion.run_one().await.expect("the store works"), "the task is claimed");
     slow.permits.add_permits(10);
     assert!(working.await.expect("no panic").expect("the store works"));
     let stored_document =
-        get_document(&*bench.records, &"a".into(), "1").await.expect("read").expect("there");
+        get_document(&*fixture.records, &"a".into(), "1").await.expect("read").expect("there");
     assert_eq!(stored_document.value.content.expect("an upload").status, ContentStatus::Ready);
-    assert_eq!(bench.extractor.calls(), 1);
+    assert_eq!(fixture.extractor.calls(), 1);
 }

@@ -28,7 +28,7 @@ struct TokenFixture {
     clock: ManualClock,
 }
 
-fn bench() -> TokenFixture {
+fn fixture() -> TokenFixture {
     let clock = ManualClock::new();
     let records = Arc::new(MemoryRecords::new(Arc::new(clock.clone())));
     TokenFixture { tokens: Tokens::new(records.clone(), Arc::new(clock.clone())), records, clock }
@@ -89,7 +89,7 @@ fn api(agents: &[&str]) -> NewToken {
 
 #[test]
 fn a_minted_token_is_found() {
-    let bench = bench();
+    let fixture = fixture();
     let grant = WidgetGrant {
         origins: vec!["https://shop.example".into()],
         caps: RunCaps { runs_per_day: NonZeroU32::new(7), ..RunCaps::default() },
@@ -99,11 +99,11 @@ fn a_minted_token_is_found() {
     for (new, prefix) in
         [(full, "agw_"), (widget("a"), "agw_"), (mcp("b"), "agm_"), (api(&["a", "b"]), "aga_")]
     {
-        let minted = bench.mint(new.clone());
+        let minted = fixture.mint(new.clone());
         let text = minted.text.expose();
         assert!(text.starts_with(prefix) && text.len() == 68, "{text}");
         assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{text}");
-        let found_token = bench.find(text).expect("found");
+        let found_token = fixture.find(text).expect("found");
         assert_eq!(found_token, minted.token);
         assert_eq!(Uuid::parse_str(&found_token.id).expect("a UUID").get_version_num(), 7);
         assert_eq!(
@@ -111,17 +111,17 @@ fn a_minted_token_is_found() {
             (new.company_id, new.agent_id, new.label)
         );
         assert_eq!(found_token.grant, new.grant);
-        assert_eq!(found_token.created_at, bench.clock.now());
-        assert_eq!(found_token.expires_at, new.ttl.map(|ttl| bench.clock.now() + ttl));
+        assert_eq!(found_token.created_at, fixture.clock.now());
+        assert_eq!(found_token.expires_at, new.ttl.map(|ttl| fixture.clock.now() + ttl));
     }
 }
 
 #[test]
 fn the_secret_is_nowhere() {
-    let bench = bench();
-    let minted = bench.mint(widget("a"));
+    let fixture = fixture();
+    let minted = fixture.mint(widget("a"));
     let text = minted.text.expose();
-    let stored = bench.stored();
+    let stored = fixture.stored();
     assert!(stored.contains(&format!(" tokens {} ", minted.token.id)), "{stored}");
     assert!(stored.contains(&format!("c agentTokens/a {} {{}}", minted.token.id)), "{stored}");
     for visible_text in [stored, format!("{minted:?}"), json!(minted.token).to_string()] {
@@ -133,9 +133,9 @@ fn the_secret_is_nowhere() {
 
 #[test]
 fn a_record_says_what_it_is() {
-    let bench = bench();
-    let minted = bench.mint(NewToken { ttl: Some(HOUR), ..widget("a") });
-    let record = now(bench.records.get(&key(minted.token.id.parse().expect("a UUID")).expect("a key")));
+    let fixture = fixture();
+    let minted = fixture.mint(NewToken { ttl: Some(HOUR), ..widget("a") });
+    let record = now(fixture.records.get(&key(minted.token.id.parse().expect("a UUID")).expect("a key")));
     let mut value: Value =
         serde_json::from_str(record.expect("read").expect("there").value.get()).expect("JSON");
     let digest = value.as_object_mut().expect("an object").remove("secretSha256").expect("a hash");
@@ -151,18 +151,18 @@ fn a_record_says_what_it_is() {
 
 #[test]
 fn no_two_texts_are_alike() {
-    let bench = bench();
+    let fixture = fixture();
     let secrets: BTreeSet<String> =
-        (0..100).map(|_| bench.mint(widget("a")).text.expose()[26..].to_owned()).collect();
+        (0..100).map(|_| fixture.mint(widget("a")).text.expose()[26..].to_owned()).collect();
     assert_eq!(secrets.len(), 100);
 }
 
 #[test]
 fn a_text_that_is_not_the_one_is_refused_for_its_reason() {
-    let bench = bench();
-    let text = bench.mint(widget("a")).text.expose().to_owned();
-    let other = bench.mint(mcp("a")).text.expose().to_owned();
-    let stranger = super::tests::bench().mint(widget("a")).text.expose().to_owned();
+    let fixture = fixture();
+    let text = fixture.mint(widget("a")).text.expose().to_owned();
+    let other = fixture.mint(mcp("a")).text.expose().to_owned();
+    let stranger = super::tests::fixture().mint(widget("a")).text.expose().to_owned();
     let (prefix, encoded) = text.split_at(4);
     let flipped = |position: usize| {
         let mut bytes = text.clone().into_bytes();
@@ -194,58 +194,58 @@ fn a_text_that_is_not_the_one_is_refused_for_its_reason() {
         (format!("{}{}", &text[..26], &other[26..]), "wrong secret"),
     ];
     for (case, reason) in cases {
-        let refused = bench.find(&case).expect_err(reason);
+        let refused = fixture.find(&case).expect_err(reason);
         assert_eq!(refused.to_string(), reason, "{case:.80}");
     }
-    assert!(bench.find(&text).is_ok() && bench.find(&other).is_ok());
+    assert!(fixture.find(&text).is_ok() && fixture.find(&other).is_ok());
 }
 
 #[test]
 fn a_token_ends_with_its_time() {
-    let bench = bench();
-    let text = bench.mint(NewToken { ttl: Some(HOUR), ..widget("a") }).text;
-    let lasting = bench.mint(widget("a")).text;
-    bench.clock.advance(HOUR - Duration::from_millis(1));
-    assert!(bench.find(text.expose()).is_ok());
-    bench.clock.advance(Duration::from_millis(1));
-    assert!(matches!(bench.find(text.expose()), Err(TokenError::Expired)));
-    bench.clock.advance(HOUR * 24 * 365 * 100);
-    assert!(bench.find(lasting.expose()).is_ok());
+    let fixture = fixture();
+    let text = fixture.mint(NewToken { ttl: Some(HOUR), ..widget("a") }).text;
+    let lasting = fixture.mint(widget("a")).text;
+    fixture.clock.advance(HOUR - Duration::from_millis(1));
+    assert!(fixture.find(text.expose()).is_ok());
+    fixture.clock.advance(Duration::from_millis(1));
+    assert!(matches!(fixture.find(text.expose()), Err(TokenError::Expired)));
+    fixture.clock.advance(HOUR * 24 * 365 * 100);
+    assert!(fixture.find(lasting.expose()).is_ok());
 }
 
 #[test]
 fn a_revoked_token_is_refused_at_once_and_for_good() {
-    let bench = bench();
-    let minted = bench.mint(widget("a"));
-    let other = bench.mint(widget("a"));
+    let fixture = fixture();
+    let minted = fixture.mint(widget("a"));
+    let other = fixture.mint(widget("a"));
     let id = minted.token.id.as_str();
     let revoke = |id: &str, company: Option<&str>| {
-        now(bench.tokens.revoke(id, company.map(CompanyId::from).as_ref())).expect("the store works")
+        now(fixture.tokens.revoke(id, company.map(CompanyId::from).as_ref())).expect("the store works")
     };
     assert!(!revoke(id, Some("d")), "another company's is as absent as none");
     for absent in ["", "x", minted.text.expose(), &agent_core::new_id()] {
         assert!(!revoke(absent, None), "{absent}");
     }
-    assert!(bench.find(minted.text.expose()).is_ok());
+    assert!(fixture.find(minted.text.expose()).is_ok());
     assert!(revoke(id, Some("c")));
-    let revoked_at = bench.clock.now();
-    assert!(matches!(bench.find(minted.text.expose()), Err(TokenError::Revoked)));
-    bench.clock.advance(HOUR);
+    let revoked_at = fixture.clock.now();
+    assert!(matches!(fixture.find(minted.text.expose()), Err(TokenError::Revoked)));
+    fixture.clock.advance(HOUR);
     assert!(revoke(id, None), "once more is as good as once");
     let listed =
-        now(bench.tokens.list(&"c".into(), &"a".into(), &ListQuery::default())).expect("a list").records;
+        now(fixture.tokens.list(&"c".into(), &"a".into(), &ListQuery::default())).expect("a list").records;
     let times: Vec<_> = listed.iter().map(|record| record.value.revoked_at).collect();
     assert_eq!(times, [Some(revoked_at), None]);
-    assert!(bench.find(other.text.expose()).is_ok());
+    assert!(fixture.find(other.text.expose()).is_ok());
 }
 
 #[test]
 fn an_agents_tokens_are_listed_by_age() {
-    let bench = bench();
-    let ids: Vec<String> = [widget("a"), mcp("a"), widget("a")].map(|new| bench.mint(new).token.id).into();
-    bench.mint(widget("b"));
+    let fixture = fixture();
+    let ids: Vec<String> = [widget("a"), mcp("a"), widget("a")].map(|new| fixture.mint(new).token.id).into();
+    fixture.mint(widget("b"));
     let page = |company: &str, agent: &str, list: &ListQuery| {
-        let page = now(bench.tokens.list(&company.into(), &agent.into(), list)).expect("a page");
+        let page = now(fixture.tokens.list(&company.into(), &agent.into(), list)).expect("a page");
         let ids: Vec<String> = page.records.iter().map(|record| record.value.id.clone()).collect();
         (ids, page.next_cursor)
     };
@@ -260,10 +260,10 @@ fn an_agents_tokens_are_listed_by_age() {
 
 #[test]
 fn an_api_token_is_listed_with_each_of_its_agents() {
-    let bench = bench();
-    let minted = bench.mint(api(&["a", "b"]));
+    let fixture = fixture();
+    let minted = fixture.mint(api(&["a", "b"]));
     let ids = |agent: &str| -> Vec<String> {
-        let page = now(bench.tokens.list(&"c".into(), &agent.into(), &ListQuery::default()));
+        let page = now(fixture.tokens.list(&"c".into(), &agent.into(), &ListQuery::default()));
         page.expect("a page").records.into_iter().map(|record| record.value.id).collect()
     };
     assert_eq!((ids("a"), ids("b")), (vec![minted.token.id.clone()], vec![minted.token.id.clone()]));
@@ -274,18 +274,18 @@ fn an_api_token_is_listed_with_each_of_its_agents() {
     assert!(value.get("caps").is_none(), "{value}");
     // The last of the user's tokens: MCP and API tokens count together.
     for _ in 1..MAX_TOKENS_PER_USER {
-        bench.mint(mcp("a"));
+        fixture.mint(mcp("a"));
     }
-    let refused = now(bench.tokens.mint(api(&["b"]))).expect_err("the limit is reached");
+    let refused = now(fixture.tokens.mint(api(&["b"]))).expect_err("the limit is reached");
     assert!(matches!(refused, TokenMintError::TooManyTokens { .. }), "{refused}");
-    let revoked = now(bench.tokens.revoke_of_user(&*bench.records, &"c".into(), &"ada".into()));
+    let revoked = now(fixture.tokens.revoke_of_user(&*fixture.records, &"c".into(), &"ada".into()));
     assert_eq!(revoked.expect("revoked"), MAX_TOKENS_PER_USER, "one with two agents counts once");
-    assert!(matches!(bench.find(minted.text.expose()), Err(TokenError::Revoked)));
+    assert!(matches!(fixture.find(minted.text.expose()), Err(TokenError::Revoked)));
 }
 
 #[test]
 fn a_token_that_could_not_be_is_not_made() {
-    let bench = bench();
+    let fixture = fixture();
     let long = "x".repeat(301);
     let origins = |origins: Vec<String>| {
         NewToken::new("c", "a", Grant::Widget(WidgetGrant { origins, ..WidgetGrant::default() }))
@@ -317,21 +317,21 @@ fn a_token_that_could_not_be_is_not_made() {
         (api(&["a"; 51]), "agents has more than 50 elements"),
         (NewToken { agent_id: "b".into(), ..api(&["a", "b"]) }, "agents must begin with the token's agent"),
     ] {
-        let refused = now(bench.tokens.mint(new)).expect_err(fault);
+        let refused = now(fixture.tokens.mint(new)).expect_err(fault);
         assert_eq!(refused.to_string(), fault);
     }
-    assert_eq!(bench.stored(), "");
-    bench.mint(NewToken { ttl: Some(century), ..widget("a") });
+    assert_eq!(fixture.stored(), "");
+    fixture.mint(NewToken { ttl: Some(century), ..widget("a") });
 }
 
 #[test]
 fn mcp_tokens_per_user_are_limited_and_invalid_ones_do_not_count() {
-    let bench = bench();
+    let fixture = fixture();
     let of = |company: &str, user: &str, agent: &str| {
         let grant = McpGrant { user_id: user.into(), ..McpGrant::default() };
         NewToken::new(company, agent, Grant::Mcp(grant))
     };
-    let mint = |new| now(bench.tokens.mint(new));
+    let mint = |new| now(fixture.tokens.mint(new));
     let mut ids = Vec::new();
     for number in 0..MAX_TOKENS_PER_USER {
         let ttl = (number == 0).then_some(HOUR);
@@ -339,26 +339,26 @@ fn mcp_tokens_per_user_are_limited_and_invalid_ones_do_not_count() {
         let new = NewToken { ttl, ..of("c", "ada", &format!("a{}", number % 3)) };
         ids.push(mint(new).expect("below the limit").token.id);
     }
-    let before = bench.stored();
+    let before = fixture.stored();
     let refused = mint(of("c", "ada", "a")).expect_err("the limit is reached");
     assert!(matches!(refused, TokenMintError::TooManyTokens { limit: MAX_TOKENS_PER_USER }), "{refused}");
-    assert_eq!(bench.stored(), before, "a refused token is not stored");
+    assert_eq!(fixture.stored(), before, "a refused token is not stored");
     for other in [of("c", "bob", "a"), of("d", "ada", "a"), widget("a")] {
         mint(other).expect("another user's, another company's, a widget's");
     }
 
-    bench.clock.advance(HOUR);
+    fixture.clock.advance(HOUR);
     mint(of("c", "ada", "a")).expect("one has expired");
     mint(of("c", "ada", "a")).expect_err("the limit is reached");
-    assert!(now(bench.tokens.revoke(&ids[7], None)).expect("the store works"));
+    assert!(now(fixture.tokens.revoke(&ids[7], None)).expect("the store works"));
     mint(of("c", "ada", "a")).expect("one is revoked");
     mint(of("c", "ada", "a")).expect_err("the limit is reached");
 }
 
 #[test]
 fn an_agent_has_so_many_tokens() {
-    let bench = bench();
-    let mint = |new| now(bench.tokens.mint(new));
+    let fixture = fixture();
+    let mint = |new| now(fixture.tokens.mint(new));
     let mut ids = Vec::new();
     for number in 0..MAX_TOKENS_PER_AGENT {
         let ttl = (number < 2).then_some(HOUR);
@@ -373,8 +373,8 @@ fn an_agent_has_so_many_tokens() {
     mint(widget("b")).expect("another agent's");
 
     // Two expire and one is revoked, which makes room for three.
-    bench.clock.advance(HOUR);
-    assert!(now(bench.tokens.revoke(&ids[7], None)).expect("the store works"));
+    fixture.clock.advance(HOUR);
+    assert!(now(fixture.tokens.revoke(&ids[7], None)).expect("the store works"));
     for _ in 0..3 {
         mint(widget("a")).expect("room again");
     }
@@ -382,7 +382,7 @@ fn an_agent_has_so_many_tokens() {
     let mut list = ListQuery { limit: Some(200), ..ListQuery::default() };
     let mut kept = BTreeSet::new();
     loop {
-        let page = now(bench.tokens.list(&"c".into(), &"a".into(), &list)).expect("a page");
+        let page = now(fixture.tokens.list(&"c".into(), &"a".into(), &list)).expect("a page");
         kept.extend(page.records.into_iter().map(|record| record.id));
         list.cursor = page.next_cursor;
         if list.cursor.is_none() {
@@ -397,19 +397,19 @@ fn an_agent_has_so_many_tokens() {
 
 #[test]
 fn listeners_receive_the_ids_of_tokens_that_end() {
-    let bench = bench();
+    let fixture = fixture();
     let ended = Arc::new(std::sync::Mutex::new(Vec::new()));
     let received = ended.clone();
-    bench.tokens.subscribe_ended(Arc::new(move |id| received.lock().expect("whole").push(id.to_owned())));
+    fixture.tokens.subscribe_ended(Arc::new(move |id| received.lock().expect("whole").push(id.to_owned())));
     let taken = || std::mem::take(&mut *ended.lock().expect("whole"));
 
-    let stored = bench.mint(mcp("a")).token.id;
-    let run = bench.tokens.mint_run(NewToken { ttl: Some(HOUR), ..mcp("a") }).expect("minted");
-    let run_id = bench.find(run.text().expose()).expect("found").id;
+    let stored = fixture.mint(mcp("a")).token.id;
+    let run = fixture.tokens.mint_run(NewToken { ttl: Some(HOUR), ..mcp("a") }).expect("minted");
+    let run_id = fixture.find(run.text().expose()).expect("found").id;
     assert_eq!(taken(), [""; 0]);
-    now(bench.tokens.revoke(&stored, Some(&"d".into()))).expect("the store works");
+    now(fixture.tokens.revoke(&stored, Some(&"d".into()))).expect("the store works");
     assert_eq!(taken(), [""; 0], "another company's token stays valid");
-    now(bench.tokens.revoke(&stored, None)).expect("the store works");
+    now(fixture.tokens.revoke(&stored, None)).expect("the store works");
     assert_eq!(taken(), [stored]);
     drop(run);
     assert_eq!(taken(), [run_id]);
@@ -417,25 +417,25 @@ fn listeners_receive_the_ids_of_tokens_that_end() {
 
 #[test]
 fn the_caps_of_a_token_are_counted_over_all_processes() {
-    let bench = bench();
+    let fixture = fixture();
     let processes: Vec<Tokens> =
-        (0..3).map(|_| Tokens::new(bench.records.clone(), Arc::new(bench.clock.clone()))).collect();
+        (0..3).map(|_| Tokens::new(fixture.records.clone(), Arc::new(fixture.clock.clone()))).collect();
     let cap = |number| NonZeroU32::new(number).expect("not zero");
     let caps = RunCaps { runs_per_minute: cap(20), runs_per_day: NonZeroU32::new(30) };
     let count =
         |number: usize, token: &str| now(processes[number % 3].count_run((&"c".into(), token), &caps));
     let admitted = |token: &str| (0..60).filter(|number| count(*number, token).is_ok()).count();
     assert_eq!(admitted("t"), 20);
-    let before = bench.stored();
+    let before = fixture.stored();
     let refused = count(0, "t").expect_err("the cap is reached");
     let interval = Duration::from_secs(3);
     assert!(
         matches!(refused, RunCapError::PerMinute { retry_after } if retry_after == interval),
         "{refused:?}"
     );
-    assert_eq!(bench.stored(), before, "a refused run writes nothing");
+    assert_eq!(fixture.stored(), before, "a refused run writes nothing");
     assert_eq!(admitted("u"), 20, "another token's caps");
-    bench.clock.advance(Duration::from_secs(60));
+    fixture.clock.advance(Duration::from_secs(60));
     assert_eq!(admitted("t"), 10, "the daily cap");
     let refused = count(1, "t").expect_err("the cap is reached");
     let rest_of_day = HOUR * 24 - Duration::from_secs(60);
@@ -443,7 +443,7 @@ fn the_caps_of_a_token_are_counted_over_all_processes() {
         matches!(refused, RunCapError::PerDay { retry_after } if retry_after == rest_of_day),
         "{refused:?}"
     );
-    bench.clock.advance(HOUR * 24);
+    fixture.clock.advance(HOUR * 24);
     assert_eq!(admitted("t"), 20, "a new day");
-    assert_eq!(bench.stored().lines().count(), 2, "a token has one record");
+    assert_eq!(fixture.stored().lines().count(), 2, "a token has one record");
 }

@@ -70,7 +70,7 @@ impl Records for FaultyRecords {
 struct RatesFixture {
     store: Arc<FaultyRecords>,
     clock: ManualClock,
-    processes: Vec<UserRates>,
+    processes: Vec<MinuteRateLimiter>,
 }
 
 impl RatesFixture {
@@ -84,8 +84,15 @@ impl RatesFixture {
         let per_minute = NonZeroU32::new(per_minute).expect("a limit");
         let limits = SessionLimits { runs_per_minute: per_minute, changes_per_minute: per_minute };
         let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
-        let process =
-            |_| UserRates::bounded(store.clone(), limits, Arc::new(clock.clone()), spawner.clone(), meters);
+        let process = |_| {
+            MinuteRateLimiter::bounded(
+                store.clone(),
+                limits,
+                Arc::new(clock.clone()),
+                spawner.clone(),
+                meters,
+            )
+        };
         let processes = (0..processes).map(process).collect();
         Self { store, clock, processes }
     }
@@ -116,7 +123,7 @@ impl RatesFixture {
 
     /// Advances the time until all tasks have ended: three intervals, if none has begun yet.
     async fn settle(&self) {
-        let is_idle = |rates: &UserRates| rates.metering.lock().flushers.is_empty();
+        let is_idle = |rates: &MinuteRateLimiter| rates.metering.lock().flushers.is_empty();
         while !self.processes.iter().all(is_idle) {
             tokio::task::yield_now().await;
             self.clock.advance_to_next();
@@ -308,7 +315,8 @@ async fn a_task_that_is_dropped_releases_those_that_wait_and_is_started_again() 
         }
     };
     let limits = *test.processes[0].limits();
-    let rates = UserRates::new(test.store.clone(), limits, Arc::new(test.clock.clone()), Arc::new(spawner));
+    let rates =
+        MinuteRateLimiter::new(test.store.clone(), limits, Arc::new(test.clock.clone()), Arc::new(spawner));
     let user = principal("c", "ada");
     for _ in 0..15 {
         rates.count(&user, UserRate::Runs).await.expect("counted by this process");

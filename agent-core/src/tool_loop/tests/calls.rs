@@ -19,11 +19,11 @@ async fn the_calls_of_a_round_run_side_by_side() {
     });
     let first =
         ScriptedAnswer::new().call("a", "meet", ["{}"]).call("b", "meet", ["{}"]).call("c", "meet", ["{}"]);
-    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Done.")]);
-    let run = read(bench.start().await.expect("the run starts"));
+    let fixture = fixture(tools, [first.finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Done.")]);
+    let run = read(fixture.start().await.expect("the run starts"));
     let events = tokio::time::timeout(Duration::from_secs(10), run).await.expect("each waits for all");
     assert_eq!(results(&events).len(), 3);
-    assert_eq!(bench.tools.max_running(), 3);
+    assert_eq!(fixture.tools.max_running(), 3);
 }
 
 #[tokio::test]
@@ -44,10 +44,10 @@ async fn results_are_shown_as_they_come_and_sent_in_the_order_of_the_calls() {
             async { Ok(ToolOutput::error("fast result")) }
         });
     let first = ScriptedAnswer::new().call("a", "slow", ["{}"]).call("b", "fast", ["{}"]);
-    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Done.")]);
-    let events = read(bench.start().await.expect("the run starts")).await;
+    let fixture = fixture(tools, [first.finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Done.")]);
+    let events = read(fixture.start().await.expect("the run starts")).await;
     assert_eq!(results(&events), [("b", "fast result", true), ("a", "slow result", false)]);
-    let sent = bench.sent(1);
+    let sent = fixture.sent(1);
     let call =
         |id, name| json!({"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}});
     assert_eq!(
@@ -76,9 +76,9 @@ fn fragments_belong_to_the_call_of_their_index() {
     ];
     let first =
         steps.into_iter().fold(ScriptedAnswer::new(), ScriptedAnswer::event).finish(FinishReason::ToolCalls);
-    let bench = bench(FakeTools::new().answers("x", "yes"), [first, ScriptedAnswer::from_text("Done.")]);
-    bench.run();
-    let arguments: Vec<Value> = bench.tools.calls().into_iter().map(|call| call.arguments).collect();
+    let fixture = fixture(FakeTools::new().answers("x", "yes"), [first, ScriptedAnswer::from_text("Done.")]);
+    fixture.run();
+    let arguments: Vec<Value> = fixture.tools.calls().into_iter().map(|call| call.arguments).collect();
     assert_eq!(arguments, [json!({"n": 1}), json!({"n": 2})]);
 }
 
@@ -102,11 +102,12 @@ fn invalid_arguments_are_reported_to_the_model() {
     for (fragments, expected) in cases {
         let first =
             ScriptedAnswer::new().call("a", "x", fragments.iter().copied()).finish(FinishReason::ToolCalls);
-        let bench = bench(FakeTools::new().answers("x", "yes"), [first, ScriptedAnswer::from_text("Done.")]);
-        let events = bench.run();
+        let fixture =
+            fixture(FakeTools::new().answers("x", "yes"), [first, ScriptedAnswer::from_text("Done.")]);
+        let events = fixture.run();
         let (_, content, is_error) = results(&events)[0];
-        let called: Vec<Value> = bench.tools.calls().into_iter().map(|call| call.arguments).collect();
-        let given_back = bench.sent(1)[1]["toolCalls"][0]["function"]["arguments"].clone();
+        let called: Vec<Value> = fixture.tools.calls().into_iter().map(|call| call.arguments).collect();
+        let given_back = fixture.sent(1)[1]["toolCalls"][0]["function"]["arguments"].clone();
         let given_back: Value = serde_json::from_str(given_back.as_str().expect("text")).expect("JSON");
         assert_eq!(&given_back, expected.as_ref().unwrap_or(&json!({})), "{fragments:?}");
         match expected {
@@ -118,7 +119,7 @@ fn invalid_arguments_are_reported_to_the_model() {
         }
         assert_eq!(text(&events), "Done.", "{fragments:?}");
         assert_eq!(finish_reason(&events), Some(FinishReason::Stop), "{fragments:?}");
-        assert_eq!(bench.sent(1)[2]["content"], content, "{fragments:?}");
+        assert_eq!(fixture.sent(1)[2]["content"], content, "{fragments:?}");
     }
 }
 
@@ -143,14 +144,14 @@ fn tool_failures_become_error_results() {
         ("error output", FakeTools::new().behaves("x", |_| async { Ok(ToolOutput::error("no")) }), "no"),
     ];
     for (name, tools, expected) in cases {
-        let bench = bench(
+        let fixture = fixture(
             tools,
             [ScriptedAnswer::from_tool_call("a", "x", "{}"), ScriptedAnswer::from_text("Sorry.")],
         );
-        let events = bench.run();
+        let events = fixture.run();
         assert_eq!(results(&events), [("a", expected, true)], "{name}");
         assert_eq!(
-            bench.sent(1)[2],
+            fixture.sent(1)[2],
             json!({"role": "tool", "toolCallId": "a", "content": expected}),
             "{name}"
         );
@@ -163,37 +164,37 @@ fn only_tools_on_offer_are_called() {
     let script =
         || [ScriptedAnswer::from_tool_call("a", "secret", "{}"), ScriptedAnswer::from_text("Sorry.")];
     let tools = || FakeTools::new().answers("open", "yes").answers("secret", "treasure");
-    let mut not_listed = bench(tools(), script());
+    let mut not_listed = fixture(tools(), script());
     not_listed.request.tools = not_listed.tools.specs().iter().take(1).cloned().collect();
-    let mut forbidden = bench(tools(), script());
+    let mut forbidden = fixture(tools(), script());
     forbidden.request.tool_choice = ToolChoice::None;
-    let mut not_chosen = bench(tools(), script());
+    let mut not_chosen = fixture(tools(), script());
     not_chosen.request.tool_choice = ToolChoice::Tool("open".into());
-    for bench in [not_listed, forbidden, not_chosen] {
-        let events = bench.run();
+    for fixture in [not_listed, forbidden, not_chosen] {
+        let events = fixture.run();
         assert_eq!(results(&events), [("a", "there is no tool named \"secret\"", true)]);
-        assert!(bench.tools.calls().is_empty());
+        assert!(fixture.tools.calls().is_empty());
     }
 }
 
 #[test]
 fn tools_work_for_the_caller() {
-    let bench = bench(
+    let fixture = fixture(
         FakeTools::new().answers("x", "yes"),
         [ScriptedAnswer::from_tool_call("a", "x", "{}"), ScriptedAnswer::from_text("Done.")],
     );
-    bench.run();
+    fixture.run();
     let (key, text) = (Some("/1/0".to_owned()), Some("{}".into()));
     let expected = ExecutionContext { idempotency_key: key, arguments_text: text, ..context() };
-    assert_eq!(bench.tools.calls()[0].context, expected);
+    assert_eq!(fixture.tools.calls()[0].context, expected);
 }
 
 #[tokio::test]
 async fn a_call_that_times_out_is_dropped_with_an_error_result() {
     let tools = FakeTools::new().hangs("slow").answers("fast", "yes");
     let first = ScriptedAnswer::new().call("a", "slow", ["{}"]).call("b", "fast", ["{}"]);
-    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Done.")]);
-    let mut events = bench.start().await.expect("the run starts");
+    let fixture = fixture(tools, [first.finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Done.")]);
+    let mut events = fixture.start().await.expect("the run starts");
     let result = async {
         while !matches!(events.next().await, Some(Event::ToolCallResult { tool_call_id, .. }) if &*tool_call_id == "b")
         {
@@ -201,8 +202,8 @@ async fn a_call_that_times_out_is_dropped_with_an_error_result() {
         events.next().await
     };
     let time = async {
-        bench.clock.wait_for_sleepers(1).await;
-        assert_eq!(bench.clock.advance_to_next(), Some(bench.limits.tool_timeout));
+        fixture.clock.wait_for_sleepers(1).await;
+        assert_eq!(fixture.clock.advance_to_next(), Some(fixture.limits.tool_timeout));
     };
     let (result, ()) = futures_util::future::join(result, time).await;
     let Some(Event::ToolCallResult { tool_call_id, content, metadata, .. }) = result else {
@@ -211,7 +212,7 @@ async fn a_call_that_times_out_is_dropped_with_an_error_result() {
     assert_eq!(&*tool_call_id, "a");
     assert_eq!(content, "the tool call timed out after 60000 ms");
     assert!(metadata.is_some_and(|metadata| metadata.is_error));
-    assert_eq!((bench.tools.running(), bench.clock.sleepers()), (0, 0));
+    assert_eq!((fixture.tools.running(), fixture.clock.sleepers()), (0, 0));
     let later_events: Vec<Event> = events.collect().await;
     assert_eq!(text(&later_events), "Done.");
 }
@@ -226,22 +227,22 @@ fn every_call_has_its_own_id() {
         second.finish(FinishReason::ToolCalls),
         ScriptedAnswer::from_text("Done."),
     ];
-    let mut bench = bench(FakeTools::new().answers("x", "yes"), answers);
+    let mut fixture = fixture(FakeTools::new().answers("x", "yes"), answers);
     let history = vec![
         Message::user("before"),
         Message::with_tool_calls("", vec![ToolCall::new("old", "x", "{}")]),
         Message::tool_result("old", "yes"),
         Message::user("now"),
     ];
-    bench.request.prompt = request(history, bench.tools.specs()).prompt;
-    let events = bench.run();
+    fixture.request.prompt = request(history, fixture.tools.specs()).prompt;
+    let events = fixture.run();
     let ids = call_ids(&events);
     assert_eq!(ids.len(), 6);
     assert_eq!((ids[1], ids[5]), ("0", "new"));
     for (i, id) in ids.iter().enumerate() {
         assert!(!id.is_empty() && *id != "old" && !ids[..i].contains(id), "{ids:?}");
     }
-    let sent = bench.sent(2);
+    let sent = fixture.sent(2);
     let answered: Vec<&str> = sent
         .as_array()
         .expect("an array")
@@ -261,14 +262,14 @@ fn a_call_is_forced_once_and_forbidden_throughout() {
         (ToolChoice::None, "None", "None"),
     ];
     for (choice, first, second) in cases {
-        let mut bench = bench(
+        let mut fixture = fixture(
             FakeTools::new().answers("x", "yes"),
             [ScriptedAnswer::from_tool_call("a", "x", "{}"), ScriptedAnswer::from_text("Done.")],
         );
-        bench.request.tool_choice = choice;
-        bench.run();
+        fixture.request.tool_choice = choice;
+        fixture.run();
         let sent: Vec<Value> =
-            bench.model.sent_requests().into_iter().map(|sent| sent["toolChoice"].clone()).collect();
+            fixture.model.sent_requests().into_iter().map(|sent| sent["toolChoice"].clone()).collect();
         assert_eq!(sent, [first, second]);
     }
 }
@@ -278,11 +279,13 @@ fn a_notice_is_reported_beside_the_answer_but_not_to_visitors() {
     let value = json!({"kind": "promptCut", "estimatedTokens": 900, "readTokens": 258, "contextWindow": 512});
     let notice = value.as_object().expect("an object").clone();
     let answer = || ScriptedAnswer::new().text("Hel").event(ModelEvent::Notice(notice.clone())).text("lo");
-    let bench = bench(FakeTools::new(), [answer(), answer()].map(|answer| answer.finish(FinishReason::Stop)));
-    let events = bench.run();
+    let fixture =
+        fixture(FakeTools::new(), [answer(), answer()].map(|answer| answer.finish(FinishReason::Stop)));
+    let events = fixture.run();
     assert_eq!(text(&events), "Hello");
     assert_eq!(progress(&events), [&value]);
-    let shown = async { read(bench.start().await.expect("it starts").for_audience(Audience::Visitor)).await };
+    let shown =
+        async { read(fixture.start().await.expect("it starts").for_audience(Audience::Visitor)).await };
     let shown = shown.now_or_never().expect("nothing waits");
     assert_eq!((text(&shown).as_str(), progress(&shown).len()), ("Hello", 0));
 }
@@ -325,11 +328,11 @@ fn progress(events: &[Event]) -> Vec<&Value> {
 #[tokio::test]
 async fn progress_is_shown_before_the_result_and_only_the_latest_of_much() {
     let run = async |reports| {
-        let bench = bench(
+        let fixture = fixture(
             FakeTools::new().answers("x", ""),
             [ScriptedAnswer::from_tool_call("a", "x", "{}"), ScriptedAnswer::from_text("Done.")],
         );
-        read(bench.start_with(Arc::new(ProgressReportingTools { reports })).await.expect("the run starts"))
+        read(fixture.start_with(Arc::new(ProgressReportingTools { reports })).await.expect("the run starts"))
             .await
     };
     let few = run(2).await;
@@ -347,7 +350,7 @@ async fn progress_is_shown_before_the_result_and_only_the_latest_of_much() {
 
 #[tokio::test]
 async fn dropping_the_stream_drops_what_is_under_way() {
-    let answering = bench(FakeTools::new(), [ScriptedAnswer::new().text("I").hang()]);
+    let answering = fixture(FakeTools::new(), [ScriptedAnswer::new().text("I").hang()]);
     let mut events = answering.start().await.expect("the run starts");
     while !matches!(events.next().await, Some(Event::TextMessageContent { .. }) | None) {}
     assert!(events.next().now_or_never().is_none());
@@ -357,7 +360,7 @@ async fn dropping_the_stream_drops_what_is_under_way() {
 
     let first =
         ScriptedAnswer::new().call("a", "x", ["{}"]).call("b", "x", ["{}"]).finish(FinishReason::ToolCalls);
-    let calling = bench(FakeTools::new().hangs("x"), [first]);
+    let calling = fixture(FakeTools::new().hangs("x"), [first]);
     let mut events = calling.start().await.expect("the run starts");
     while events.next().now_or_never().flatten().is_some() {}
     assert_eq!((calling.tools.running(), calling.clock.sleepers()), (2, 2));
@@ -369,13 +372,13 @@ async fn dropping_the_stream_drops_what_is_under_way() {
 #[test]
 fn long_results_are_cut_between_characters() {
     let run = |result: &str| {
-        let mut bench = bench(
+        let mut fixture = fixture(
             FakeTools::new().answers("x", result),
             [ScriptedAnswer::from_tool_call("a", "x", "{}"), ScriptedAnswer::from_text("Done.")],
         );
-        bench.limits.max_result_bytes = 5;
-        let content = results(&bench.run())[0].1.to_owned();
-        assert_eq!(bench.sent(1)[2]["content"], content);
+        fixture.limits.max_result_bytes = 5;
+        let content = results(&fixture.run())[0].1.to_owned();
+        assert_eq!(fixture.sent(1)[2]["content"], content);
         content
     };
     assert_eq!(run("12345"), "12345");

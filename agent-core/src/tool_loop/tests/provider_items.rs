@@ -44,17 +44,17 @@ fn run_with_items(answers: &[Vec<ProviderItem>]) -> (Vec<Event>, Vec<Vec<Provide
     });
     let model = ScriptedModel::new(script.chain([ScriptedAnswer::from_text("done")]));
     let model = Arc::new(RequestRecorder { model, appended: Mutex::default() });
-    let bench = bench(FakeTools::new().answers("x", "ok"), []);
+    let fixture = fixture(FakeTools::new().answers("x", "ok"), []);
     let events = async {
-        let payload = model.prepare(&bench.request).expect("prepared");
+        let payload = model.prepare(&fixture.request).expect("prepared");
         let tool_loop = ToolLoop {
             model: model.clone(),
-            tools: bench.tools.clone(),
-            clock: Arc::new(bench.clock.clone()),
-            limits: bench.limits,
+            tools: fixture.tools.clone(),
+            clock: Arc::new(fixture.clock.clone()),
+            limits: fixture.limits,
         };
         let run = RunIds { thread_id: "t".into(), run_id: "r".into() };
-        read(tool_loop.start(payload, bench.request.clone(), context(), run).await.expect("started")).await
+        read(tool_loop.start(payload, fixture.request.clone(), context(), run).await.expect("started")).await
     };
     let events = events.now_or_never().expect("nothing in this run waits");
     let sent = model.appended.lock().expect("unpoisoned").pop().expect("a request");

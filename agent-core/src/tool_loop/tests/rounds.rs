@@ -31,12 +31,12 @@ fn check(events: &[Event], expected: Expect) {
 
 #[test]
 fn an_answer_of_text_is_one_round() {
-    let bench = bench(
+    let fixture = fixture(
         FakeTools::new(),
         [ScriptedAnswer::new().text("Hel").text("").text("lo").finish(FinishReason::Stop)],
     );
     check(
-        &bench.run(),
+        &fixture.run(),
         expect![[r##"
             {"type":"RUN_STARTED","threadId":"t","runId":"r"}
             {"type":"STEP_STARTED","stepName":"round-1"}
@@ -55,7 +55,7 @@ fn reasoning_is_closed_before_the_text_and_text_before_the_calls() {
     let tools = FakeTools::new().answers("readTodos", "none").answers("listDocs", "two");
     let first = ScriptedAnswer::new().reasoning("Hm").reasoning(", well").text("Let me look.");
     let first = first.call("a", "readTodos", ["{\"li", "st\":1}"]).call("b", "listDocs", ["{}"]);
-    let bench = bench(
+    let fixture = fixture(
         tools,
         [
             first.usage(10, 5).finish(FinishReason::ToolCalls),
@@ -63,7 +63,7 @@ fn reasoning_is_closed_before_the_text_and_text_before_the_calls() {
         ],
     );
     check(
-        &bench.run(),
+        &fixture.run(),
         expect![[r##"
             {"type":"RUN_STARTED","threadId":"t","runId":"r"}
             {"type":"STEP_STARTED","stepName":"round-1"}
@@ -133,7 +133,7 @@ fn reasoning_is_closed_before_the_text_and_text_before_the_calls() {
             "toolCallId": "b"
           }
         ]"#]]
-    .assert_eq(&format!("{:#}", bench.sent(1)));
+    .assert_eq(&format!("{:#}", fixture.sent(1)));
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn text_after_a_call_is_a_separate_message() {
     let tools = FakeTools::new().answers("x", "yes");
     let first =
         ScriptedAnswer::new().call("a", "x", ["{}"]).text("Wait.").call("b", "x", ["{}"]).text("Still.");
-    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Done.")]);
-    let events = bench.run();
+    let fixture = fixture(tools, [first.finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Done.")]);
+    let events = fixture.run();
     let parents: Vec<_> = events
         .iter()
         .filter_map(|event| match event {
@@ -163,17 +163,19 @@ fn text_after_a_call_is_a_separate_message() {
         assert!(!parents.contains(id), "a call has made a message of this id: {events:?}");
         assert!(!messages[..i].contains(id), "{events:?}");
     }
-    assert_eq!(bench.sent(1)[1]["content"], "Wait.Still.");
+    assert_eq!(fixture.sent(1)[1]["content"], "Wait.Still.");
 }
 
 #[test]
 fn rounds_are_limited() {
     let rounds = |count| {
         let answers = (0..count).map(|_| ScriptedAnswer::from_tool_call("a", "x", "{}"));
-        let mut bench =
-            bench(FakeTools::new().answers("x", "yes"), answers.chain([ScriptedAnswer::from_text("Done.")]));
-        bench.limits.max_rounds = 3;
-        bench
+        let mut fixture = fixture(
+            FakeTools::new().answers("x", "yes"),
+            answers.chain([ScriptedAnswer::from_text("Done.")]),
+        );
+        fixture.limits.max_rounds = 3;
+        fixture
     };
     let within = rounds(2);
     assert_eq!(text(&within.run()), "Done.");
@@ -187,10 +189,10 @@ fn rounds_are_limited() {
 fn calls_of_an_answer_that_was_cut_short_are_not_run() {
     for reason in [FinishReason::Length, FinishReason::ContentFilter] {
         let first = ScriptedAnswer::new().text("I").call("a", "x", ["{\"all\":tr"]).finish(reason);
-        let bench = bench(FakeTools::new().answers("x", "yes"), [first]);
-        let events = bench.run();
+        let fixture = fixture(FakeTools::new().answers("x", "yes"), [first]);
+        let events = fixture.run();
         assert_eq!(finish_reason(&events), Some(reason));
-        assert!(bench.tools.calls().is_empty() && results(&events).is_empty());
+        assert!(fixture.tools.calls().is_empty() && results(&events).is_empty());
     }
 }
 
@@ -198,9 +200,9 @@ fn calls_of_an_answer_that_was_cut_short_are_not_run() {
 fn calls_are_run_whatever_name_the_end_of_the_answer_has() {
     let first = ScriptedAnswer::new().call("a", "x", ["{}"]).finish(FinishReason::Stop);
     let last = ScriptedAnswer::new().text("Done.").finish(FinishReason::ToolCalls);
-    let bench = bench(FakeTools::new().answers("x", "yes"), [first, last]);
-    let events = bench.run();
-    assert_eq!(bench.tools.finished(), 1);
+    let fixture = fixture(FakeTools::new().answers("x", "yes"), [first, last]);
+    let events = fixture.run();
+    assert_eq!(fixture.tools.finished(), 1);
     assert_eq!(finish_reason(&events), Some(FinishReason::Stop));
 }
 
@@ -208,13 +210,13 @@ fn calls_are_run_whatever_name_the_end_of_the_answer_has() {
 fn an_answer_without_text_and_call_is_a_failure() {
     let stopped = |answer: ScriptedAnswer| answer.finish(FinishReason::Stop);
     for empty in [ScriptedAnswer::new(), ScriptedAnswer::new().reasoning("Hm").text("").usage(3, 0)] {
-        let events = bench(FakeTools::new(), [stopped(empty)]).run();
+        let events = fixture(FakeTools::new(), [stopped(empty)]).run();
         assert_eq!(code(&events), "BACKEND_FAILED");
     }
-    let cut = bench(FakeTools::new(), [ScriptedAnswer::new().finish(FinishReason::Length)]).run();
+    let cut = fixture(FakeTools::new(), [ScriptedAnswer::new().finish(FinishReason::Length)]).run();
     assert_eq!(finish_reason(&cut), Some(FinishReason::Length), "the reason tells the cause");
     let called = [ScriptedAnswer::from_tool_call("a", "x", "{}"), stopped(ScriptedAnswer::new())];
-    let events = bench(FakeTools::new().answers("x", "yes"), called).run();
+    let events = fixture(FakeTools::new().answers("x", "yes"), called).run();
     assert_eq!(finish_reason(&events), Some(FinishReason::Stop), "the run has called a tool");
 }
 
@@ -223,23 +225,27 @@ fn the_output_of_all_rounds_is_bounded() {
     let round = || ScriptedAnswer::from_tool_call("a", "x", "{}");
     let answers = || (0..4).map(|_| round()).chain([ScriptedAnswer::from_text("Done.")]);
     let bounded = |max_run_bytes| {
-        let bench = bench(FakeTools::new().answers("x", "y".repeat(1_000)), answers());
+        let fixture = fixture(FakeTools::new().answers("x", "y".repeat(1_000)), answers());
         let limits = OutputLimits { max_run_bytes, ..OutputLimits::default() };
-        let run = async { read(bench.start().await.expect("it starts").with_output_limits(limits)).await };
-        (run.now_or_never().expect("nothing waits"), bench)
+        let run = async { read(fixture.start().await.expect("it starts").with_output_limits(limits)).await };
+        (run.now_or_never().expect("nothing waits"), fixture)
     };
-    let (events, bench) = bounded(5_000);
-    assert_eq!((text(&events).as_str(), bench.model.unused_answers()), ("Done.", 0));
-    let (events, bench) = bounded(2_500);
+    let (events, fixture) = bounded(5_000);
+    assert_eq!((text(&events).as_str(), fixture.model.unused_answers()), ("Done.", 0));
+    let (events, fixture) = bounded(2_500);
     assert_eq!((code(&events), results(&events).len()), ("OUTPUT_TOO_LARGE", 2));
-    assert_eq!((bench.model.unused_answers(), bench.model.open_streams()), (2, 0), "no further round begins");
+    assert_eq!(
+        (fixture.model.unused_answers(), fixture.model.open_streams()),
+        (2, 0),
+        "no further round begins"
+    );
 }
 
 #[test]
 fn a_failure_before_the_first_delta_is_an_error_of_start() {
     let refused = ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::RateLimited, "slow down"));
-    let bench = bench(FakeTools::new(), [refused]);
-    let started = bench.start().now_or_never().expect("nothing waits");
+    let fixture = fixture(FakeTools::new(), [refused]);
+    let started = fixture.start().now_or_never().expect("nothing waits");
     assert_eq!(started.err().expect("refused").kind(), AgentErrorKind::RateLimited);
 }
 
@@ -276,11 +282,11 @@ fn later_failures_are_the_runs_one_error() {
         ),
     ];
     for (name, answers, expected) in cases {
-        let mut bench = bench(FakeTools::new().answers("x", "yes"), answers);
-        bench.limits.max_calls_per_round = 2;
-        bench.limits.max_argument_bytes = 10;
-        assert_eq!(code(&bench.run()), expected, "{name}");
-        assert_eq!(bench.model.open_streams(), 0, "{name}");
+        let mut fixture = fixture(FakeTools::new().answers("x", "yes"), answers);
+        fixture.limits.max_calls_per_round = 2;
+        fixture.limits.max_argument_bytes = 10;
+        assert_eq!(code(&fixture.run()), expected, "{name}");
+        assert_eq!(fixture.model.open_streams(), 0, "{name}");
     }
 }
 
@@ -289,7 +295,7 @@ fn usage_is_summed_over_the_rounds() {
     let run = |first: ScriptedAnswer, second: ScriptedAnswer| {
         let first = first.call("a", "x", ["{}"]).finish(FinishReason::ToolCalls);
         let answers = [first, second.text("Done.").finish(FinishReason::Stop)];
-        let events = bench(FakeTools::new().answers("x", "yes"), answers).run();
+        let events = fixture(FakeTools::new().answers("x", "yes"), answers).run();
         let Some(Event::RunFinished { usage, .. }) = events.last().cloned() else { panic!("{events:?}") };
         usage.into_iter().map(|usage| (usage.input_tokens, usage.output_tokens)).collect::<Vec<_>>()
     };

@@ -50,9 +50,9 @@ async fn errors_before_the_start_name_their_stage() {
         run_turn(&Platform::new(Arc::new(FailingStore)), &ada(), asks("a")).await.err().expect("no run");
     assert!(matches!(error, TurnError::Store(_)), "{error:?}");
     let with = async |change: fn(Platform) -> Platform| {
-        let mut bench = bench(vec![agent()], []).await;
-        bench.platform = change(bench.platform);
-        bench.refusal(&ada(), asks("a")).await
+        let mut fixture = fixture(vec![agent()], []).await;
+        fixture.platform = change(fixture.platform);
+        fixture.refusal(&ada(), asks("a")).await
     };
     let error = with(|platform| platform.with_layer(FailingStore)).await;
     assert!(matches!(error, TurnError::Layer(_)), "{error:?}");
@@ -68,19 +68,19 @@ async fn refusals_of_the_backend_keep_their_kind() {
         other => panic!("{other:?}"),
     };
     let small = async |info: ModelInfo| {
-        let mut bench = bench(vec![agent()], []).await;
+        let mut fixture = fixture(vec![agent()], []).await;
         let model = Arc::new(ScriptedModel::new([]).with_info(info));
-        bench.platform = bench.platform.with_backend(EmbeddedBackend::new(model));
-        bench
+        fixture.platform = fixture.platform.with_backend(EmbeddedBackend::new(model));
+        fixture
     };
-    let info = bench(vec![], []).await.model.info();
+    let info = fixture(vec![], []).await.model.info();
     let narrow = small(ModelInfo { context_window: 310, max_output_tokens: 300, ..info }).await;
     let long = TurnRequest::new("a", vec![Message::user("long ".repeat(1000))]);
     assert_eq!(kind(narrow.refusal(&ada(), long).await), AgentErrorKind::InvalidRequest);
 
     let refusal = ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::RateLimited, "slow down"));
-    let bench = bench(vec![agent()], [refusal]).await;
-    let error = run_turn(&bench.platform, &ada(), asks("a")).await.err().expect("no run");
+    let fixture = fixture(vec![agent()], [refusal]).await;
+    let error = run_turn(&fixture.platform, &ada(), asks("a")).await.err().expect("no run");
     assert_eq!(kind(error), AgentErrorKind::RateLimited);
 }
 
@@ -101,10 +101,10 @@ fn long_request(messages: usize) -> TurnRequest {
 #[tokio::test]
 async fn a_prompt_beyond_the_models_window_is_cut_and_sent_once_more() {
     let answers = [ScriptedAnswer::from_start_error(overflow(Some(3_000))), ScriptedAnswer::from_text("Hi.")];
-    let bench = bench(vec![agent()], answers).await;
-    let events = read(run_turn(&bench.platform, &ada(), long_request(31)).await.expect("a run")).await;
+    let fixture = fixture(vec![agent()], answers).await;
+    let events = read(run_turn(&fixture.platform, &ada(), long_request(31)).await.expect("a run")).await;
     assert_eq!(events.iter().filter(|event| matches!(event, Event::RunStarted { .. })).count(), 1);
-    let lengths: Vec<usize> = bench
+    let lengths: Vec<usize> = fixture
         .model
         .sent_requests()
         .iter()
@@ -125,10 +125,10 @@ async fn a_prompt_is_sent_at_most_twice_and_only_if_it_can_be_cut() {
             2,
         ),
     ] {
-        let bench = bench(vec![agent()], answers).await;
-        let error = run_turn(&bench.platform, &ada(), long_request(31)).await.err().expect("an error");
+        let fixture = fixture(vec![agent()], answers).await;
+        let error = run_turn(&fixture.platform, &ada(), long_request(31)).await.err().expect("an error");
         let TurnError::Backend(error) = error else { panic!("{error:?}") };
         assert_eq!(error.kind(), AgentErrorKind::ContextExceeded);
-        assert_eq!(bench.model.payloads().len(), requests);
+        assert_eq!(fixture.model.payloads().len(), requests);
     }
 }

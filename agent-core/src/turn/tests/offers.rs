@@ -7,7 +7,7 @@ async fn tools_are_cut_by_what_the_caller_may_use() {
     let mut cut = agent();
     cut["id"] = "cut".into();
     cut["content"]["agentServerTools"] = json!(["readEpics"]);
-    let bench = bench(vec![agent(), cut], []).await;
+    let fixture = fixture(vec![agent(), cut], []).await;
     let cases: [(&str, Caller, &[&str]); 4] = [
         ("a", Caller::Session, &["readEpics", "readTodos"]),
         ("a", Caller::Proactive, &["readEpics", "readTodos"]),
@@ -16,7 +16,7 @@ async fn tools_are_cut_by_what_the_caller_may_use() {
     ];
     for (agent, caller, expected) in cases {
         let principal = Principal::new("ada", "c", caller);
-        let prepared = prepare_turn(&bench.platform, &principal, asks(agent)).await.expect("a turn");
+        let prepared = prepare_turn(&fixture.platform, &principal, asks(agent)).await.expect("a turn");
         let names: Vec<&str> = prepared.request.turn.tools.iter().map(|tool| tool.name.as_str()).collect();
         assert_eq!(names, expected, "{agent} {caller:?}");
     }
@@ -55,7 +55,7 @@ impl RunTokens for CountingIssuer {
 
 #[tokio::test]
 async fn only_a_run_with_tools_and_a_remote_backend_has_a_token() {
-    let TurnFixture { platform, tools, .. } = bench(vec![agent()], []).await;
+    let TurnFixture { platform, tools, .. } = fixture(vec![agent()], []).await;
     let issuer = Arc::new(CountingIssuer::default());
     let platform = platform.with_run_tokens(issuer.clone());
     let mut capabilities = BackendCapabilities::new(crate::budget::TokenBudget { max_prompt_tokens: 1000 });
@@ -75,23 +75,23 @@ async fn only_a_run_with_tools_and_a_remote_backend_has_a_token() {
 async fn a_tool_that_the_caller_may_not_use_is_not_called_whatever_the_model_says() {
     let answers =
         [ScriptedAnswer::from_tool_call("1", "readEpics", "{}"), ScriptedAnswer::from_text("Sorry.")];
-    let bench = bench(vec![agent()], answers).await;
+    let fixture = fixture(vec![agent()], answers).await;
     let visitor = Principal::new("widget:1", "c", Caller::Widget);
-    read(run_turn(&bench.platform, &visitor, asks("a")).await.expect("a run")).await;
-    assert!(bench.tools.calls().is_empty());
+    read(run_turn(&fixture.platform, &visitor, asks("a")).await.expect("a run")).await;
+    assert!(fixture.tools.calls().is_empty());
 }
 
 #[tokio::test]
 async fn no_tool_is_offered_where_none_may_be_called() {
-    let bench = bench(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
+    let fixture = fixture(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
     let request = TurnRequest { tool_choice: ToolChoice::None, ..asks("a") };
-    let prepared = prepare_turn(&bench.platform, &ada(), request).await.expect("a turn");
+    let prepared = prepare_turn(&fixture.platform, &ada(), request).await.expect("a turn");
     assert!(prepared.request.turn.tools.is_empty());
 }
 
 #[tokio::test]
 async fn a_remote_runtime_gets_the_chosen_tool_alone() {
-    let TurnFixture { tools, .. } = bench(vec![agent()], []).await;
+    let TurnFixture { tools, .. } = fixture(vec![agent()], []).await;
     let offered = |choice: &ToolChoice, remote: bool| {
         let mut capabilities =
             BackendCapabilities::new(crate::budget::TokenBudget { max_prompt_tokens: 1000 });

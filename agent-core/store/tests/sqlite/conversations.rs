@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use agent_core::message::Message;
 use agent_platform::conversation::{
-    Conversations, DeleteFilter, EndRunRequest, LogEnd, NewNode, NodeQuery, ThreadKey, ThreadOwner,
+    Conversations, DeleteFilter, EndRunRequest, LogEnd, MAX_REAPED_RUNS, NewNode, NodeQuery, ThreadKey,
+    ThreadOwner,
 };
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
@@ -67,6 +68,22 @@ async fn a_damaged_run_hides_no_due_run_of_another_company() {
     other(&temp_store.file()).execute_batch(sql).expect("damaged");
     let due = store.due_runs(at(0), None).await.expect("read").runs;
     assert_eq!(due.into_iter().map(|(owner, _)| owner).collect::<Vec<_>>(), owners[1..]);
+}
+
+#[tokio::test]
+async fn a_damaged_run_hides_no_page_of_due_runs() {
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions::default());
+    for number in 0..MAX_REAPED_RUNS + 2 {
+        let id = number.to_string();
+        store.begin_run(begin(owner().thread(id.as_str()), &id, Vec::new())).await.expect("begun");
+    }
+    let sql = "UPDATE runs SET state = 'waiting', due_ms = 0; UPDATE runs SET body = '{' WHERE id = '7'";
+    other(&temp_store.file()).execute_batch(sql).expect("damaged");
+    let first = store.due_runs(at(0), None).await.expect("read");
+    assert_eq!(first.runs.len(), MAX_REAPED_RUNS - 1);
+    let second = store.due_runs(at(0), first.next_cursor.as_deref()).await.expect("read");
+    assert_eq!((second.runs.len(), second.next_cursor), (2, None));
 }
 
 #[tokio::test]

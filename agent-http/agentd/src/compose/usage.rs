@@ -11,7 +11,7 @@ use agent_http::metrics::Metrics;
 use agent_http::usage_metrics::UsageMetrics;
 use agent_platform::spawner::Spawner;
 use agent_platform::usage::{Booking, BudgetOptions, Budgets, MeteredBackend, UsageRecorder};
-use agent_platform::user_rates::UserRates;
+use agent_platform::user_rates::MinuteRateLimiter;
 
 use crate::config::{AppConfig, EmbeddingConfig};
 use crate::stores::Stores;
@@ -24,7 +24,7 @@ pub(super) fn recorder(
     config: &AppConfig,
     stores: &Stores,
     metrics: &Metrics,
-    (rates, spawner): (&UserRates, Arc<dyn Spawner>),
+    (rates, spawner): (&MinuteRateLimiter, Arc<dyn Spawner>),
 ) -> UsageRecorder {
     let catalog = config.server.catalog.clone();
     let observer = Arc::new(UsageMetrics::new(metrics, catalog, configured_models(config)));

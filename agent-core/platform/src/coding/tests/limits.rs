@@ -108,29 +108,29 @@ fn a_company_has_its_share_of_the_limits_and_forgets_its_own() {
 
 #[tokio::test]
 async fn limits_are_shown_to_their_user_while_signed_in() {
-    let bench = Bench::signed_in().await;
-    let (company, user) = (&bench.company, &bench.user);
-    bench.tokens.record_limits(company, user, used(30.0));
-    bench.tokens.record_limits(company, user, SubscriptionLimits::default());
+    let fixture = ProcessFixture::signed_in().await;
+    let (company, user) = (&fixture.company, &fixture.user);
+    fixture.tokens.record_limits(company, user, used(30.0));
+    fixture.tokens.record_limits(company, user, SubscriptionLimits::default());
     assert_eq!(
-        bench.subscription().await.limits,
+        fixture.subscription().await.limits,
         Some(used(30.0)),
         "an answer without limits changes nothing"
     );
     let credits = Credits { has_credits: true, unlimited: false, balance: None };
     let event = SubscriptionLimits { credits: Some(credits), ..SubscriptionLimits::default() };
-    bench.tokens.update_limits(company, user, event.clone());
-    bench.tokens.update_limits(company, user, SubscriptionLimits::default());
+    fixture.tokens.update_limits(company, user, event.clone());
+    fixture.tokens.update_limits(company, user, SubscriptionLimits::default());
     let both = SubscriptionLimits { credits: event.credits, ..used(30.0) };
-    assert_eq!(bench.subscription().await.limits, Some(both), "an event changes what it contains");
-    bench.tokens.update_limits(company, user, used(35.0));
-    assert_eq!(bench.subscription().await.limits.and_then(|limits| limits.primary), used(35.0).primary);
-    bench.tokens.record_limits(company, user, used(30.0));
-    assert_eq!(bench.subscription().await.limits, Some(used(30.0)), "headers replace all");
-    bench.tokens.record_limits(company, &"bob".into(), used(40.0));
-    let other = bench.tokens.status(company, &"bob".into()).await.expect("a status");
+    assert_eq!(fixture.subscription().await.limits, Some(both), "an event changes what it contains");
+    fixture.tokens.update_limits(company, user, used(35.0));
+    assert_eq!(fixture.subscription().await.limits.and_then(|limits| limits.primary), used(35.0).primary);
+    fixture.tokens.record_limits(company, user, used(30.0));
+    assert_eq!(fixture.subscription().await.limits, Some(used(30.0)), "headers replace all");
+    fixture.tokens.record_limits(company, &"bob".into(), used(40.0));
+    let other = fixture.tokens.status(company, &"bob".into()).await.expect("a status");
     assert_eq!(other.limits, None, "not signed in");
-    bench.tokens.sign_out(company, user).await.expect("signed out");
-    bench.sign_in().await;
-    assert_eq!(bench.subscription().await.limits, None, "those of an earlier sign-in are forgotten");
+    fixture.tokens.sign_out(company, user).await.expect("signed out");
+    fixture.sign_in().await;
+    assert_eq!(fixture.subscription().await.limits, None, "those of an earlier sign-in are forgotten");
 }

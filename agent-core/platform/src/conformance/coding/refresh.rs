@@ -8,7 +8,7 @@ use agent_core::secret::Secret;
 use agent_core::testing::ManualClock;
 use futures_util::future::{BoxFuture, Either, join, join_all, select};
 
-use super::bench::{Bench, CommitPoint, Gate, HoldingRecords, Process, company, never, user};
+use super::fixture::{CodingFixture, CommitPoint, Gate, HoldingRecords, Process, company, never, user};
 use crate::coding::{AccessToken, CodingTokenError, SignInReason, SubscriptionState, rotate_secrets};
 use crate::records::Inventory;
 use crate::roles::RotationReport;
@@ -48,7 +48,7 @@ enum CrashPoint {
     Answered,
 }
 
-pub(super) async fn a_crash_does_not_end_the_sign_in(bench: &impl AsyncFn() -> Bench) {
+pub(super) async fn a_crash_does_not_end_the_sign_in(fixture: &impl AsyncFn() -> CodingFixture) {
     for point in [
         CrashPoint::Commit(0, CommitPoint::Before),
         CrashPoint::Commit(0, CommitPoint::After),
@@ -57,15 +57,15 @@ pub(super) async fn a_crash_does_not_end_the_sign_in(bench: &impl AsyncFn() -> B
         CrashPoint::Commit(1, CommitPoint::Before),
         CrashPoint::Commit(1, CommitPoint::After),
     ] {
-        let bench = bench().await;
-        let first = bench.process();
-        bench.sign_in(&first).await;
-        bench.clock.advance(TOKEN_LIFETIME);
-        crash_at(&bench, point).await;
-        let next = bench.process();
-        let began = bench.clock.monotonic();
-        let result = bench.drive(access(&next)).await;
-        let stuck = bench.clock.monotonic().duration_since(began);
+        let fixture = fixture().await;
+        let first = fixture.process();
+        fixture.sign_in(&first).await;
+        fixture.clock.advance(TOKEN_LIFETIME);
+        crash_at(&fixture, point).await;
+        let next = fixture.process();
+        let began = fixture.clock.monotonic();
+        let result = fixture.drive(access(&next)).await;
+        let stuck = fixture.clock.monotonic().duration_since(began);
         assert!(stuck <= MAX_CRASH_DELAY, "{point:?}: a run waits for {stuck:?}");
         // The issuer's answer was on its way to the store.
         let is_lost = matches!(point, CrashPoint::Answered | CrashPoint::Commit(1, CommitPoint::Before));
@@ -73,26 +73,26 @@ pub(super) async fn a_crash_does_not_end_the_sign_in(bench: &impl AsyncFn() -> B
             assert_eq!(reason(result), SignInReason::CutOff, "{point:?}: the reason is told");
         } else {
             assert!(result.is_ok(), "{point:?}: the sign-in survives: {result:?}");
-            assert_eq!(bench.issuer.refreshes(), 1, "{point:?}: one refresh was enough");
+            assert_eq!(fixture.issuer.refreshes(), 1, "{point:?}: one refresh was enough");
         }
     }
 }
 
 /// Lets a process refresh and crash at a point.
-async fn crash_at(bench: &Bench, point: CrashPoint) {
+async fn crash_at(fixture: &CodingFixture, point: CrashPoint) {
     let held = match point {
         CrashPoint::Commit(index, commit) => Some((index, commit)),
         CrashPoint::Sent | CrashPoint::Answered => None,
     };
-    let holding = Arc::new(HoldingRecords::new(bench.records.clone(), held));
-    let process = bench.process_with(holding.clone(), Arc::new(bench.clock.clone()));
+    let holding = Arc::new(HoldingRecords::new(fixture.records.clone(), held));
+    let process = fixture.process_with(holding.clone(), Arc::new(fixture.clock.clone()));
     let reached: BoxFuture<'_, ()> = match point {
         CrashPoint::Commit(..) => holding.reached(),
         CrashPoint::Sent | CrashPoint::Answered => {
             let step =
                 if point == CrashPoint::Sent { IssuerStep::HoldRequest } else { IssuerStep::HoldAnswer };
-            bench.issuer.script(IssuerCall::Refresh, step(never()));
-            Box::pin(bench.issuer.wait_for_calls(IssuerCall::Refresh, 1))
+            fixture.issuer.script(IssuerCall::Refresh, step(never()));
+            Box::pin(fixture.issuer.wait_for_calls(IssuerCall::Refresh, 1))
         }
     };
     match select(Box::pin(access(&process)), reached).await {
@@ -101,60 +101,60 @@ async fn crash_at(bench: &Bench, point: CrashPoint) {
     }
 }
 
-pub(super) async fn a_stopped_process_overwrites_nothing(bench: &Bench) {
-    bench.sign_in(&bench.process()).await;
-    bench.clock.advance(TOKEN_LIFETIME);
+pub(super) async fn a_stopped_process_overwrites_nothing(fixture: &CodingFixture) {
+    fixture.sign_in(&fixture.process()).await;
+    fixture.clock.advance(TOKEN_LIFETIME);
     // A stopped process has no time.
-    let stopped_clock = ManualClock::at(bench.clock.now());
-    let stopped = bench.process_with(bench.records.clone(), Arc::new(stopped_clock));
+    let stopped_clock = ManualClock::at(fixture.clock.now());
+    let stopped = fixture.process_with(fixture.records.clone(), Arc::new(stopped_clock));
     let mut gate = Gate::closed();
-    bench.issuer.script(IssuerCall::Refresh, IssuerStep::HoldRequest(gate.pass()));
+    fixture.issuer.script(IssuerCall::Refresh, IssuerStep::HoldRequest(gate.pass()));
     let going_on = async {
-        bench.issuer.wait_for_calls(IssuerCall::Refresh, 1).await;
-        bench.clock.advance(60 * SECOND);
-        let token = expect_access(&bench.process()).await;
-        let before = bench.stored_text().await;
+        fixture.issuer.wait_for_calls(IssuerCall::Refresh, 1).await;
+        fixture.clock.advance(60 * SECOND);
+        let token = expect_access(&fixture.process()).await;
+        let before = fixture.stored_text().await;
         gate.open();
         (token, before)
     };
     let (late, (token, before)) = join(access(&stopped), going_on).await;
     let late = late.expect("it uses what is there");
     assert_eq!((late.generation, &late.token), (token.generation, &token.token), "it uses the newer tokens");
-    assert_eq!(bench.stored_text().await, before, "it overwrites nothing");
-    assert_eq!(bench.issuer.revoked(), Vec::<String>::new(), "the tokens of the same sign-in stay valid");
+    assert_eq!(fixture.stored_text().await, before, "it overwrites nothing");
+    assert_eq!(fixture.issuer.revoked(), Vec::<String>::new(), "the tokens of the same sign-in stay valid");
 }
 
-pub(super) async fn late_tokens_save_a_sign_in(bench: &Bench) {
-    bench.sign_in(&bench.process()).await;
-    bench.clock.advance(TOKEN_LIFETIME);
-    let stopped_clock = ManualClock::at(bench.clock.now());
-    let stopped = bench.process_with(bench.records.clone(), Arc::new(stopped_clock));
+pub(super) async fn late_tokens_save_a_sign_in(fixture: &CodingFixture) {
+    fixture.sign_in(&fixture.process()).await;
+    fixture.clock.advance(TOKEN_LIFETIME);
+    let stopped_clock = ManualClock::at(fixture.clock.now());
+    let stopped = fixture.process_with(fixture.records.clone(), Arc::new(stopped_clock));
     let mut gate = Gate::closed();
-    bench.issuer.script(IssuerCall::Refresh, IssuerStep::HoldAnswer(gate.pass()));
+    fixture.issuer.script(IssuerCall::Refresh, IssuerStep::HoldAnswer(gate.pass()));
     let going_on = async {
-        bench.issuer.wait_for_calls(IssuerCall::Refresh, 1).await;
-        bench.clock.advance(60 * SECOND);
-        let refused = access(&bench.process()).await;
+        fixture.issuer.wait_for_calls(IssuerCall::Refresh, 1).await;
+        fixture.clock.advance(60 * SECOND);
+        let refused = access(&fixture.process()).await;
         gate.open();
         refused
     };
     let (late, refused) = join(access(&stopped), going_on).await;
     assert_eq!(reason(refused), SignInReason::CutOff, "the token was used, and its answer is missing");
     let late = late.expect("the answer arrives");
-    let token = expect_access(&bench.process()).await;
+    let token = expect_access(&fixture.process()).await;
     assert_eq!(token.token, late.token, "tokens that replace dead ones save the sign-in");
-    let status = bench.process().tokens.status(&company(), &user()).await.expect("a status");
+    let status = fixture.process().tokens.status(&company(), &user()).await.expect("a status");
     assert_eq!(status.state, SubscriptionState::Ok);
 }
 
-pub(super) async fn a_sign_out_wins(bench: &Bench) {
-    let (process, other) = (bench.process(), bench.process());
-    bench.sign_in(&process).await;
-    bench.clock.advance(TOKEN_LIFETIME);
+pub(super) async fn a_sign_out_wins(fixture: &CodingFixture) {
+    let (process, other) = (fixture.process(), fixture.process());
+    fixture.sign_in(&process).await;
+    fixture.clock.advance(TOKEN_LIFETIME);
     let mut gate = Gate::closed();
-    bench.issuer.script(IssuerCall::Refresh, IssuerStep::HoldAnswer(gate.pass()));
+    fixture.issuer.script(IssuerCall::Refresh, IssuerStep::HoldAnswer(gate.pass()));
     let leaving = async {
-        bench.issuer.wait_for_calls(IssuerCall::Refresh, 1).await;
+        fixture.issuer.wait_for_calls(IssuerCall::Refresh, 1).await;
         assert!(other.tokens.sign_out(&company(), &user()).await.expect("signed out"), "there were tokens");
         assert!(!other.tokens.sign_out(&company(), &user()).await.expect("signed out"), "there are none now");
         gate.open();
@@ -163,7 +163,7 @@ pub(super) async fn a_sign_out_wins(bench: &Bench) {
     assert_eq!(reason(refreshed), SignInReason::NotSignedIn);
     process.tokens.drain().await;
     assert_eq!(
-        bench.issuer.revoked(),
+        fixture.issuer.revoked(),
         ["refresh-canary-2", "refresh-canary-3"],
         "old and new tokens are revoked"
     );
@@ -171,36 +171,36 @@ pub(super) async fn a_sign_out_wins(bench: &Bench) {
     assert!(!status.is_signed_in && status.plan.is_none(), "nothing is left: {status:?}");
 }
 
-pub(super) async fn a_new_sign_in_wins(bench: &Bench) {
-    let (process, other) = (bench.process(), bench.process());
-    bench.sign_in(&process).await;
-    bench.clock.advance(TOKEN_LIFETIME);
+pub(super) async fn a_new_sign_in_wins(fixture: &CodingFixture) {
+    let (process, other) = (fixture.process(), fixture.process());
+    fixture.sign_in(&process).await;
+    fixture.clock.advance(TOKEN_LIFETIME);
     // The holder does not notice the time of the new sign-in.
-    let held_clock = ManualClock::at(bench.clock.now());
-    let holder = bench.process_with(bench.records.clone(), Arc::new(held_clock));
+    let held_clock = ManualClock::at(fixture.clock.now());
+    let holder = fixture.process_with(fixture.records.clone(), Arc::new(held_clock));
     let mut gate = Gate::closed();
-    bench.issuer.script(IssuerCall::Refresh, IssuerStep::HoldAnswer(gate.pass()));
+    fixture.issuer.script(IssuerCall::Refresh, IssuerStep::HoldAnswer(gate.pass()));
     let signing_in = async {
-        bench.issuer.wait_for_calls(IssuerCall::Refresh, 1).await;
+        fixture.issuer.wait_for_calls(IssuerCall::Refresh, 1).await;
         other.tokens.sign_out(&company(), &user()).await.expect("signed out");
-        bench.sign_in(&other).await;
+        fixture.sign_in(&other).await;
         gate.open();
         expect_access(&other).await
     };
     let (late, token) = join(access(&holder), signing_in).await;
     assert_eq!(late.expect("it uses what is there").token, token.token, "the new sign-in's tokens are used");
-    let revoked = bench.issuer.revoked();
+    let revoked = fixture.issuer.revoked();
     assert!(
         revoked.contains(&"refresh-canary-3".to_owned()),
         "those of the old one are revoked: {revoked:?}"
     );
-    bench.clock.advance(TOKEN_LIFETIME);
+    fixture.clock.advance(TOKEN_LIFETIME);
     expect_access(&other).await;
 }
 
-pub(super) async fn secrets_are_rotated(bench: &Bench) {
+pub(super) async fn secrets_are_rotated(fixture: &CodingFixture) {
     let (old, new) = (Secret::new("the secret of last year"), Secret::new("the secret of this year"));
-    let before = bench.with_sealer(Sealer::new(&old, None));
+    let before = fixture.with_sealer(Sealer::new(&old, None));
     let process = before.process();
     before.sign_in(&process).await;
     process.sign_ins.begin(&company(), &user()).await.expect("another one is open");
@@ -208,16 +208,16 @@ pub(super) async fn secrets_are_rotated(bench: &Bench) {
     let both = Sealer::new(&new, Some(&old));
     let rotate = async || {
         let mut report = RotationReport::default();
-        rotate_secrets(&*bench.records, &both, &mut report).await.expect("rotated");
+        rotate_secrets(&*fixture.records, &both, &mut report).await.expect("rotated");
         [report.resealed, report.already_current, report.unopened]
     };
     assert_eq!(
-        expect_access(&bench.with_sealer(Sealer::new(&new, Some(&old))).process()).await.token,
+        expect_access(&fixture.with_sealer(Sealer::new(&new, Some(&old))).process()).await.token,
         token.token
     );
     assert_eq!(rotate().await, [5, 0, 0], "tokens, account and codes are sealed again");
     assert_eq!(rotate().await, [0, 5, 0], "once");
-    let after = bench.with_sealer(Sealer::new(&new, None)).process();
+    let after = fixture.with_sealer(Sealer::new(&new, None)).process();
     let rotated = expect_access(&after).await;
     assert_eq!(
         (rotated.token, rotated.generation),
@@ -267,11 +267,11 @@ pub(super) async fn concurrent_callers_refresh_once(
     spawner: Arc<dyn Spawner>,
     rounds: usize,
 ) {
-    let bench = Bench::new(records.clone(), spawner);
-    bench.sign_in(&bench.process()).await;
+    let fixture = CodingFixture::new(records.clone(), spawner);
+    fixture.sign_in(&fixture.process()).await;
     let clock = ShiftedClock::default();
     // From now on the processes use the shifted clock, for which the tokens have expired.
-    let processes = [(); 3].map(|()| bench.process_with(records.clone(), Arc::new(clock.clone())));
+    let processes = [(); 3].map(|()| fixture.process_with(records.clone(), Arc::new(clock.clone())));
     for round in 1..=rounds {
         clock.shift(2 * TOKEN_LIFETIME);
         let runs = processes.iter().cycle().take(processes.len() * RUNS).map(access);
@@ -284,7 +284,7 @@ pub(super) async fn concurrent_callers_refresh_once(
             tokens.iter().all(|token| token.token == tokens[0].token),
             "round {round}: all get the same token"
         );
-        assert_eq!(bench.issuer.refreshes(), round, "round {round}: one refresh");
-        assert_eq!(bench.issuer.calls(IssuerCall::Refresh), round, "round {round}: one call of the issuer");
+        assert_eq!(fixture.issuer.refreshes(), round, "round {round}: one refresh");
+        assert_eq!(fixture.issuer.calls(IssuerCall::Refresh), round, "round {round}: one call of the issuer");
     }
 }

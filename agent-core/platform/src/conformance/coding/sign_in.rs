@@ -9,7 +9,7 @@ use agent_core::secret::Secret;
 use futures_util::future::{join, join_all};
 use jiff::Timestamp;
 
-use super::bench::{Bench, Gate, Process, company, never, user};
+use super::fixture::{CodingFixture, Gate, Process, company, never, user};
 use crate::coding::{
     CodingAuthorityError, CodingTokenError, MAX_SIGN_INS_PER_HOUR, SignInError, SignInReason, SignInStatus,
     SignInView, delete_subscription, expire_sign_ins, rotate_secrets,
@@ -34,8 +34,8 @@ async fn expect_signed_out(process: &Process) {
     assert_eq!(error.to_string(), expected.to_string(), "without tokens a sign-in is required");
 }
 
-pub(super) async fn a_sign_in_is_completed_once(bench: &Bench) {
-    let (first, second) = (bench.process(), bench.process());
+pub(super) async fn a_sign_in_is_completed_once(fixture: &CodingFixture) {
+    let (first, second) = (fixture.process(), fixture.process());
     expect_signed_out(&first).await;
     let begun = first.sign_ins.begin(&company(), &user()).await.expect("a sign-in is begun");
     assert!(begun.is_new, "the first sign-in is a new one");
@@ -53,19 +53,19 @@ pub(super) async fn a_sign_in_is_completed_once(bench: &Bench) {
         assert!(matches!(status(process, "another").await, Err(SignInError::NotFound)), "ids are checked");
     }
     assert_eq!(
-        bench.issuer.calls(IssuerCall::Token),
+        fixture.issuer.calls(IssuerCall::Token),
         0,
         "the issuer is not polled before the interval is over"
     );
     for polls in 1..=3 {
-        bench.clock.advance(5 * SECOND);
+        fixture.clock.advance(5 * SECOND);
         let (one, two) = join(first.settled_status(&begun.id), second.settled_status(&begun.id)).await;
         assert_eq!(one.expect("a status").status, SignInStatus::Pending);
         assert_eq!(two.expect("a status").status, SignInStatus::Pending);
-        assert_eq!(bench.issuer.calls(IssuerCall::Token), polls, "two processes poll once");
+        assert_eq!(fixture.issuer.calls(IssuerCall::Token), polls, "two processes poll once");
     }
-    bench.issuer.decide(SignInDecision::Approved);
-    bench.clock.advance(5 * SECOND);
+    fixture.issuer.decide(SignInDecision::Approved);
+    fixture.clock.advance(5 * SECOND);
     second.settled_status(&begun.id).await.expect("a status");
     let view = first.settled_status(&begun.id).await.expect("a status");
     assert_eq!(
@@ -81,68 +81,68 @@ pub(super) async fn a_sign_in_is_completed_once(bench: &Bench) {
         let other = process.tokens.access(&"other".into(), &user()).await;
         assert!(matches!(other, Err(CodingTokenError::SignInRequired(_))), "and of its company");
     }
-    let text = bench.stored_text().await;
+    let text = fixture.stored_text().await;
     assert!(!text.to_lowercase().contains("canary"), "no secret is readable at rest: {text}");
-    assert_eq!(bench.issuer.violations(), Vec::<String>::new(), "the issuer is polled by its rules");
+    assert_eq!(fixture.issuer.violations(), Vec::<String>::new(), "the issuer is polled by its rules");
 }
 
-pub(super) async fn ten_at_once_are_one(bench: &Bench) {
-    let processes = [bench.process(), bench.process(), bench.process()];
+pub(super) async fn ten_at_once_are_one(fixture: &CodingFixture) {
+    let processes = [fixture.process(), fixture.process(), fixture.process()];
     let (company, user) = (company(), user());
     let begins = processes.iter().cycle().take(30).map(|process| process.sign_ins.begin(&company, &user));
-    let begun = bench.drive(join_all(begins)).await;
+    let begun = fixture.drive(join_all(begins)).await;
     let begun: Vec<_> = begun.into_iter().map(|begun| begun.expect("a sign-in is begun")).collect();
-    assert_eq!(bench.issuer.calls(IssuerCall::Device), 1, "one device code is requested");
+    assert_eq!(fixture.issuer.calls(IssuerCall::Device), 1, "one device code is requested");
     assert!(begun.iter().all(|other| other.id == begun[0].id), "all get the same sign-in");
     assert_eq!(begun.iter().filter(|begun| begun.is_new).count(), 1, "one of them has begun it");
 }
 
-pub(super) async fn an_hour_has_ten_sign_ins(bench: &Bench) {
-    let process = bench.process();
+pub(super) async fn an_hour_has_ten_sign_ins(fixture: &CodingFixture) {
+    let process = fixture.process();
     let (company, user) = (company(), user());
     for _ in 0..MAX_SIGN_INS_PER_HOUR {
         let id = begin(&process).await;
         process.sign_ins.cancel(&company, &user, &id).await.expect("cancelled");
         assert!(matches!(status(&process, &id).await, Err(SignInError::NotFound)), "a cancelled one is gone");
     }
-    let refused = bench.process().sign_ins.begin(&company, &user).await.expect_err("too many");
+    let refused = fixture.process().sign_ins.begin(&company, &user).await.expect_err("too many");
     let SignInError::TooMany { retry_after } = refused else { panic!("it is refused as {refused:?}") };
     assert_eq!(retry_after, 3600 * SECOND, "the oldest counts for an hour");
     process.sign_ins.begin(&company, &"bob".into()).await.expect("another user has sign-ins of its own");
-    bench.clock.advance(retry_after);
+    fixture.clock.advance(retry_after);
     begin(&process).await;
 }
 
-pub(super) async fn a_cancelled_sign_in_gets_no_tokens(bench: &Bench) {
-    let (process, other) = (bench.process(), bench.process());
-    bench.issuer.decide(SignInDecision::Approved);
+pub(super) async fn a_cancelled_sign_in_gets_no_tokens(fixture: &CodingFixture) {
+    let (process, other) = (fixture.process(), fixture.process());
+    fixture.issuer.decide(SignInDecision::Approved);
     let mut gate = Gate::closed();
-    bench.issuer.script(IssuerCall::Token, IssuerStep::HoldAnswer(gate.pass()));
+    fixture.issuer.script(IssuerCall::Token, IssuerStep::HoldAnswer(gate.pass()));
     let id = begin(&process).await;
-    bench.clock.advance(5 * SECOND);
+    fixture.clock.advance(5 * SECOND);
     let deciding = async {
-        bench.issuer.wait_for_calls(IssuerCall::Token, 1).await;
+        fixture.issuer.wait_for_calls(IssuerCall::Token, 1).await;
         other.sign_ins.cancel(&company(), &user(), &id).await.expect("cancelled");
         gate.open();
     };
     join(status(&process, &id), deciding).await.0.ok();
     let view = process.settled_status(&id).await;
     assert!(matches!(view, Err(SignInError::NotFound)), "a cancelled sign-in is gone: {view:?}");
-    assert_eq!(bench.issuer.revoked(), ["refresh-canary-2"], "the tokens are revoked");
+    assert_eq!(fixture.issuer.revoked(), ["refresh-canary-2"], "the tokens are revoked");
     expect_signed_out(&process).await;
 }
 
-pub(super) async fn an_erased_sign_in_gets_no_tokens(bench: &Bench) {
-    let process = bench.process();
-    bench.issuer.decide(SignInDecision::Approved);
+pub(super) async fn an_erased_sign_in_gets_no_tokens(fixture: &CodingFixture) {
+    let process = fixture.process();
+    fixture.issuer.decide(SignInDecision::Approved);
     let mut gate = Gate::closed();
-    bench.issuer.script(IssuerCall::Token, IssuerStep::HoldAnswer(gate.pass()));
+    fixture.issuer.script(IssuerCall::Token, IssuerStep::HoldAnswer(gate.pass()));
     let id = begin(&process).await;
-    bench.clock.advance(5 * SECOND);
+    fixture.clock.advance(5 * SECOND);
     let erasing = async {
-        bench.issuer.wait_for_calls(IssuerCall::Token, 1).await;
+        fixture.issuer.wait_for_calls(IssuerCall::Token, 1).await;
         assert!(
-            delete_subscription(&*bench.records, &company(), &user()).await.expect("erased"),
+            delete_subscription(&*fixture.records, &company(), &user()).await.expect("erased"),
             "there was something"
         );
         gate.open();
@@ -150,57 +150,57 @@ pub(super) async fn an_erased_sign_in_gets_no_tokens(bench: &Bench) {
     join(status(&process, &id), erasing).await.0.ok();
     let view = process.settled_status(&id).await;
     assert!(matches!(view, Err(SignInError::NotFound)), "an erased sign-in is gone: {view:?}");
-    assert_eq!(bench.issuer.revoked(), ["refresh-canary-2"], "the tokens are revoked");
-    assert_eq!(bench.stored_text().await, "", "nothing is stored again");
+    assert_eq!(fixture.issuer.revoked(), ["refresh-canary-2"], "the tokens are revoked");
+    assert_eq!(fixture.stored_text().await, "", "nothing is stored again");
 }
 
-pub(super) async fn a_crash_during_a_poll_does_not_end_the_sign_in(bench: &Bench) {
-    bench.issuer.decide(SignInDecision::Approved);
-    let process = bench.process();
-    bench.issuer.script(IssuerCall::Token, IssuerStep::HoldRequest(never()));
+pub(super) async fn a_crash_during_a_poll_does_not_end_the_sign_in(fixture: &CodingFixture) {
+    fixture.issuer.decide(SignInDecision::Approved);
+    let process = fixture.process();
+    fixture.issuer.script(IssuerCall::Token, IssuerStep::HoldRequest(never()));
     let id = begin(&process).await;
-    bench.clock.wait_for_sleepers(1).await;
-    bench.clock.advance(5 * SECOND);
-    bench.issuer.wait_for_calls(IssuerCall::Token, 1).await;
+    fixture.clock.wait_for_sleepers(1).await;
+    fixture.clock.advance(5 * SECOND);
+    fixture.issuer.wait_for_calls(IssuerCall::Token, 1).await;
     process.crash();
-    let next = bench.process();
+    let next = fixture.process();
     assert_eq!(status(&next, &id).await.expect("a status").status, SignInStatus::Pending);
-    bench.clock.advance(30 * SECOND);
+    fixture.clock.advance(30 * SECOND);
     assert_eq!(
         status(&next, &id).await.expect("a status").status,
         SignInStatus::Complete,
         "another poll completes it"
     );
-    assert_eq!(bench.issuer.violations(), Vec::<String>::new(), "the issuer is polled by its rules");
+    assert_eq!(fixture.issuer.violations(), Vec::<String>::new(), "the issuer is polled by its rules");
 }
 
-pub(super) async fn a_sign_in_survives_a_rotation(bench: &Bench) {
+pub(super) async fn a_sign_in_survives_a_rotation(fixture: &CodingFixture) {
     let (old, new) = (Secret::new("the secret of last year"), Secret::new("the secret of this year"));
-    let process = bench.with_sealer(Sealer::new(&old, None)).process();
+    let process = fixture.with_sealer(Sealer::new(&old, None)).process();
     let id = begin(&process).await;
     process.crash();
     let both = Sealer::new(&new, Some(&old));
-    let rotated = rotate_secrets(&*bench.records, &both, &mut RotationReport::default()).await;
+    let rotated = rotate_secrets(&*fixture.records, &both, &mut RotationReport::default()).await;
     rotated.expect("the open sign-in is sealed again");
-    bench.issuer.decide(SignInDecision::Approved);
-    bench.clock.advance(5 * SECOND);
-    let next = bench.with_sealer(Sealer::new(&new, None)).process();
+    fixture.issuer.decide(SignInDecision::Approved);
+    fixture.clock.advance(5 * SECOND);
+    let next = fixture.with_sealer(Sealer::new(&new, None)).process();
     let view = next.settled_status(&id).await.expect("a status");
     assert_eq!(view.status, SignInStatus::Complete, "a process with the new secret completes it");
     next.tokens.access(&company(), &user()).await.expect("its tokens are there");
-    assert_eq!(bench.issuer.violations(), Vec::<String>::new(), "the issuer is polled by its rules");
+    assert_eq!(fixture.issuer.violations(), Vec::<String>::new(), "the issuer is polled by its rules");
 }
 
-pub(super) async fn old_sign_ins_are_deleted(bench: &Bench) {
-    let process = bench.process();
-    bench.sign_in(&process).await;
+pub(super) async fn old_sign_ins_are_deleted(fixture: &CodingFixture) {
+    let process = fixture.process();
+    fixture.sign_in(&process).await;
     let expire = async || {
-        let now = Timestamp::try_from(agent_core::clock::Clock::now(&bench.clock)).expect("a time");
-        expire_sign_ins(&*bench.records, &company(), &user(), now).await.expect("the store works");
-        bench.stored_text().await
+        let now = Timestamp::try_from(agent_core::clock::Clock::now(&fixture.clock)).expect("a time");
+        expire_sign_ins(&*fixture.records, &company(), &user(), now).await.expect("the store works");
+        fixture.stored_text().await
     };
     assert!(expire().await.contains("complete"), "a final sign-in is kept for an hour");
-    bench.clock.advance(3600 * SECOND);
+    fixture.clock.advance(3600 * SECOND);
     let left = expire().await;
     assert!(
         !left.contains("complete") && left.contains("generation"),
@@ -209,8 +209,8 @@ pub(super) async fn old_sign_ins_are_deleted(bench: &Bench) {
 }
 
 /// Polls for many sign-ins at three processes at once and in the background, with answers of all kinds.
-pub(super) async fn polls_are_claimed_once(bench: &Bench, polls: usize) {
-    let processes = [bench.process(), bench.process(), bench.process()];
+pub(super) async fn polls_are_claimed_once(fixture: &CodingFixture, polls: usize) {
+    let processes = [fixture.process(), fixture.process(), fixture.process()];
     let mut seed = 7_u32;
     let mut random = move |below: u32| {
         seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -218,26 +218,28 @@ pub(super) async fn polls_are_claimed_once(bench: &Bench, polls: usize) {
     };
     let mut signed_in = 0;
     for number in 0.. {
-        if bench.issuer.calls(IssuerCall::Token) >= polls {
+        if fixture.issuer.calls(IssuerCall::Token) >= polls {
             break;
         }
-        bench.issuer.decide(SignInDecision::Pending);
-        bench.issuer.set_sign_ins(SECOND * (1 + random(9)), 120 * SECOND);
+        fixture.issuer.decide(SignInDecision::Pending);
+        fixture.issuer.set_sign_ins(SECOND * (1 + random(9)), 120 * SECOND);
         let user = UserId::from(format!("user-{number}"));
         let begun = processes[random(3) as usize].sign_ins.begin(&company(), &user).await;
         let id = begun.expect("a sign-in is begun").id;
         let decided_at = random(90);
         for step in 0..60 {
             match random(60) {
-                0 => bench.issuer.script(IssuerCall::Token, IssuerStep::Fail(CodingAuthorityError::SlowDown)),
-                1 => bench.issuer.script(IssuerCall::Token, IssuerStep::Fail(unanswered())),
+                0 => {
+                    fixture.issuer.script(IssuerCall::Token, IssuerStep::Fail(CodingAuthorityError::SlowDown))
+                }
+                1 => fixture.issuer.script(IssuerCall::Token, IssuerStep::Fail(unanswered())),
                 _ => {}
             }
             if step == decided_at {
                 let decisions = [SignInDecision::Approved, SignInDecision::Denied];
-                bench.issuer.decide(decisions[random(2) as usize]);
+                fixture.issuer.decide(decisions[random(2) as usize]);
             }
-            bench.clock.advance(Duration::from_millis(u64::from(random(4_000))));
+            fixture.clock.advance(Duration::from_millis(u64::from(random(4_000))));
             join_all(processes.each_ref().map(|process| status_of(process, &user, &id))).await;
             // The clock must not run ahead of a poll in the background whose outcome the store is about to write.
             join_all(processes.each_ref().map(|process| process.sign_ins.drain())).await;
@@ -245,15 +247,15 @@ pub(super) async fn polls_are_claimed_once(bench: &Bench, polls: usize) {
         if status_of(&processes[0], &user, &id).await == SignInStatus::Pending {
             processes[1].sign_ins.cancel(&company(), &user, &id).await.expect("cancelled");
         }
-        bench.drive(join_all(processes.each_ref().map(|process| process.sign_ins.drain()))).await;
+        fixture.drive(join_all(processes.each_ref().map(|process| process.sign_ins.drain()))).await;
         let tokens = processes[2].tokens.status(&company(), &user).await.expect("a status");
         signed_in += usize::from(tokens.is_signed_in);
     }
     assert!(signed_in > 0, "sign-ins are completed");
-    assert_eq!(bench.issuer.violations(), Vec::<String>::new(), "the issuer is polled by its rules");
-    let kept = signed_in + bench.issuer.revoked().len();
+    assert_eq!(fixture.issuer.violations(), Vec::<String>::new(), "the issuer is polled by its rules");
+    let kept = signed_in + fixture.issuer.revoked().len();
     assert_eq!(
-        bench.issuer.redeemed(),
+        fixture.issuer.redeemed(),
         kept,
         "each sign-in is exchanged once, and its tokens are stored or revoked"
     );

@@ -106,12 +106,9 @@ pub(super) async fn contexts_go_with_their_message(store: &dyn Conversations) {
     let first = turn_with(store, &key("t"), "r1", None, "noon").await;
     let second = turn_with(store, &key("t"), "r2", Some(&"r1-answer".into()), "one").await;
     let fork = |id: &str, agent: Option<&str>| ForkThreadRequest {
-        key: key("t"),
         at: Some("r2-answer".into()),
-        id: id.into(),
         agent_id: agent.map(Into::into),
-        title: None,
-        now: at(9),
+        ..fork(id, 9)
     };
     done("fork", store.fork(fork("copy", None)).await);
     done("fork", store.fork(fork("of-another", Some("cook"))).await);

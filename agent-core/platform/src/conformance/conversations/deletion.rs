@@ -9,8 +9,8 @@ use jiff::SignedDuration;
 use super::support::*;
 use crate::conversation::{
     ActiveThread, BeginRunRequest, ConversationError, Conversations, CreateThreadRequest, DeleteFilter,
-    ForkThreadRequest, MAX_DELETED_THREADS, MAX_SCANNED_THREADS, NodeQuery, NodeStatus, RunFilter,
-    ThreadFilter, ThreadKey, ThreadOwner, ThreadScan,
+    MAX_DELETED_THREADS, MAX_SCANNED_THREADS, NodeQuery, NodeStatus, RunFilter, ThreadFilter, ThreadKey,
+    ThreadOwner, ThreadScan,
 };
 
 pub(super) async fn threads_and_messages_are_deleted(make: &impl AsyncFn() -> Arc<dyn Conversations>) {
@@ -137,15 +137,7 @@ async fn activity_postpones_the_expiry(store: &dyn Conversations) {
     assert_eq!(begun.thread.expires_at, Some(at(30)), "a run brings the retention of its time");
     let ended = done("end", store.end_run(end(ada(), "r", Vec::new(), 25)).await);
     assert_eq!(ended.thread.expires_at, Some(at(35)));
-    let fork = ForkThreadRequest {
-        key: key("t"),
-        at: None,
-        id: "copy".into(),
-        agent_id: None,
-        title: None,
-        now: at(50),
-    };
-    assert_eq!(done("fork", store.fork(fork).await).expires_at, Some(at(60)));
+    assert_eq!(done("fork", store.fork(fork("copy", 50)).await).expires_at, Some(at(60)));
     done("begin", store.begin_run(begin(key("t"), "r2", None, "z", 70)).await);
     assert_eq!(thread(store, &key("t")).await.expires_at, None, "retention has ended");
 }

@@ -4,9 +4,8 @@ use agent_core::ids::{AgentId, CompanyId};
 
 use super::support::*;
 use crate::conversation::{
-    ConversationError, Conversations, CreateThreadRequest, Feedback, FeedbackPage, ForkThreadRequest,
-    MAX_COMMENT_BYTES, MAX_FEEDBACK_TAGS, MAX_TAG_BYTES, NewNode, NodeId, NodeOrigin, Rating, Thread,
-    ThreadKey, ThreadOwner,
+    ConversationError, Conversations, CreateThreadRequest, Feedback, FeedbackPage, MAX_COMMENT_BYTES,
+    MAX_FEEDBACK_TAGS, MAX_TAG_BYTES, NewNode, NodeId, NodeOrigin, Rating, Thread, ThreadKey, ThreadOwner,
 };
 
 fn feedback(id: &str, ms: i64) -> Feedback {
@@ -103,15 +102,7 @@ pub(super) async fn feedback_goes_with_what_it_rates(store: &dyn Conversations) 
     for (at, node) in (1..).zip(&nodes) {
         rate(store, &key("t"), &node.id, feedback(&format!("f{at}"), at)).await;
     }
-    let fork = ForkThreadRequest {
-        key: key("t"),
-        at: None,
-        id: "copy".into(),
-        agent_id: None,
-        title: None,
-        now: at(9),
-    };
-    done("fork", store.fork(fork).await);
+    done("fork", store.fork(fork("copy", 9)).await);
     assert!(path(store, &key("copy")).await.iter().all(|node| node.feedback.is_none()), "a copy is unrated");
     assert_eq!(listed(store, "acme", "gardener").await, ["f2", "f1"]);
     done("erase", store.erase_node(&key("t"), &nodes[1].id).await);

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 
 use crate::conversation::{
     BeginRunRequest, BegunRun, ConversationError, Conversations, CreateThreadRequest, EndRunRequest,
-    EndedRun, LogEnd, NewNode, NewThread, Node, NodeId, NodeOrigin, NodePage, NodeQuery, NodeSelection,
-    OnDisconnect, RunClock, RunEnding, RunLease, RunRecord, RunTrigger, Thread, ThreadKey, ThreadOwner,
-    import_nodes,
+    EndedRun, ForkThreadRequest, LogEnd, NewNode, NewThread, Node, NodeId, NodeOrigin, NodePage, NodeQuery,
+    NodeSelection, OnDisconnect, RunClock, RunEnding, RunLease, RunRecord, RunTrigger, Thread, ThreadKey,
+    ThreadOwner, import_nodes,
 };
 
 pub(super) fn done<T>(what: &str, result: Result<T, ConversationError>) -> T {
@@ -111,6 +111,11 @@ pub(crate) fn end(owner: ThreadOwner, run: &str, nodes: Vec<NewNode>, ms: i64) -
         record: RunRecord::default(),
         now: at(ms),
     }
+}
+
+/// Returns the request to copy the whole path of the thread `t` to the thread `id`, at `at(ms)`.
+pub(super) fn fork(id: &str, ms: i64) -> ForkThreadRequest {
+    ForkThreadRequest { key: key("t"), at: None, id: id.into(), agent_id: None, title: None, now: at(ms) }
 }
 
 /// Runs a turn at `at(ms)` and returns its beginning and its end.

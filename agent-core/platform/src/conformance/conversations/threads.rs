@@ -181,14 +181,7 @@ pub(super) async fn any_text_is_kept_as_it_is(store: &dyn Conversations) {
 }
 
 pub(super) async fn a_fork_copies_the_path(store: &dyn Conversations) {
-    let fork = |id: &str, at_node: Option<NodeId>| ForkThreadRequest {
-        key: key("t"),
-        at: at_node,
-        id: id.into(),
-        agent_id: None,
-        title: None,
-        now: at(7),
-    };
+    let fork = |id: &str, at: Option<NodeId>| ForkThreadRequest { at, ..fork(id, 7) };
     let missing = store.fork(fork("f", None)).await;
     assert!(matches!(missing, Err(ConversationError::ThreadNotFound)), "{missing:?}");
     let (begun, _) = turn(store, &key("t"), "r1", None, 0).await;

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 
-use super::bench::{UploadBench, company, upload, user};
+use super::fixture::{UploadFixture, company, upload, user};
 use crate::conformance::interleaved::InterleavedRecords;
 use crate::records::{Precondition, Records, StoreError};
 use crate::workspace::{
@@ -13,19 +13,19 @@ use crate::workspace::{
 const QUOTAS: UploadQuotas = UploadQuotas { documents: 2, bytes: 1_000 };
 
 async fn stage(
-    bench: &UploadBench,
+    fixture: &UploadFixture,
     records: &dyn Records,
     id: &str,
     bytes: usize,
 ) -> Result<StagedUpload, WorkspaceError> {
     let upload = upload(id, vec![b'x'; bytes]).with_quotas(QUOTAS);
-    upload.stage(records, &company(), bench.now()).await
+    upload.stage(records, &company(), fixture.now()).await
 }
 
-pub(super) async fn concurrent_uploads_stay_within_the_quotas(bench: &UploadBench) {
-    let records = &InterleavedRecords(bench.records.clone());
+pub(super) async fn concurrent_uploads_stay_within_the_quotas(fixture: &UploadFixture) {
+    let records = &InterleavedRecords(fixture.records.clone());
     let ids: Vec<String> = (0..8).map(|number| format!("d{number}")).collect();
-    let outcomes = join_all(ids.iter().map(|id| stage(bench, records, id, 300))).await;
+    let outcomes = join_all(ids.iter().map(|id| stage(fixture, records, id, 300))).await;
     let mut staged = Vec::new();
     for outcome in outcomes {
         match outcome {
@@ -55,16 +55,16 @@ pub(super) async fn concurrent_uploads_stay_within_the_quotas(bench: &UploadBenc
     assert_eq!(usage.bytes, 600);
 
     // The original that is replaced does not count, also while its successor is being stored.
-    let larger = stage(bench, records, &attached[0], 700).await.expect("staged");
-    let refused = stage(bench, records, &attached[0], 1).await.expect_err("no room");
+    let larger = stage(fixture, records, &attached[0], 700).await.expect("staged");
+    let refused = stage(fixture, records, &attached[0], 1).await.expect_err("no room");
     assert!(matches!(refused, WorkspaceError::UploadsExceeded { used: 1_000, .. }), "{refused:?}");
     larger.attach(records, Precondition::Any, &user).await.expect("attached");
     let usage = UploadUsage::load(records, &company()).await.expect("read");
     assert_eq!(usage.bytes, 1_000);
 }
 
-pub(super) async fn concurrent_documents_stay_within_the_quota(bench: &UploadBench) {
-    let records = &InterleavedRecords(bench.records.clone());
+pub(super) async fn concurrent_documents_stay_within_the_quota(fixture: &UploadFixture) {
+    let records = &InterleavedRecords(fixture.records.clone());
     let documents = (0..8).map(|number| Document {
         id: format!("d{number}"),
         company_id: company(),

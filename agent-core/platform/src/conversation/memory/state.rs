@@ -141,7 +141,7 @@ impl ConversationState {
                 let Some(at) = run.stored.run.due_at().filter(|at| *at <= now) else { continue };
                 let position = (at, owner.company.clone(), owner.owner.clone(), run.stored.run.id.clone());
                 if after.as_ref().is_none_or(|after| position > *after) {
-                    due.push((position, owner.clone(), run.run()));
+                    due.push((position, owner.clone(), Some(run.run())));
                 }
             }
         }

@@ -69,14 +69,14 @@ impl Backend for ScriptedServers {
 }
 
 /// Agent servers with a clock, circuits and a ledger.
-struct Bench {
+struct ServerFixture {
     servers: ScriptedServers,
     clock: ManualClock,
     circuits: Arc<Circuits>,
     recorder: UsageRecorder,
 }
 
-impl Bench {
+impl ServerFixture {
     fn new() -> Self {
         let clock = ManualClock::new();
         let recorder = memory_recorder(&clock);
@@ -214,15 +214,15 @@ fn attempts(events: &[Event]) -> Vec<(u64, Option<String>)> {
 
 #[test]
 fn a_run_without_events_is_repeated_and_each_attempt_is_booked() {
-    let bench = Bench::new();
+    let fixture = ServerFixture::new();
     let cut_off = beginning().into_iter().chain([Err(error(AgentErrorKind::Truncated, None))]).collect();
-    bench.server("first", [refused(503), Ok(cut_off)]);
+    fixture.server("first", [refused(503), Ok(cut_off)]);
     let failed = beginning().into_iter().chain([reported("BACKEND_UNREACHABLE")]).collect();
-    bench.server("second", [Ok(failed), refused(401)]);
-    bench.server("third", [Ok(beginning().into_iter().chain(answered("Hi.").expect("events")).collect())]);
-    let events = bench.run(&settings(&["second", "third"])).expect("a run");
+    fixture.server("second", [Ok(failed), refused(401)]);
+    fixture.server("third", [Ok(beginning().into_iter().chain(answered("Hi.").expect("events")).collect())]);
+    let events = fixture.run(&settings(&["second", "third"])).expect("a run");
     assert_eq!(said(&events), "Hi.");
-    assert_eq!(bench.called(), ["first", "first", "second", "second", "third"]);
+    assert_eq!(fixture.called(), ["first", "first", "second", "second", "third"]);
     let reason = |text: &str| Some(text.to_owned());
     assert_eq!(
         attempts(&events),
@@ -236,8 +236,8 @@ fn a_run_without_events_is_repeated_and_each_attempt_is_booked() {
     );
     let steps = events.iter().filter(|event| matches!(event, Event::StepStarted { .. })).count();
     assert_eq!(steps, 1, "what preceded a failure is not told: {events:?}");
-    bench.recorder.flush().now_or_never().expect("no wait");
-    let ledger = bench.recorder.store().run_usage(&"c".into(), &"run-1".into()).now_or_never();
+    fixture.recorder.flush().now_or_never().expect("no wait");
+    let ledger = fixture.recorder.store().run_usage(&"c".into(), &"run-1".into()).now_or_never();
     let mut booked: Vec<_> = ledger
         .expect("no wait")
         .expect("entries")
@@ -275,11 +275,11 @@ fn nothing_is_repeated_after_an_event_of_the_run() {
         vec![step("search")],
         beginning().into_iter().chain([step("round-2")]).collect(),
     ] {
-        let bench = Bench::new();
+        let fixture = ServerFixture::new();
         let failing = begun.into_iter().chain([Err(error(AgentErrorKind::Unreachable, None))]).collect();
-        bench.server("first", [Ok(failing)]);
-        let events = bench.run(&settings(&["second"])).expect("a run");
-        assert_eq!((code(&events), bench.called()), ("BACKEND_UNREACHABLE", vec!["first".to_owned()]));
+        fixture.server("first", [Ok(failing)]);
+        let events = fixture.run(&settings(&["second"])).expect("a run");
+        assert_eq!((code(&events), fixture.called()), ("BACKEND_UNREACHABLE", vec!["first".to_owned()]));
         assert_eq!(attempts(&events), []);
     }
 }
@@ -303,61 +303,61 @@ impl RunToken for FakeToken {
 #[test]
 fn nothing_is_repeated_after_an_unreported_tool_call() {
     for calls_tool in [false, true] {
-        let (bench, calls) = (Bench::new(), FakeReportedCalls::default());
-        bench.server("first", [Ok(vec![Err(error(AgentErrorKind::Unreachable, None))]), refused(503)]);
-        bench.server("second", [answered("Hi.")]);
-        bench.servers.0.lock().expect("unpoisoned").tool_calls = calls_tool.then(|| calls.clone());
+        let (fixture, calls) = (ServerFixture::new(), FakeReportedCalls::default());
+        fixture.server("first", [Ok(vec![Err(error(AgentErrorKind::Unreachable, None))]), refused(503)]);
+        fixture.server("second", [answered("Hi.")]);
+        fixture.servers.0.lock().expect("unpoisoned").tool_calls = calls_tool.then(|| calls.clone());
         let settings = settings(&["second"]);
         let token = Arc::new(FakeToken(Secret::new("token"), calls));
         let turn = Turn { run_token: Some(token), ..turn(&settings) };
-        let events = bench.run_turn(&settings, turn).expect("a run");
+        let events = fixture.run_turn(&settings, turn).expect("a run");
         let expected = if calls_tool { (1, "BACKEND_UNREACHABLE", "") } else { (3, "", "Hi.") };
-        assert_eq!((bench.called().len(), code(&events), said(&events).as_str()), expected);
+        assert_eq!((fixture.called().len(), code(&events), said(&events).as_str()), expected);
     }
 }
 
 #[test]
 fn a_run_without_content_in_time_is_given_up() {
-    let bench = Bench::new();
-    bench.server("first", [Ok(beginning()), Ok(Vec::new())]);
-    bench.server("second", [answered("Hi.")]);
+    let fixture = ServerFixture::new();
+    fixture.server("first", [Ok(beginning()), Ok(Vec::new())]);
+    fixture.server("second", [answered("Hi.")]);
     let retry =
         RetrySettings { first_content_ms: std::num::NonZeroU32::new(300), ..RetrySettings::default() };
-    let began = bench.clock.monotonic();
-    let events = bench.run(&AgentServer { retry: Some(retry), ..settings(&["second"]) }).expect("a run");
+    let began = fixture.clock.monotonic();
+    let events = fixture.run(&AgentServer { retry: Some(retry), ..settings(&["second"]) }).expect("a run");
     let timeout = || Some("BACKEND_TIMEOUT".to_owned());
     assert_eq!(
         (said(&events).as_str(), attempts(&events)),
         ("Hi.", vec![(0, timeout()), (0, timeout()), (1, None)])
     );
-    let waited = bench.clock.monotonic() - began;
+    let waited = fixture.clock.monotonic() - began;
     assert!(waited <= Duration::from_millis(600 + 250), "{waited:?}");
     // A fallback may name its own time.
-    let bench = Bench::new();
-    bench.server("first", [refused(401)]);
-    bench.server("second", [Ok(beginning()), Ok(beginning())]);
+    let fixture = ServerFixture::new();
+    fixture.server("first", [refused(401)]);
+    fixture.server("second", [Ok(beginning()), Ok(beginning())]);
     let fallback = AgentServer { first_content_ms: std::num::NonZeroU32::new(100), ..server("second") };
-    let began = bench.clock.monotonic();
-    let events = bench.run(&AgentServer { fallbacks: vec![fallback], ..server("first") });
+    let began = fixture.clock.monotonic();
+    let events = fixture.run(&AgentServer { fallbacks: vec![fallback], ..server("first") });
     assert_eq!(code(&events.expect("a run")), "BACKEND_FAILED", "the first server's");
-    assert!(bench.clock.monotonic() - began <= Duration::from_millis(200 + 250));
+    assert!(fixture.clock.monotonic() - began <= Duration::from_millis(200 + 250));
 }
 
 #[test]
 fn if_all_fail_the_error_is_the_first_servers_with_the_attempts_for_owners() {
     for (caller, has_attempts) in [(Caller::Session, true), (Caller::Widget, false)] {
-        let bench = Bench::new();
+        let fixture = ServerFixture::new();
         let limited = |seconds| {
             let error = error(AgentErrorKind::RateLimited, Some(429));
             Err(error.with_retry_after(Duration::from_secs(seconds)))
         };
-        bench.server("first", [limited(90)]);
-        bench.server("second", [limited(40)]);
+        fixture.server("first", [limited(90)]);
+        fixture.server("second", [limited(40)]);
         let fallbacks = vec![server("second"), AgentServer::default()];
         let settings = AgentServer { fallbacks, ..server("first") };
         let mut turn = turn(&settings);
         turn.context.caller = caller;
-        let error = bench.run_turn(&settings, turn).expect_err("none answers");
+        let error = fixture.run_turn(&settings, turn).expect_err("none answers");
         assert_eq!(error.kind(), AgentErrorKind::RateLimited);
         assert_eq!(error.retry_after(), Some(Duration::from_secs(40)), "the shortest");
         let members = error.members();
@@ -375,16 +375,16 @@ fn if_all_fail_the_error_is_the_first_servers_with_the_attempts_for_owners() {
 #[test]
 fn the_end_that_a_runtime_reports_is_passed_on_as_it_is() {
     for (code_sent, calls) in [("THEIRS", 2), ("TOOL_LOOP_LIMIT", 1), ("CONTEXT_LENGTH_EXCEEDED", 1)] {
-        let bench = Bench::new();
-        bench.server("first", [Ok(vec![reported(code_sent)]), Ok(vec![reported(code_sent)])]);
-        let events = bench.run(&server("first")).expect("a run");
-        assert_eq!((code(&events), bench.called().len()), (code_sent, calls));
+        let fixture = ServerFixture::new();
+        fixture.server("first", [Ok(vec![reported(code_sent)]), Ok(vec![reported(code_sent)])]);
+        let events = fixture.run(&server("first")).expect("a run");
+        assert_eq!((code(&events), fixture.called().len()), (code_sent, calls));
         assert!(matches!(events.last(), Some(Event::RunError { message, .. }) if message == "theirs"));
     }
     // An empty answer is one.
-    let bench = Bench::new();
-    bench.server("first", [Ok(vec![Ok(RunEnd::success().into())])]);
-    let events = bench.run(&settings(&["second"])).expect("a run");
+    let fixture = ServerFixture::new();
+    fixture.server("first", [Ok(vec![Ok(RunEnd::success().into())])]);
+    let events = fixture.run(&settings(&["second"])).expect("a run");
     assert!(matches!(events.last(), Some(Event::RunFinished { .. })), "{events:?}");
 }
 
@@ -393,34 +393,34 @@ fn a_client_that_leaves_during_the_wait_makes_no_further_call() {
     let settings = settings(&["second"]);
     // Before the response, and after it.
     for failing in [refused(503), Ok(vec![Err(error(AgentErrorKind::Unreachable, None))])] {
-        let bench = Bench::new();
-        bench.server("first", [failing]);
-        let backend = bench.backend();
+        let fixture = ServerFixture::new();
+        fixture.server("first", [failing]);
+        let backend = fixture.backend();
         let prepared = backend.prepare(&settings, Arc::new(turn(&settings))).expect("prepared");
         let mut run =
             async { backend.start(&settings, prepared).await?.collect::<Vec<_>>().map(Ok).await }.boxed();
         let ended: Option<Result<Vec<Event>, AgentError>> = (&mut run).now_or_never();
         assert!(ended.is_none(), "it waits");
         drop(run);
-        bench.clock.advance(Duration::from_secs(60));
-        assert_eq!(bench.called(), ["first"]);
+        fixture.clock.advance(Duration::from_secs(60));
+        assert_eq!(fixture.called(), ["first"]);
     }
 }
 
 #[test]
 fn a_refusal_of_one_company_shuts_out_no_other() {
-    let bench = Bench::new();
-    bench.server("first", (0..4).map(|_| refused(401)));
-    bench.server("second", (0..5).map(|_| answered("Hi.")));
+    let fixture = ServerFixture::new();
+    fixture.server("first", (0..4).map(|_| refused(401)));
+    fixture.server("second", (0..5).map(|_| answered("Hi.")));
     let settings = settings(&["second"]);
     let with_key =
         |key: &str| AgentServer { agent_server_api_key: Some(Secret::new(key)), ..settings.clone() };
     let run = |settings: &AgentServer, company: &str| {
-        let before = bench.called().len();
+        let before = fixture.called().len();
         let mut turn = turn(settings);
         turn.context.company_id = company.into();
-        assert_eq!(said(&bench.run_turn(settings, turn).expect("a run")), "Hi.");
-        bench.called().split_off(before)
+        assert_eq!(said(&fixture.run_turn(settings, turn).expect("a run")), "Hi.");
+        fixture.called().split_off(before)
     };
     assert_eq!(run(&settings, "c"), ["first", "second"]);
     assert_eq!(run(&settings, "c"), ["second"], "its circuit is open");
@@ -431,9 +431,9 @@ fn a_refusal_of_one_company_shuts_out_no_other() {
 
 #[test]
 fn a_preview_shows_the_request_of_each_server_as_it_is_sent() {
-    let bench = Bench::new();
-    bench.server("first", [refused(401)]);
-    bench.server("third", [answered("Hi.")]);
+    let fixture = ServerFixture::new();
+    fixture.server("first", [refused(401)]);
+    fixture.server("third", [answered("Hi.")]);
     let parameters = json!({"topK": 3}).as_object().expect("an object").clone();
     let fallbacks = vec![
         AgentServer { agent_server_model: Some("small".to_owned()), ..server("second") },
@@ -447,7 +447,7 @@ fn a_preview_shows_the_request_of_each_server_as_it_is_sent() {
         },
     ];
     let settings = AgentServer { fallbacks, ..server("first") };
-    let backend = bench.backend();
+    let backend = fixture.backend();
     let prepared = backend.prepare(&settings, Arc::new(turn(&settings))).expect("prepared");
     let shown = preview_attempts(&prepared.payload, true);
     let summary: Vec<_> = shown.iter().map(|attempt| (attempt.eligible, attempt.reason)).collect();
@@ -464,9 +464,9 @@ fn a_preview_shows_the_request_of_each_server_as_it_is_sent() {
     assert_eq!(shown[0].max_prompt_tokens, 1_000);
     let written = serde_json::to_string(&shown).expect("JSON");
     assert!(written.contains("https://third.example") && !written.contains("sk-third"), "{written}");
-    bench.run(&settings).expect("a run");
+    fixture.run(&settings).expect("a run");
     let sent: Vec<_> = {
-        let scripts = bench.servers.0.lock().expect("unpoisoned");
+        let scripts = fixture.servers.0.lock().expect("unpoisoned");
         scripts.calls.iter().map(|(_, hash)| Some(hash.clone())).collect()
     };
     assert_eq!(sent, [shown[0].request_sha256.clone(), shown[3].request_sha256.clone()]);
@@ -477,54 +477,54 @@ fn a_preview_shows_the_request_of_each_server_as_it_is_sent() {
 
 #[test]
 fn a_prompt_beyond_the_first_window_is_for_a_server_with_a_larger_one() {
-    let bench = Bench::new();
-    bench.server("second", [answered("Hi.")]);
+    let fixture = ServerFixture::new();
+    fixture.server("second", [answered("Hi.")]);
     let small = || Some("small".to_owned());
     let fallbacks = vec![server("second"), AgentServer { agent_server_model: small(), ..server("third") }];
     let first = AgentServer { agent_server_model: small(), ..server("first") };
     let settings = AgentServer { fallbacks, ..first.clone() };
-    let backend = bench.backend();
+    let backend = fixture.backend();
     let limit = |settings: AgentServer| {
         backend.limits().max_prompt_tokens(&BackendChoice::AgentServer(Box::new(settings)))
     };
     assert_eq!(limit(settings.clone()), Some(1_000));
     assert_eq!(limit(AgentServer { fallbacks: vec![AgentServer::default()], ..first.clone() }), None);
-    bench.run(&settings).expect("a run");
-    assert_eq!(bench.called(), ["second"]);
+    fixture.run(&settings).expect("a run");
+    assert_eq!(fixture.called(), ["second"]);
     // Without a larger window, the server itself decides.
-    bench.server("first", [answered("Hi.")]);
-    bench.run(&AgentServer { fallbacks: settings.fallbacks[1..].to_vec(), ..first }).expect("a run");
-    assert_eq!(bench.called(), ["second", "first"]);
+    fixture.server("first", [answered("Hi.")]);
+    fixture.run(&AgentServer { fallbacks: settings.fallbacks[1..].to_vec(), ..first }).expect("a run");
+    assert_eq!(fixture.called(), ["second", "first"]);
 }
 
 #[test]
 fn a_request_of_another_backend_is_sent_to_the_first_server() {
-    let bench = Bench::new();
-    bench.server("first", [refused(401)]);
+    let fixture = ServerFixture::new();
+    fixture.server("first", [refused(401)]);
     let settings = settings(&["second"]);
-    let prepared = bench.servers.prepare(&settings, Arc::new(turn(&settings))).expect("prepared");
-    let error = bench.wait(bench.backend().start(&settings, prepared)).err().expect("refused");
-    assert_eq!((error.kind(), bench.called()), (AgentErrorKind::Failed, vec!["first".to_owned()]));
+    let prepared = fixture.servers.prepare(&settings, Arc::new(turn(&settings))).expect("prepared");
+    let error = fixture.wait(fixture.backend().start(&settings, prepared)).err().expect("refused");
+    assert_eq!((error.kind(), fixture.called()), (AgentErrorKind::Failed, vec!["first".to_owned()]));
 }
 
 #[test]
 fn a_call_has_the_price_that_the_settings_of_its_server_set() {
-    let bench = Bench::new();
-    bench.server("first", [refused(503), refused(503)]);
-    bench.server("second", [answered("Hello.")]);
+    let fixture = ServerFixture::new();
+    fixture.server("first", [refused(503), refused(503)]);
+    fixture.server("second", [answered("Hello.")]);
     let price = |input: &str| serde_json::from_value(json!({"input": input, "output": "8"})).expect("prices");
     let priced_settings =
         AgentServer { agent_server_api_key: Some(Secret::new("k")), prices: price("2"), ..server("second") };
     let settings = AgentServer { prices: price("1"), fallbacks: vec![priced_settings], ..server("first") };
-    let prepared = bench.backend().prepare(&settings, Arc::new(turn(&settings))).expect("a request");
+    let prepared = fixture.backend().prepare(&settings, Arc::new(turn(&settings))).expect("a request");
     let previews = preview_attempts(&prepared.payload, false);
     // The first has no key of its own: another pays for its calls.
     let shown: Vec<_> =
         previews.iter().map(|preview| preview.prices.as_ref().map(|price| &*price.as_of)).collect();
     assert_eq!(shown, [None, Some("role")]);
-    bench.run(&settings).expect("the fallback answers");
-    bench.recorder.flush().now_or_never().expect("no wait");
-    let ledger = bench.recorder.store().run_usage(&"c".into(), &"run-1".into()).now_or_never();
+    fixture.run(&settings).expect("the fallback answers");
+    fixture.recorder.flush().now_or_never().expect("no wait");
+    let ledger = fixture.recorder.store().run_usage(&"c".into(), &"run-1".into()).now_or_never();
     let mut entries = ledger.expect("no wait").expect("entries");
     entries.sort_by_key(|entry| entry.attempt);
     let booked: Vec<_> = entries.iter().map(|entry| (entry.attempt, entry.price_as_of.as_deref())).collect();

@@ -69,13 +69,17 @@ impl ModelSource for TwoEntries {
 
 #[test]
 fn a_request_that_is_started_again_begins_with_the_first_round() {
-    let bench = Bench::new();
-    let clock = Arc::new(bench.clock.clone());
-    bench.model("first", 9_000, vec![ScriptedAnswer::from_text("Hi."), ScriptedAnswer::from_text("Again.")]);
-    let metered = MeteredModels::new(bench.source.clone(), bench.recorder.clone());
+    let fixture = FallbackFixture::new();
+    let clock = Arc::new(fixture.clock.clone());
+    fixture.model(
+        "first",
+        9_000,
+        vec![ScriptedAnswer::from_text("Hi."), ScriptedAnswer::from_text("Again.")],
+    );
+    let metered = MeteredModels::new(fixture.source.clone(), fixture.recorder.clone());
     let defaults =
         FallbackDefaults { max_attempts: 2, max_wait: Duration::from_secs(10), fallbacks: Vec::new() };
-    let models = FallbackModels::new(metered, defaults, bench.circuits.clone(), clock);
+    let models = FallbackModels::new(metered, defaults, fixture.circuits.clone(), clock);
     let backend = EmbeddedBackend::new(models);
     let turn = Arc::new(backend_turn(BackendChoice::Embedded(settings(&[]))));
     let ExecutionContext { company_id, run_id, .. } = turn.context.clone();
@@ -83,10 +87,10 @@ fn a_request_that_is_started_again_begins_with_the_first_round() {
     for _ in 0..2 {
         let prepared = prepared.clone();
         let events = async { start_turn(&backend, prepared).await.expect("the run begins").count().await };
-        assert!(bench.wait(events.boxed()) > 0);
+        assert!(fixture.wait(events.boxed()) > 0);
     }
-    bench.recorder.flush().now_or_never().expect("no wait");
-    let ledger = bench.recorder.store().run_usage(&company_id, &run_id).now_or_never();
+    fixture.recorder.flush().now_or_never().expect("no wait");
+    let ledger = fixture.recorder.store().run_usage(&company_id, &run_id).now_or_never();
     let booked = ledger.expect("no wait").expect("entries");
     let rounds: Vec<_> = booked.iter().map(|entry| (entry.round, entry.attempt)).collect();
     assert_eq!(rounds, [(1, 1), (1, 1)]);
@@ -94,14 +98,14 @@ fn a_request_that_is_started_again_begins_with_the_first_round() {
 
 #[test]
 fn a_failing_second_round_repeats_no_tool_call() {
-    let bench = Bench::new();
-    let clock = Arc::new(bench.clock.clone());
+    let fixture = FallbackFixture::new();
+    let clock = Arc::new(fixture.clock.clone());
     let entries = TwoEntries([TwoRoundModel::new(true), TwoRoundModel::new(false)]);
     let timed = FirstContentModels::new(entries.clone(), Duration::from_secs(60), clock.clone());
     let defaults =
         FallbackDefaults { max_attempts: 2, max_wait: Duration::from_secs(10), fallbacks: Vec::new() };
-    let metered = MeteredModels::new(timed, bench.recorder.clone());
-    let models = FallbackModels::new(metered, defaults, bench.circuits.clone(), clock.clone());
+    let metered = MeteredModels::new(timed, fixture.recorder.clone());
+    let models = FallbackModels::new(metered, defaults, fixture.circuits.clone(), clock.clone());
     let tools = Arc::new(FakeTools::new().answers("charge", "charged"));
     let backend = EmbeddedBackend::new(models).with_tools(tools.clone()).with_clock(clock);
     for run in 0..RUNS {
@@ -112,7 +116,7 @@ fn a_failing_second_round_repeats_no_tool_call() {
             let events = start_turn(&backend, prepared).await.expect("the run begins");
             events.collect::<Vec<Event>>().await
         };
-        let events = bench.wait(events.boxed());
+        let events = fixture.wait(events.boxed());
         assert!(matches!(events.last(), Some(Event::RunFinished { .. })), "{run}: {events:?}");
         let text = events.iter().filter_map(|event| match event {
             Event::TextMessageContent { delta, .. } => Some(delta.as_str()),
@@ -120,7 +124,7 @@ fn a_failing_second_round_repeats_no_tool_call() {
         });
         assert_eq!(text.collect::<String>(), "Charged.");
         // Circuits and repetitions are those of another minute in each run, so that each has the fault.
-        bench.clock.advance(Duration::from_secs(61));
+        fixture.clock.advance(Duration::from_secs(61));
     }
     let [first, second] = entries.0.map(|model| model.second_rounds.load(Ordering::Relaxed));
     assert_eq!((first, second), (2 * RUNS, RUNS), "each second round fails twice, and is answered once");

@@ -37,12 +37,12 @@ impl ContextLayer for LongTurnLayer {
 }
 
 /// Returns the platform with an agent whose model is `first` and whose fallback is `large`.
-fn platform(bench: &Bench, content: &Value) -> Platform {
+fn platform(fixture: &FallbackFixture, content: &Value) -> Platform {
     let defaults =
         FallbackDefaults { max_attempts: 2, max_wait: Duration::from_secs(10), fallbacks: Vec::new() };
-    let metered = MeteredModels::new(bench.source.clone(), bench.recorder.clone());
-    let clock = Arc::new(bench.clock.clone());
-    let models = FallbackModels::new(metered, defaults, bench.circuits.clone(), clock);
+    let metered = MeteredModels::new(fixture.source.clone(), fixture.recorder.clone());
+    let clock = Arc::new(fixture.clock.clone());
+    let models = FallbackModels::new(metered, defaults, fixture.circuits.clone(), clock);
     let limits = models.limits();
     let embedded = json!({"model": "first", "fallbacks": [{"model": "large"}]});
     let role: RoleBlock = serde_json::from_value(json!({"id": "a", "companyId": "c", "content": content,
@@ -95,13 +95,13 @@ fn long_question() -> Vec<Message> {
 
 #[test]
 fn a_fallback_with_a_larger_window_answers_after_the_smaller_one_is_known() {
-    let bench = Bench::new();
+    let fixture = FallbackFixture::new();
     let exceeded = error(AgentErrorKind::ContextExceeded).with_member("contextWindow", json!(2_000));
     let first =
-        bench.model("first", 9_000, vec![failing(exceeded), ScriptedAnswer::from_text("by the first")]);
+        fixture.model("first", 9_000, vec![failing(exceeded), ScriptedAnswer::from_text("by the first")]);
     let answers = ["the call failed", "the window is known"].map(ScriptedAnswer::from_text);
-    bench.model("large", 9_000, answers.into());
-    let platform = platform(&bench, &json!({}));
+    fixture.model("large", 9_000, answers.into());
+    let platform = platform(&fixture, &json!({}));
     let events = ask(&platform, long_question()).expect("a run");
     assert_eq!(answer(&events), "the call failed");
     let events = ask(&platform, long_question()).expect("a run");
@@ -114,10 +114,10 @@ fn a_fallback_with_a_larger_window_answers_after_the_smaller_one_is_known() {
 
 #[test]
 fn a_prompt_that_fits_no_window_is_refused_with_the_largest() {
-    let bench = Bench::new();
-    bench.model("first", 2_000, Vec::new());
-    bench.model("large", 9_000, Vec::new());
-    let refused = ask(&platform(&bench, &json!({})), vec![Message::user(words(20_000))]);
+    let fixture = FallbackFixture::new();
+    fixture.model("first", 2_000, Vec::new());
+    fixture.model("large", 9_000, Vec::new());
+    let refused = ask(&platform(&fixture, &json!({})), vec![Message::user(words(20_000))]);
     let Err(TurnError::Backend(error)) = refused else { panic!("it is too long") };
     assert_eq!(error.kind(), AgentErrorKind::InvalidRequest);
     assert!(error.message().contains("8984 are available"), "{}", error.message());
@@ -130,14 +130,14 @@ fn a_history_that_must_not_be_shortened_is_for_the_larger_window() {
         (json!({"compaction": {"mode": "cut"}}), "by the first"),
         (json!({"compaction": {"mode": "off"}}), "by the large one"),
     ] {
-        let bench = Bench::new();
-        bench.model("first", 2_000, vec![ScriptedAnswer::from_text("by the first")]);
-        let large = bench.model("large", 9_000, vec![ScriptedAnswer::from_text("by the large one")]);
+        let fixture = FallbackFixture::new();
+        fixture.model("first", 2_000, vec![ScriptedAnswer::from_text("by the first")]);
+        let large = fixture.model("large", 9_000, vec![ScriptedAnswer::from_text("by the large one")]);
         let turn = |_| [Message::user(words(80)), Message::assistant(words(80))];
         let mut messages: Vec<Message> = (0..20).flat_map(turn).collect();
         messages.push(Message::user("And now?"));
         let count = messages.len();
-        let events = ask(&platform(&bench, &content), messages).expect("a run");
+        let events = ask(&platform(&fixture, &content), messages).expect("a run");
         assert_eq!(answer(&events), expected, "{content}");
         for request in large.sent_requests() {
             assert_eq!(request["messages"].as_array().map(Vec::len), Some(count), "the whole history");
@@ -148,13 +148,13 @@ fn a_history_that_must_not_be_shortened_is_for_the_larger_window() {
 #[test]
 fn the_context_of_a_continued_turn_is_counted_once() {
     for (sent_context, expected) in [(Some(words(700).into()), "by the first"), (None, "by the large one")] {
-        let bench = Bench::new();
-        bench.model("first", 5_000, vec![ScriptedAnswer::from_text("by the first")]);
-        bench.model("large", 30_000, vec![ScriptedAnswer::from_text("by the large one")]);
+        let fixture = FallbackFixture::new();
+        fixture.model("first", 5_000, vec![ScriptedAnswer::from_text("by the first")]);
+        fixture.model("large", 30_000, vec![ScriptedAnswer::from_text("by the large one")]);
         let turn = |_| [Message::user(words(80)), Message::assistant(words(80))];
         let mut messages: Vec<Message> = (0..40).flat_map(turn).collect();
         messages.push(Message { sent_context, ..Message::user("And now?") });
-        let platform = platform(&bench, &json!({})).with_layer(LongTurnLayer);
+        let platform = platform(&fixture, &json!({})).with_layer(LongTurnLayer);
         assert_eq!(answer(&ask(&platform, messages).expect("a run")), expected);
     }
 }

@@ -4,37 +4,37 @@ use super::*;
 
 #[test]
 fn a_run_token_ends_with_its_run() {
-    let bench = bench();
-    let run = |ttl| bench.tokens.mint_run(NewToken { ttl, ..mcp("a") });
+    let fixture = fixture();
+    let run = |ttl| fixture.tokens.mint_run(NewToken { ttl, ..mcp("a") });
     assert!(run(None).is_err(), "it could live for ever");
     let token = run(Some(HOUR)).expect("minted");
     let text = token.text().expose().to_owned();
     assert!(!format!("{token:?}").contains(&text[26..]));
-    assert_eq!(bench.find(&text).expect("found").grant, mcp("a").grant);
+    assert_eq!(fixture.find(&text).expect("found").grant, mcp("a").grant);
     let mut wrong = text.clone();
     wrong.replace_range(67.., if text.ends_with('A') { "B" } else { "A" });
-    assert!(matches!(bench.find(&wrong), Err(TokenError::WrongSecret)));
+    assert!(matches!(fixture.find(&wrong), Err(TokenError::WrongSecret)));
     drop(token);
-    assert!(matches!(bench.find(&text), Err(TokenError::Unknown)));
+    assert!(matches!(fixture.find(&text), Err(TokenError::Unknown)));
 
     let outliving = run(Some(HOUR)).expect("minted");
     let text = outliving.text().expose().to_owned();
     outliving.keep_until_expiry();
-    bench.clock.advance(HOUR - Duration::from_millis(1));
-    assert!(bench.find(&text).is_ok());
-    bench.clock.advance(Duration::from_millis(1));
-    assert!(matches!(bench.find(&text), Err(TokenError::Expired)));
-    assert_eq!(bench.stored(), "", "no run costs a write");
+    fixture.clock.advance(HOUR - Duration::from_millis(1));
+    assert!(fixture.find(&text).is_ok());
+    fixture.clock.advance(Duration::from_millis(1));
+    assert!(matches!(fixture.find(&text), Err(TokenError::Expired)));
+    assert_eq!(fixture.stored(), "", "no run costs a write");
 }
 
 #[test]
 fn calls_are_reported_to_the_run_that_the_token_is_of() {
-    let bench = bench();
-    let run = || bench.tokens.mint_run(NewToken { ttl: Some(HOUR), ..mcp("a") }).expect("minted");
-    let id = |token: &IssuedRunToken| bench.find(token.text().expose()).expect("found").id;
+    let fixture = fixture();
+    let run = || fixture.tokens.mint_run(NewToken { ttl: Some(HOUR), ..mcp("a") }).expect("minted");
+    let id = |token: &IssuedRunToken| fixture.find(token.text().expose()).expect("found").id;
     let (one, other, silent) = (run(), run(), run());
     let (calls, others) = (one.report_calls(), other.report_calls());
-    let reports = |token| bench.tokens.call_reports(&id(token));
+    let reports = |token| fixture.tokens.call_reports(&id(token));
     reports(&one)
         .expect("it wants to know")
         .start_call("readTodos", || "{}".to_owned())
@@ -50,8 +50,8 @@ fn calls_are_reported_to_the_run_that_the_token_is_of() {
     assert_eq!(reports(&silent), None, "its backend tells of its calls itself");
     let id = id(&one);
     drop(one);
-    assert_eq!(bench.tokens.call_reports(&id), None);
-    assert_eq!(bench.tokens.call_reports("no token's"), None);
+    assert_eq!(fixture.tokens.call_reports(&id), None);
+    assert_eq!(fixture.tokens.call_reports("no token's"), None);
 }
 
 /// A table of run tokens with small limits.

@@ -1,6 +1,6 @@
 //! Default limits of companies and runs, for which nothing is committed before a run or a call begins in the ordinary case.
 //!
-//! Runs per minute are counted as those of users are ([`UserRates`]): over all processes, exactly from half of the
+//! Runs per minute are counted as those of users are ([`MinuteRateLimiter`]): over all processes, exactly from half of the
 //! limit on. A run that a commit of the budgets admits is counted by the same commit. One that is refused later, or is not
 //! stored, is refunded.
 //!
@@ -27,7 +27,7 @@ use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetTimeZone, Budget
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 use crate::minute_rate::{RateLimitError, end_of_wait};
 use crate::records::Collection;
-use crate::user_rates::{AdmittedCompanyRun, CountedCompanyRun, UncountedRun, UserRates};
+use crate::user_rates::{AdmittedCompanyRun, CountedCompanyRun, MinuteRateLimiter, UncountedRun};
 
 /// Maximum numbers of runs in memory whose tool calls are counted: those that called a tool last.
 const RUN_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 20_000, per_company: 5_000 };
@@ -103,7 +103,7 @@ pub(super) struct DefaultAdmission {
 /// Meters of the default limits.
 pub(super) struct DefaultMeters {
     limits: DefaultLimits,
-    rates: UserRates,
+    rates: MinuteRateLimiter,
     /// Numbers of the runs in progress; companies without one are absent.
     runs: Mutex<HashMap<CompanyId, LocalRuns>>,
     /// Numbers of the tool calls of runs, by their [keys](RunScope::run_key).
@@ -111,7 +111,7 @@ pub(super) struct DefaultMeters {
 }
 
 impl DefaultMeters {
-    pub(super) fn new(limits: DefaultLimits, rates: UserRates) -> Self {
+    pub(super) fn new(limits: DefaultLimits, rates: MinuteRateLimiter) -> Self {
         let tool_calls = Mutex::new(CompanyTable::new(RUN_LIMITS));
         Self { limits, rates, runs: Mutex::default(), tool_calls }
     }

@@ -28,7 +28,7 @@ use crate::company_table::{CompanyTable, CompanyTableLimits};
 use crate::ids::WIDGET_USER_PREFIX;
 use crate::records::{Collection, Key, Records, RecordsExt};
 use crate::spawner::Spawner;
-use crate::user_rates::{UncountedRun, UserRates};
+use crate::user_rates::{MinuteRateLimiter, UncountedRun};
 
 /// Maximum numbers of runs whose latest refusal, or whose restart, is kept in memory.
 const RUN_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 10_000, per_company: 1_000 };
@@ -94,7 +94,7 @@ impl Budgets {
 
     /// Adds limits for companies and runs whose budgets have none. `rates` counts the runs of companies.
     #[must_use]
-    pub fn with_default_limits(self, limits: DefaultLimits, rates: UserRates) -> Self {
+    pub fn with_default_limits(self, limits: DefaultLimits, rates: MinuteRateLimiter) -> Self {
         Self { defaults: Some(Arc::new(DefaultMeters::new(limits, rates))), ..self }
     }
 

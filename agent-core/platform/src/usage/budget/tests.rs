@@ -26,7 +26,7 @@ use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::{Collection, Inventory, ListQuery, Precondition, Records as _};
 use crate::spawner::Spawner;
-use crate::user_rates::{SessionLimits, UserRates};
+use crate::user_rates::{MinuteRateLimiter, SessionLimits};
 
 mod calls;
 mod company_defaults;
@@ -75,7 +75,8 @@ impl Installation {
         let clock = Arc::new(self.clock.clone());
         let options = BudgetOptions { lease, max_wait: Duration::from_millis(500) };
         let (records, usage) = (self.records.clone(), self.usage.clone());
-        let rates = UserRates::new(records.clone(), SessionLimits::default(), clock.clone(), spawner.clone());
+        let rates =
+            MinuteRateLimiter::new(records.clone(), SessionLimits::default(), clock.clone(), spawner.clone());
         let budgets = Budgets::new(records, usage.clone(), clock.clone(), spawner.clone(), options)
             .with_default_limits(defaults, rates);
         let prices = PriceTable::empty().merged(PRICES).expect("prices");

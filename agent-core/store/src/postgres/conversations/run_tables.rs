@@ -182,10 +182,9 @@ impl ConversationTables {
         let rows = self.select(SELECT_DUE_RUNS, &[&now.as_millisecond(), &after_ms, &after, &limit]).await?;
         let run = |row: &Row| {
             let owner = ThreadOwner::new(row.get::<_, &str>(2), row.get::<_, &str>(3));
-            let run = parse_run_of_any(row.get(4), row.get(5))?;
-            Some(((row.get(0), row.get(1)), owner, run))
+            ((row.get(0), row.get(1)), owner, parse_run_of_any(row.get(4), row.get(5)))
         };
-        Ok(rows.iter().filter_map(run).collect())
+        Ok(rows.iter().map(run).collect())
     }
 
     /// Returns the runs of a company that wait for decisions with their numbers, which are below `before`: at most `limit`, the

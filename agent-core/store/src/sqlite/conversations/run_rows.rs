@@ -115,9 +115,8 @@ impl ConversationTables<'_> {
         let mut runs = Vec::new();
         while let Some(row) = rows.next()? {
             let owner = ThreadOwner::new(text(row, 2)?, text(row, 3)?);
-            if let Some(run) = parse_run_of_any(text(row, 4)?, text(row, 5)?) {
-                runs.push(((row.get(0)?, row.get(1)?), owner, run));
-            }
+            let run = parse_run_of_any(text(row, 4)?, text(row, 5)?);
+            runs.push(((row.get(0)?, row.get(1)?), owner, run));
         }
         Ok(runs)
     }

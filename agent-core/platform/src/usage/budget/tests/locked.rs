@@ -119,7 +119,8 @@ async fn a_settlement_that_cannot_be_stored_keeps_no_entry_from_the_ledger() {
 async fn a_default_limit_refuses_no_run_because_its_count_cannot_be_stored() {
     let (records, clock) = (Arc::new(LockedRecords::default()), Arc::new(ManualClock::new()));
     let spawner: Arc<dyn Spawner> = Arc::new(|task| drop(tokio::spawn(task)));
-    let rates = UserRates::new(records.clone(), SessionLimits::default(), clock.clone(), spawner.clone());
+    let rates =
+        MinuteRateLimiter::new(records.clone(), SessionLimits::default(), clock.clone(), spawner.clone());
     let usage = Arc::new(MemoryUsage::default());
     let budgets = Budgets::new(records.clone(), usage, clock, spawner, BudgetOptions::default())
         .with_default_limits(default_limits(0, 2, 0), rates);
@@ -146,7 +147,8 @@ async fn a_default_limit_refuses_no_run_because_its_count_cannot_be_stored() {
 async fn runs_per_minute_are_counted_by_the_process_while_no_commit_counts_them() {
     let (records, clock) = (Arc::new(LockedRecords::default()), Arc::new(ManualClock::new()));
     let spawner: Arc<dyn Spawner> = Arc::new(|task| drop(tokio::spawn(task)));
-    let rates = UserRates::new(records.clone(), SessionLimits::default(), clock.clone(), spawner.clone());
+    let rates =
+        MinuteRateLimiter::new(records.clone(), SessionLimits::default(), clock.clone(), spawner.clone());
     let usage = Arc::new(MemoryUsage::default());
     let budgets = Budgets::new(records.clone(), usage, clock, spawner, BudgetOptions::default())
         .with_default_limits(default_limits(6, 16, 0), rates);

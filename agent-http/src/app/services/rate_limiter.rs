@@ -15,7 +15,7 @@ use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_platform::records::StoreError;
 use agent_platform::token::{RunCapError, RunCaps, Tokens};
-use agent_platform::user_rates::{RateLimitError, RateState, RunCountError, UserRate, UserRates};
+use agent_platform::user_rates::{MinuteRateLimiter, RateLimitError, RateState, RunCountError, UserRate};
 
 use super::run_id::ChosenRunId;
 use crate::auth::{ApiClient, Visitor};
@@ -25,14 +25,14 @@ const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Counts and limits the runs of widget tokens, and the runs and changes of sessions.
-pub struct RateLimits {
+pub struct RateLimiter {
     tokens: Arc<Tokens>,
-    users: UserRates,
+    users: MinuteRateLimiter,
 }
 
-impl RateLimits {
+impl RateLimiter {
     /// Creates the limits of widget tokens and of users.
-    pub fn new(tokens: Arc<Tokens>, users: UserRates) -> Self {
+    pub fn new(tokens: Arc<Tokens>, users: MinuteRateLimiter) -> Self {
         Self { tokens, users }
     }
 
@@ -174,15 +174,15 @@ mod tests {
     use super::*;
     use crate::error::Code;
 
-    fn caps(clock: &ManualClock) -> RateLimits {
+    fn caps(clock: &ManualClock) -> RateLimiter {
         limits_over(Arc::new(MemoryRecords::default()), clock)
     }
 
-    fn limits_over(records: Arc<dyn Records>, clock: &ManualClock) -> RateLimits {
+    fn limits_over(records: Arc<dyn Records>, clock: &ManualClock) -> RateLimiter {
         let clock: Arc<dyn Clock> = Arc::new(clock.clone());
         let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
-        let users = UserRates::new(records.clone(), SessionLimits::default(), clock.clone(), spawner);
-        RateLimits::new(Arc::new(Tokens::new(records, clock)), users)
+        let users = MinuteRateLimiter::new(records.clone(), SessionLimits::default(), clock.clone(), spawner);
+        RateLimiter::new(Arc::new(Tokens::new(records, clock)), users)
     }
 
     fn visitor(token: &str, per_minute: u32, per_day: Option<u32>) -> Visitor {
@@ -194,12 +194,12 @@ mod tests {
     }
 
     /// Counts a run whose id the service generates.
-    async fn count(limits: &RateLimits, visitor: &Visitor) -> Result<(), HttpError> {
+    async fn count(limits: &RateLimiter, visitor: &Visitor) -> Result<(), HttpError> {
         limits.count_visitor_run(visitor, &"".into()).await.map(drop)
     }
 
     /// Counts a run of a session whose id the service generates.
-    async fn count_session_run(limits: &RateLimits, user: &Principal) -> Result<(), HttpError> {
+    async fn count_session_run(limits: &RateLimiter, user: &Principal) -> Result<(), HttpError> {
         limits.count_session_run(user, &"".into()).await.map(drop)
     }
 

@@ -17,7 +17,7 @@ use crate::workspace::{ContentStatus, Document, NewUpload, StagedUpload, get_doc
 pub(super) const TEXT: &str = "text/plain";
 
 /// A store with uploads.
-pub(super) struct UploadBench {
+pub(super) struct UploadFixture {
     pub(super) records: Arc<dyn Inventory>,
     pub(super) clock: ManualClock,
 }
@@ -34,7 +34,7 @@ pub(super) fn upload(id: &str, bytes: impl Into<Bytes>) -> NewUpload {
     NewUpload::new(id.to_owned(), Some("Title".to_owned()), TEXT.to_owned(), bytes.into())
 }
 
-impl UploadBench {
+impl UploadFixture {
     pub(super) fn new(records: Arc<dyn Inventory>) -> Self {
         Self { records, clock: ManualClock::new() }
     }

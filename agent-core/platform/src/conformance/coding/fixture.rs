@@ -26,7 +26,7 @@ const POLL_TIME: Duration = Duration::from_secs(5);
 const STORE_CALLS_PER_ADVANCE: usize = 4;
 
 /// A store with an issuer.
-pub(super) struct Bench {
+pub(super) struct CodingFixture {
     pub(super) records: Arc<dyn Inventory>,
     pub(super) clock: ManualClock,
     pub(super) issuer: Arc<ScriptedIssuer>,
@@ -49,7 +49,7 @@ pub(super) fn user() -> UserId {
     "ada".into()
 }
 
-impl Bench {
+impl CodingFixture {
     pub(super) fn new(records: Arc<dyn Inventory>, spawner: Arc<dyn Spawner>) -> Self {
         let clock = ManualClock::new();
         let issuer = Arc::new(ScriptedIssuer::new(Arc::new(clock.clone())));
