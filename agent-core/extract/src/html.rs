@@ -108,6 +108,7 @@ fn converter() -> HtmlToMarkdown {
         .add_handler(vec!["a"], convert_link)
         .add_handler(vec!["img"], convert_image)
         .add_handler(vec!["sup"], convert_superscript)
+        .add_handler(vec!["q"], convert_quotation)
         .add_handler(formulas::ELEMENTS.to_vec(), formulas::convert)
         .add_handler(vec!["table"], move |handlers: &dyn Handlers, element: Element| {
             tables::convert_table(&depth, handlers, element)
@@ -134,6 +135,13 @@ fn is_absolute(address: &str) -> bool {
 
 fn convert_image(_: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     Some(attribute(&element, "alt")?.into())
+}
+
+/// Writes the quotation marks that browsers show around the element.
+fn convert_quotation(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
+    let text = handlers.walk_children(element.node).content;
+    let quoted = if text.trim().is_empty() { text } else { format!("“{}”", text.trim()) };
+    Some(quoted.into())
 }
 
 fn convert_superscript(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
