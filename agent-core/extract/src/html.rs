@@ -2,6 +2,7 @@
 
 mod css;
 mod formulas;
+mod lists;
 mod movement;
 mod sheets;
 mod tables;
@@ -109,6 +110,7 @@ fn converter() -> HtmlToMarkdown {
         .add_handler(vec!["img"], convert_image)
         .add_handler(vec!["sup"], convert_superscript)
         .add_handler(vec!["q"], convert_quotation)
+        .add_handler(vec!["ol"], lists::convert_ordered_list)
         .add_handler(formulas::ELEMENTS.to_vec(), formulas::convert)
         .add_handler(vec!["table"], move |handlers: &dyn Handlers, element: Element| {
             tables::convert_table(&depth, handlers, element)

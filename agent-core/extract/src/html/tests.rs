@@ -338,3 +338,22 @@ fn merged_names_of_columns_are_repeated_up_to_the_limit() {
 fn quotations_have_their_marks() {
     assert_eq!(markdown("<p>He said <q>yes, <b>please</b></q>.<q> </q></p>"), "He said “yes, **please**”.");
 }
+
+#[test]
+fn items_of_ordered_lists_have_the_numbers_that_are_shown() {
+    for (list, expected) in [
+        ("<ol type=a start=3><li>x<li>y</ol>", "c. x\nd. y"),
+        ("<ol type=I><li>x<li>y<li value=49>z</ol>", "I. x\nII. y\nXLIX. z"),
+        ("<ol reversed><li>x<li>y</ol>", "2. x\n1. y"),
+        ("<ol><li>x<li value=7>y<li>z</ol>", "1. x\n7. y\n8. z"),
+        ("<ol type=A start=26><li>x<li>y</ol>", "Z. x\n27. y"),
+        ("<ol type=i start=-1><li>x<li>y</ol>", "-1. x\n0. y"),
+        ("<ol type=a><li><p>x<p>y<li>z</ol>", "a. x\n\n   y\nb. z"),
+        ("<ol><li>x<ol type=a><li>y</ol></ol>", "1. x\n   a. y"),
+        ("<ol start=4><li>x<li>y</ol>", "4. x\n5. y"),
+    ] {
+        assert_eq!(markdown(list), expected, "{list}");
+    }
+    let last = "<ol reversed start=-9223372036854775808><li>x<li>y</ol>";
+    assert!(markdown(last).ends_with("y"), "{}", markdown(last));
+}
