@@ -2,6 +2,7 @@
 
 mod css;
 mod formulas;
+mod lists;
 mod movement;
 mod sheets;
 mod tables;
@@ -108,6 +109,8 @@ fn converter() -> HtmlToMarkdown {
         .add_handler(vec!["a"], convert_link)
         .add_handler(vec!["img"], convert_image)
         .add_handler(vec!["sup"], convert_superscript)
+        .add_handler(vec!["q"], convert_quotation)
+        .add_handler(vec!["ol"], lists::convert_ordered_list)
         .add_handler(formulas::ELEMENTS.to_vec(), formulas::convert)
         .add_handler(vec!["table"], move |handlers: &dyn Handlers, element: Element| {
             tables::convert_table(&depth, handlers, element)
@@ -134,6 +137,13 @@ fn is_absolute(address: &str) -> bool {
 
 fn convert_image(_: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     Some(attribute(&element, "alt")?.into())
+}
+
+/// Writes the quotation marks that browsers show around the element.
+fn convert_quotation(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
+    let text = handlers.walk_children(element.node).content;
+    let quoted = if text.trim().is_empty() { text } else { format!("“{}”", text.trim()) };
+    Some(quoted.into())
 }
 
 fn convert_superscript(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {

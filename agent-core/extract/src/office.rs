@@ -5,6 +5,7 @@ mod chart;
 mod color;
 mod diagram;
 mod formula;
+mod header_rows;
 mod merged_cells;
 mod number_format;
 mod parts;
@@ -38,6 +39,7 @@ use undoc::render::{RenderOptions, render_section_to_string};
 use undoc::xlsx::XlsxParser;
 use undoc::{Block, ErrorKind, FormatType, Paragraph, ParseEvent, Section, SectionStreamOptions, Table};
 
+use self::header_rows::join_header_rows;
 use self::merged_cells::{MergedCells, split_merged_rows};
 use self::parts::OfficeParts;
 use crate::archive;
@@ -236,6 +238,7 @@ fn keep_lines_apart(block: &mut Block) {
         Block::Paragraph(paragraph) => keep_paragraph_lines_apart(paragraph),
         Block::Table(table) => {
             split_merged_rows(table);
+            join_header_rows(table);
             let cells = table.rows.iter_mut().flat_map(|row| &mut row.cells);
             for paragraph in cells.flat_map(|cell| &mut cell.content) {
                 keep_paragraph_lines_apart(paragraph);

@@ -27,7 +27,7 @@ pub(crate) fn push_rows(
     for (index, row) in first.iter().enumerate() {
         let is_below_header = index > 0 && index - 1 == header_index;
         if index == header_index {
-            header = names(row);
+            header = column_names(row);
         } else if let Some(names) = names_in_groups(&header, row).filter(|_| is_below_header) {
             header = names;
         } else {
@@ -56,7 +56,7 @@ fn is_number(cell: &str) -> bool {
 }
 
 /// Returns the names of columns by the cells of their header.
-fn names(header: &[String]) -> Vec<String> {
+pub(crate) fn column_names(header: &[String]) -> Vec<String> {
     let name = |cell: &String| {
         let visible: String = cell.chars().filter(|&character| !is_hidden(character)).collect();
         let mut name = single_line(&visible);
@@ -68,8 +68,8 @@ fn names(header: &[String]) -> Vec<String> {
 
 /// Returns the names of columns by the header, some cells of which are above several columns, and the row below it with the names of
 /// these columns; `None` if the row has values. It has nothing below the other cells, unless they are merged with it.
-fn names_in_groups(header: &[String], row: &[String]) -> Option<Vec<String>> {
-    let below = names(row);
+pub(crate) fn names_in_groups(header: &[String], row: &[String]) -> Option<Vec<String>> {
+    let below = column_names(row);
     let width = header.len().max(below.len());
     let cell = |cells: &[String], column: usize| cells.get(column).cloned().unwrap_or_default();
     let mut names = Vec::with_capacity(width);
@@ -140,7 +140,7 @@ mod tests {
         let cells = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
         let long = "é".repeat(5_000);
         let hidden = format!("A{}", "\u{200b}".repeat(5_000));
-        let header = names(&cells([&hidden, &long]));
+        let header = column_names(&cells([&hidden, &long]));
         assert_eq!(header, cells(["A", &long[..MAX_NAME_BYTES]]));
         let mut builder = TextBuilder::new(&ExtractionLimits::default());
         let rows = [cells([&hidden, &long]), cells(["1", "2"])];

@@ -19,12 +19,19 @@ pub(crate) fn is_meaningful(title: &str) -> bool {
     !title.is_empty() && !NO_TITLES.iter().any(|none| title.eq_ignore_ascii_case(none))
 }
 
-/// Returns the text of the first heading of a Markdown text.
+/// Returns the text of the first heading of a Markdown text. Of underlined (setext) headings, it is one of a single line.
 pub(crate) fn first_heading(markdown: &str) -> Option<String> {
     let mut in_code = false;
+    // The two lines above.
+    let mut above = ["", ""];
     for line in markdown.lines() {
         if line.trim_start().starts_with("```") || line.trim_start().starts_with("~~~") {
             in_code = !in_code;
+        }
+        let [before, text] = above;
+        above = [text, line];
+        if !in_code && before.trim().is_empty() && is_underline(line) && can_be_underlined(text) {
+            return Some(normalize(text.trim().trim_matches(['*', '_', '`'])));
         }
         let heading = line.trim_start_matches('#');
         let level = line.len() - heading.len();
@@ -39,6 +46,22 @@ pub(crate) fn first_heading(markdown: &str) -> Option<String> {
     None
 }
 
+/// Returns true for the line below an underlined heading.
+fn is_underline(line: &str) -> bool {
+    let line = line.trim_end();
+    line.len() >= 2 && (line.bytes().all(|byte| byte == b'=') || line.bytes().all(|byte| byte == b'-'))
+}
+
+/// Returns true for a line of text that is not indented and begins neither a quotation, a list item, a table nor markup.
+fn can_be_underlined(line: &str) -> bool {
+    let is_item = line.split_once(' ').is_some_and(|(marker, _)| {
+        matches!(marker, "-" | "*" | "+")
+            || marker.trim_start_matches(|digit: char| digit.is_ascii_digit()) == "."
+    });
+    let is_text = line.contains(char::is_alphanumeric) && line.len() <= MAX_TITLE_CHARACTERS;
+    is_text && !is_item && !line.starts_with([' ', '\t', '>', '|', '<'])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,6 +71,10 @@ mod tests {
         for (markdown, expected) in [
             ("text\n\n## **Leave policy** ##\n# later", Some("Leave policy")),
             ("```\n# comment\n```\n### Title", Some("Title")),
+            ("**Leave policy**\n===\n\n# later", Some("Leave policy")),
+            ("text\n\nLeave\n-----", Some("Leave")),
+            ("---\nauthor: Ada\n---\none\ntwo\n---\n\n- item\n---\n> quoted\n---\n", None),
+            ("```\n\nLeave\n-----\n```\n\n| a |\n---\n\n1. item\n---\n\n    code\n---\n", None),
             ("#tag\n####### seven\n#\n", None),
             ("", None),
         ] {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::header::{HeaderName, HeaderValue, LOCATION};
 use http::{HeaderMap, StatusCode, request};
-use mediatype::{MediaType, ReadParams};
+use mediatype::MediaType;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
@@ -325,19 +325,13 @@ fn unsupported() -> HttpError {
     HttpError::new(Code::UnsupportedMediaType, detail)
 }
 
-/// Returns the media type of the body without its parameters.
+/// Returns the media type of the body without its parameters. The content decides on the encoding of a text, whatever `charset` says.
 ///
 /// # Errors
-/// 415 if the extractor does not read it, or if it is a text in another encoding than UTF-8.
+/// 415 if the extractor does not read it.
 fn media_type(headers: &HeaderMap, app: &App) -> Result<String, HttpError> {
     let value = content_type(headers).ok_or_else(unsupported)?;
     let media_type = MediaType::parse(value).map_err(|_| unsupported())?;
-    let charset = media_type.get_param(mediatype::names::CHARSET);
-    let charset = charset.map(|charset| charset.unquoted_str().to_ascii_lowercase());
-    if charset.is_some_and(|charset| !matches!(&*charset, "utf-8" | "utf8" | "us-ascii")) {
-        let detail = "the document must be in UTF-8";
-        return Err(HttpError::new(Code::UnsupportedMediaType, detail));
-    }
     let essence = media_type.essence().to_string().to_ascii_lowercase();
     if app.uploads.ingestion.supports(&essence) { Ok(essence) } else { Err(unsupported()) }
 }

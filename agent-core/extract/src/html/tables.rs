@@ -22,6 +22,8 @@ const MAX_REPEATED_BYTES: usize = 200;
 /// Maximum size in bytes of the cells that are repeated or left empty beside and below merged ones, in addition to the size of
 /// the table itself.
 const MAX_REPEATED_BYTES_OF_TABLE: usize = 64 * 1024;
+/// Maximum number of header rows that become one.
+const MAX_HEADER_ROWS: usize = 4;
 /// Size in bytes of an empty cell in Markdown.
 const EMPTY_CELL_BYTES: usize = "  |".len();
 /// Size in bytes of a cell from which a table without header cells is one for layout.
@@ -73,7 +75,8 @@ pub(super) fn convert_table(
     let line_of = |node: &Rc<Node>| one_line(&handlers.walk_children(node).content);
     let caption: Vec<String> =
         children(element.node, &["caption"]).iter().map(line_of).filter(|line| !line.is_empty()).collect();
-    let rows: Vec<Vec<Cell>> = rows
+    let header_rows = header_rows(&rows);
+    let mut rows: Vec<Vec<Cell>> = rows
         .iter()
         .map(|row| {
             let cell = |cell: &Rc<Node>| {
@@ -94,9 +97,56 @@ pub(super) fn convert_table(
         markdown += &line;
         markdown.push('\n');
     }
-    push_rows(&mut markdown, &grid(rows));
+    // A row without any text is left out of the grid.
+    let has_text = |row: &Vec<Cell>| row.iter().any(|cell| !cell.text.is_empty());
+    let header_rows = if rows.iter().take(header_rows).all(has_text) { header_rows } else { 0 };
+    rows.iter_mut().take(header_rows).for_each(repeat_merged_names);
+    let mut rows = grid(rows);
+    join_header_rows(&mut rows, header_rows);
+    push_rows(&mut markdown, &rows);
     markdown.push('\n');
     Some(markdown.into())
+}
+
+/// Returns the number of rows that together name the columns: 0 unless several rows above the values have header cells alone.
+fn header_rows(rows: &[Vec<Rc<Node>>]) -> usize {
+    let is_header = |row: &&Vec<Rc<Node>>| !row.is_empty() && row.iter().all(|cell| tag(cell) == "th");
+    let count = rows.iter().take_while(is_header).count();
+    if (2..=MAX_HEADER_ROWS).contains(&count) && count < rows.len() { count } else { 0 }
+}
+
+/// Replaces the short cells of a header row that are merged over several columns by a cell for each column.
+fn repeat_merged_names(row: &mut Vec<Cell>) {
+    let mut repeated_bytes = 0;
+    let repeat = |cell: Cell| {
+        let added_bytes = cell.text.len() * (cell.columns - 1);
+        if cell.text.len() > MAX_REPEATED_BYTES || repeated_bytes + added_bytes > MAX_REPEATED_BYTES_OF_TABLE
+        {
+            return vec![cell];
+        }
+        repeated_bytes += added_bytes;
+        let copy = |_| Cell { text: cell.text.clone(), columns: 1, rows: cell.rows };
+        (0..cell.columns).map(copy).collect()
+    };
+    *row = std::mem::take(row).into_iter().flat_map(repeat).collect();
+}
+
+/// Joins the header rows into the first one, which names each column by the texts above it.
+fn join_header_rows(rows: &mut Vec<Vec<String>>, header_rows: usize) {
+    if header_rows < 2 || header_rows >= rows.len() {
+        return;
+    }
+    let header: Vec<Vec<String>> = rows.drain(..header_rows).collect();
+    let width = header.iter().map(Vec::len).max().unwrap_or_default();
+    let name = |column: usize| {
+        let mut texts: Vec<&str> =
+            header.iter().filter_map(|row| row.get(column)).map(String::as_str).collect();
+        texts.retain(|text| !text.is_empty());
+        texts.dedup();
+        texts.join(" ")
+    };
+    let names = (0..width).map(name).collect();
+    rows.insert(0, names);
 }
 
 /// Returns true for a table without header cells that has rows of values.

@@ -229,7 +229,7 @@ fn tables_keep_the_text_of_all_cells_at_their_columns() {
         ("<tr><th>Name<td>Ada<tr><th>Born<td>1815", "| Name | Ada |\n| --- | --- |\n| Born | 1815 |"),
         (
             "<thead><tr><th colspan=2>Group<th>C<tr><th>A<th>B<th></thead><tr><td>1<td>2<td>3",
-            "| Group |  | C |\n| --- | --- | --- |\n| A | B |  |\n| 1 | 2 | 3 |",
+            "| Group A | Group B | C |\n| --- | --- | --- |\n| 1 | 2 | 3 |",
         ),
         ("<tr><th><th>2023<tr><th>Sales<td>5", "|  | 2023 |\n| --- | --- |\n| Sales | 5 |"),
         // Merged cells.
@@ -298,4 +298,62 @@ fn cells_are_as_large_as_their_text() {
     let column = "<colgroup><col style='background:#123'></colgroup>";
     let text = markdown(&format!("<table bgcolor=white>{column}<tr><td style='color:#fff'>shown</table>"));
     assert!(text.contains("shown"), "{text}");
+}
+
+#[test]
+fn several_header_rows_name_the_columns_together() {
+    let row = |tag: &str, cells: &[&str]| {
+        let cells: String = cells.iter().map(|cell| format!("<{tag}{cell}</{tag}>")).collect();
+        format!("<tr>{cells}</tr>")
+    };
+    let groups = row("th", &[" rowspan=2>Region", " colspan=2>Sold", ">Returned"]);
+    let years = row("th", &[">2023", ">2024", ">2024"]);
+    let values = row("td", &[">North", ">1", ">2", ">3"]);
+    let expected = "| Region | Sold 2023 | Sold 2024 | Returned 2024 |\n| --- | --- | --- | --- |\n| North | 1 | 2 | 3 |";
+    assert_eq!(markdown(&format!("<table><thead>{groups}{years}</thead>{values}</table>")), expected);
+    // The name of the rows is below those of the columns, as pandas writes it.
+    let groups = row("th", &[">", " colspan=2>Sold", ">Returned"]);
+    let years = row("th", &[">", ">2023", ">2024", ">2024"]);
+    let index = row("th", &[">Region", ">", ">", ">"]);
+    assert_eq!(markdown(&format!("<table>{groups}{years}{index}{values}</table>")), expected);
+    // One header row, and header cells alone.
+    let names = row("th", &[">A", ">B"]);
+    let values = row("td", &[">1", ">2"]);
+    assert_eq!(markdown(&format!("<table>{names}{values}</table>")), "| A | B |\n| --- | --- |\n| 1 | 2 |");
+    assert_eq!(markdown(&format!("<table>{names}{names}</table>")), "| A | B |\n| --- | --- |\n| A | B |");
+}
+
+#[test]
+fn merged_names_of_columns_are_repeated_up_to_the_limit() {
+    let name = "n".repeat(150);
+    let cells = format!("<th colspan=64>{name}</th>").repeat(500);
+    let html = format!("<table><tr>{cells}</tr><tr><th>a</th></tr><tr><td>1</td></tr></table>");
+    let text = markdown(&html);
+    // Repeated without a limit, they would have 4.8 MB.
+    assert!(text.len() < 1_500_000, "{} bytes of {}", text.len(), html.len());
+    assert!(text.contains("| 1 |"), "{} bytes", text.len());
+}
+
+#[test]
+fn quotations_have_their_marks() {
+    assert_eq!(markdown("<p>He said <q>yes, <b>please</b></q>.<q> </q></p>"), "He said “yes, **please**”.");
+}
+
+#[test]
+fn items_of_ordered_lists_have_the_numbers_that_are_shown() {
+    for (list, expected) in [
+        ("<ol type=a start=3><li>x<li>y</ol>", "c. x\nd. y"),
+        ("<ol type=I><li>x<li>y<li value=49>z</ol>", "I. x\nII. y\nXLIX. z"),
+        ("<ol reversed><li>x<li>y</ol>", "2. x\n1. y"),
+        ("<ol><li>x<li value=7>y<li>z</ol>", "1. x\n7. y\n8. z"),
+        ("<ol type=A start=26><li>x<li>y</ol>", "Z. x\n27. y"),
+        ("<ol type=i start=-1><li>x<li>y</ol>", "-1. x\n0. y"),
+        ("<ol type=a><li><p>x<p>y<li>z</ol>", "a. x\n\n   y\nb. z"),
+        ("<ol><li>x<ol type=a><li>y</ol></ol>", "1. x\n   a. y"),
+        ("<ol start=4><li>x<li>y</ol>", "4. x\n5. y"),
+    ] {
+        assert_eq!(markdown(list), expected, "{list}");
+    }
+    let last = "<ol reversed start=-9223372036854775808><li>x<li>y</ol>";
+    assert!(markdown(last).ends_with("y"), "{}", markdown(last));
 }

@@ -1,7 +1,8 @@
 //! Headings, code blocks and list items of Markdown, line by line.
 //!
 //! Of [CommonMark](https://spec.commonmark.org/0.31.2/), this follows what decides on whether a line is a heading: fenced
-//! code blocks, indented code blocks, and list items, whose content is indented itself.
+//! code blocks, indented code blocks, list items, whose content is indented itself, and the line below an underlined (setext)
+//! heading. Only a short line that is a paragraph by itself is an underlined heading, since a line of dashes often is a rule.
 
 /// Maximum number of bytes of a heading that are kept.
 const MAX_HEADING_BYTES: usize = 200;
@@ -9,6 +10,8 @@ const MAX_HEADING_BYTES: usize = 200;
 const CODE_INDENTATION: usize = 4;
 /// Maximum number of markers of nested list items that are followed within one line.
 const MAX_MARKERS: usize = 16;
+/// Minimum length of the line below an underlined heading. A single character rather is the marker of an empty list item.
+const MIN_UNDERLINE_BYTES: usize = 2;
 
 /// A heading of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +27,19 @@ pub(super) struct MarkdownBlocks {
     /// The columns at which the contents of the open list items begin, the outermost first.
     items: Vec<usize>,
     fence: Option<Fence>,
+    above: LineAbove,
+}
+
+/// The line above a line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum LineAbove {
+    /// A blank line, a heading, code, or the end of an underlined heading.
+    #[default]
+    NoText,
+    /// Text, which the line may continue.
+    Text,
+    /// A heading of which the line is the underline.
+    UnderlinedHeading,
 }
 
 /// The fence that opened a code block.
@@ -41,10 +57,11 @@ impl MarkdownBlocks {
         self.fence.is_some()
     }
 
-    /// Returns the heading of the next line, if it is one outside of code.
-    pub(super) fn heading<'a>(&mut self, line: &'a str) -> Option<Heading<'a>> {
+    /// Returns the heading of the next line, if it is one outside of code. `below` is the line after it.
+    pub(super) fn heading<'a>(&mut self, line: &'a str, below: &str) -> Option<Heading<'a>> {
+        let above = std::mem::take(&mut self.above);
         let (mut column, mut rest) = indentation(line.trim_end(), 0);
-        if rest.is_empty() {
+        if rest.is_empty() || above == LineAbove::UnderlinedHeading {
             return None;
         }
         while self.items.last().is_some_and(|&content| column < content) {
@@ -63,6 +80,7 @@ impl MarkdownBlocks {
         for _ in 0..MAX_MARKERS {
             // The content of an item without text in its first line begins behind the end of the line.
             if column.saturating_sub(content) >= CODE_INDENTATION {
+                self.above = above;
                 return None;
             }
             let Some(item) = list_item(rest, column) else { break };
@@ -71,7 +89,17 @@ impl MarkdownBlocks {
             after_marker = true;
         }
         self.fence = Fence::opened_by(rest, self.items.len());
-        if after_marker || self.fence.is_some() { None } else { parse_heading(rest) }
+        if self.fence.is_some() {
+            return None;
+        }
+        let heading = if after_marker { None } else { parse_heading(rest) };
+        if heading.is_some() {
+            return heading;
+        }
+        let is_paragraph = !after_marker && above == LineAbove::NoText;
+        let heading = parse_underlined(rest, below, content).filter(|_| is_paragraph);
+        self.above = if heading.is_some() { LineAbove::UnderlinedHeading } else { LineAbove::Text };
+        heading
     }
 }
 
@@ -135,17 +163,86 @@ fn parse_heading(line: &str) -> Option<Heading<'_>> {
     (!text.is_empty()).then_some(Heading { level, text })
 }
 
+/// Parses a line without its indentation as a heading by the line below it. `content` is the column at which the contents of the
+/// open list item begin.
+fn parse_underlined<'a>(line: &'a str, below: &str, content: usize) -> Option<Heading<'a>> {
+    let (column, underline) = indentation(below.trim_end(), 0);
+    let (character, level) = match underline.chars().next()? {
+        '=' => ('=', 1),
+        '-' => ('-', 2),
+        _ => return None,
+    };
+    let is_underline = underline.len() >= MIN_UNDERLINE_BYTES
+        && underline.trim_start_matches(character).is_empty()
+        && column.checked_sub(content).is_some_and(|indentation| indentation < CODE_INDENTATION);
+    // A quotation, a row of a table and an element of HTML are no paragraphs, and neither is another rule.
+    let is_text = line.len() <= MAX_HEADING_BYTES
+        && !line.starts_with(['>', '|', '<'])
+        && line.contains(char::is_alphanumeric);
+    (is_underline && is_text).then_some(Heading { level, text: line })
+}
+
+/// Returns the line of a text that begins at an offset, without its end.
+pub(super) fn line_at(text: &str, offset: usize) -> &str {
+    text[offset..].lines().next().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Returns the headings of a Markdown text.
+    fn all_headings(text: &str) -> Vec<Heading<'_>> {
+        let mut blocks = MarkdownBlocks::default();
+        let mut offset = 0;
+        let mut found = Vec::new();
+        for line in text.split_inclusive('\n') {
+            offset += line.len();
+            found.extend(blocks.heading(line, line_at(text, offset)));
+        }
+        found
+    }
+
     /// Returns the texts of the headings of a Markdown text.
     fn headings(text: &str) -> Vec<&str> {
-        let mut blocks = MarkdownBlocks::default();
-        text.split_inclusive('\n')
-            .filter_map(|line| blocks.heading(line))
-            .map(|heading| heading.text)
-            .collect()
+        all_headings(text).into_iter().map(|heading| heading.text).collect()
+    }
+
+    #[test]
+    fn underlined_lines_are_headings() {
+        for (text, expected) in [
+            (
+                "Handbook\n========\nLeave\n-----\n30 days.\n\n# b",
+                &[(1, "Handbook"), (2, "Leave"), (1, "b")][..],
+            ),
+            ("# a\nb\r\n--  \r\n", &[(1, "a"), (2, "b")]),
+            ("- item\n\n  Leave\n  -----\n", &[(2, "Leave")]),
+            ("```\ncode\n```\nLeave\n===", &[(1, "Leave")]),
+            // Rules below and above text, and front matter.
+            ("One line\nof two\n------\n", &[]),
+            ("Text.\n\n---\n", &[]),
+            ("***\n---\n", &[]),
+            ("---\ntitle: a\n---\n", &[]),
+            // Code, items, quotations, tables, markup, and other lines below.
+            ("```\nLeave\n-----\n```\n", &[]),
+            ("    code\n    ----\n", &[]),
+            ("- item\n---\n", &[]),
+            ("- item\n\n  Leave\n---\n", &[]),
+            ("> quoted\n---\n", &[]),
+            ("| a |\n---\n", &[]),
+            ("<p>\n---\n", &[]),
+            ("Leave\n    ---\n", &[]),
+            ("Leave\n-=-\n", &[]),
+            ("Leave\n-\n", &[]),
+            ("Leave\n- -\n", &[]),
+            ("Leave", &[]),
+        ] {
+            let found: Vec<_> =
+                all_headings(text).iter().map(|heading| (heading.level, heading.text)).collect();
+            assert_eq!(found, expected, "{text:?}");
+        }
+        let long = "word ".repeat(100);
+        assert_eq!(headings(&format!("{long}\n---\n")), Vec::<&str>::new());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use unicode_normalization::char::is_combining_mark;
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::blocks::{Heading, MarkdownBlocks};
+use super::blocks::{Heading, MarkdownBlocks, line_at};
 use crate::document::TextFormat;
 
 /// Maximum number of characters in a row without a letter, a digit or the end of a sentence. A longer run is split, and the
@@ -40,7 +40,7 @@ pub(super) fn split<'a>(text: &'a str, format: TextFormat, limit: usize, emit: &
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
         let line_heading = match format {
-            TextFormat::Markdown => blocks.heading(line),
+            TextFormat::Markdown => blocks.heading(line, line_at(text, offset + line.len())),
             TextFormat::Plain => None,
         };
         let is_blank = line.trim().is_empty();

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::blocks::MarkdownBlocks;
+use super::blocks::{MarkdownBlocks, line_at};
 use crate::document::{ExtractedText, TextFormat};
 
 /// Maximum size of a header row as context, in bytes. A longer one ends with the last cell that fits.
@@ -41,8 +41,9 @@ impl Tables {
         let (mut above, mut is_open): (Option<&str>, bool) = (None, false);
         let mut offset = 0;
         for line in text.split_inclusive('\n') {
-            let is_text = blocks.heading(line).is_none() && !blocks.is_in_code() && line.contains('|');
             let end = offset + line.len();
+            let is_heading = blocks.heading(line, line_at(text, end)).is_some();
+            let is_text = !is_heading && !blocks.is_in_code() && line.contains('|');
             let is_delimiter = |header: &&str| delimiter_cells(line) == Some(cells(header).count());
             let header = above.take().filter(|header| is_text && is_delimiter(header));
             match tables.last_mut() {

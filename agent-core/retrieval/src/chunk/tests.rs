@@ -195,3 +195,13 @@ proptest! {
         assert_chunks(&document, &StructuralChunker::new(limit, limit / 3).chunk(&document), limit);
     }
 }
+
+#[test]
+fn chunks_below_an_underlined_heading_are_in_its_section() {
+    let text = "Handbook\n========\n\nLeave\n-----\n\nEmployees have thirty days.\n\nTravel\n------\nTrains are booked.\n";
+    let document = document(text, TextFormat::Markdown);
+    let chunks = StructuralChunker::new(45, 0).chunk(&document);
+    let headings: Vec<Option<&str>> = chunks.iter().map(|chunk| chunk.heading.as_deref()).collect();
+    assert_eq!(headings.last(), Some(&Some("Handbook > Travel")), "{chunks:?}");
+    assert!(text[chunks.last().expect("a chunk").start..].starts_with("Travel\n------\n"), "{chunks:?}");
+}

@@ -422,3 +422,26 @@ fn comments_are_read_where_they_refer_to() {
     let text = word_text_beside(&[("word/comments.xml", &comments)], &body);
     assert_eq!(text, "It is 5 % [Comment: Since May?] now.");
 }
+
+#[test]
+fn two_header_rows_name_the_columns_together() {
+    let cell = |(properties, text): &(&str, &str)| {
+        format!("<w:tc><w:tcPr>{properties}</w:tcPr><w:p>{}</w:p></w:tc>", run("", text))
+    };
+    let row = |cells: &[(&str, &str)]| format!("<w:tr>{}</w:tr>", cells.iter().map(cell).collect::<String>());
+    let (group, first, next) = ("<w:gridSpan w:val=\"2\"/>", "<w:vMerge w:val=\"restart\"/>", "<w:vMerge/>");
+    let table = |rows: &[String]| format!("<w:tbl>{}</w:tbl>", rows.concat());
+    let groups = row(&[(first, "Region"), (group, "Sold"), (group, "Returned")]);
+    let years = row(&[(next, ""), ("", "2023"), ("", "2024"), ("", "2023"), ("", "2024")]);
+    let values = row(&[("", "North"), ("", "1"), ("", "2"), ("", "3"), ("", "4")]);
+    assert_eq!(
+        word_text(&table(&[groups, years, values])),
+        "| Region | Sold 2023 | Sold 2024 | Returned 2023 | Returned 2024 |\n| --- | --- | --- | --- | --- |\n\
+         | North | 1 | 2 | 3 | 4 |"
+    );
+    // A row of values below a name that is merged over their columns.
+    let names = row(&[("", "Name"), (group, "Contact")]);
+    let ada = row(&[("", "Ada"), ("", "London"), ("", "Ring twice")]);
+    let text = word_text(&table(&[names, ada.clone(), ada]));
+    assert_eq!(text.matches("| Ada | London | Ring twice |").count(), 2, "{text}");
+}
