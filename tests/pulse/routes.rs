@@ -245,6 +245,12 @@ async fn a_user_schedules_turns_and_tools_for_themselves() {
         let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
         assert!(problem["detail"].as_str().is_some_and(|detail| detail.starts_with(parameter)), "{problem}");
     }
+    for query in ["cursor=zzz", "cursor=", "limit=0", "limit=x"] {
+        let response = ask(&bench.app, OWNER, "GET", &format!("/api/pulse/jobs?{query}"), None).await;
+        let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
+        let parameter = query.split('=').next().expect("a name");
+        assert!(problem["detail"].as_str().is_some_and(|detail| detail.starts_with(parameter)), "{problem}");
+    }
 }
 
 /// Finished jobs do not count, however many there are, and the open ones all do.
