@@ -378,18 +378,26 @@ impl ConversationState {
         }
         let links = commit::links(&commit.nodes);
         let nodes = commit::nodes_on_wire(commit.nodes, &known);
-        let cancel = self.take_cancel(&end.process, &end.owner, &end.run_id);
+        let keeps_cancel = commit.run.state == RunState::Waiting;
+        let cancel = self.take_cancel(&end.process, &end.owner, &end.run_id, keeps_cancel);
         Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links, context, cancel })
     }
 
-    /// Deletes the signals for a run, and returns a request to cancel it.
-    fn take_cancel(&mut self, process: &str, owner: &ThreadOwner, id: &RunId) -> Option<CancelReason> {
+    /// Deletes the signals for a run, and returns a request to cancel it, which stays if `keeps_cancel`.
+    fn take_cancel(
+        &mut self,
+        process: &str,
+        owner: &ThreadOwner,
+        id: &RunId,
+        keeps_cancel: bool,
+    ) -> Option<CancelReason> {
         let is_for_run = |(to, run, _): &(String, RunKey, RunSignal)| {
             to == process && run.owner == *owner && run.id == *id
         };
         let found = self.signals.keys().filter(|key| is_for_run(key));
         let cancel = found.filter_map(|(_, _, signal)| signal.cancel_reason()).next();
-        self.signals.retain(|key, _| !is_for_run(key));
+        let is_kept = |signal: RunSignal| keeps_cancel && signal.cancel_reason().is_some();
+        self.signals.retain(|key, _| !is_for_run(key) || is_kept(key.2));
         cancel
     }
 

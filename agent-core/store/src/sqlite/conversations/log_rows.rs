@@ -171,12 +171,21 @@ impl ConversationTables<'_> {
         Ok(())
     }
 
-    /// Deletes the signals to a run's process, and returns a request to cancel it.
-    pub(super) fn delete_signals(&self, process: &str, run: i64) -> Result<Option<CancelReason>, TableError> {
-        let mut delete =
-            self.0.prepare_cached("DELETE FROM signals WHERE process = ?1 AND run = ?2 RETURNING kind")?;
-        let kinds = delete.query_map(params![process, run], |row| row.get::<_, String>(0))?;
+    /// Deletes the signals to a run's process, and returns a request to cancel it, which stays if `keeps_cancel`.
+    pub(super) fn delete_signals(
+        &self,
+        process: &str,
+        run: i64,
+        keeps_cancel: bool,
+    ) -> Result<Option<CancelReason>, TableError> {
+        let mut select = self.0.prepare_cached("SELECT kind FROM signals WHERE process = ?1 AND run = ?2")?;
+        let kinds = select.query_map(params![process, run], |row| row.get::<_, String>(0))?;
         let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
+        let mut delete = self.0.prepare_cached(
+            "DELETE FROM signals WHERE process = ?1 AND run = ?2 AND (NOT ?3 OR kind IN (?4, ?5))",
+        )?;
+        let others = [RunSignal::Watch.as_str(), RunSignal::Start.as_str()];
+        delete.execute(params![process, run, keeps_cancel, others[0], others[1]])?;
         Ok(kinds.iter().find_map(|kind| RunSignal::from_name(kind)?.cancel_reason()))
     }
 }
