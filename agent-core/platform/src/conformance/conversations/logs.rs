@@ -340,9 +340,7 @@ pub(super) async fn signals_reach_the_run_s_process(store: &dyn Conversations) {
     assert_eq!(ended.cancel, Some(CancelReason::Displaced), "one that nobody has taken");
     assert_eq!(done("take", store.take_signals("p1", at(4)).await), []);
     begin_with(store, "r3", &[started("r3")]).await;
-    for signal in [RunSignal::Watch, cancel] {
-        done("signal", store.signal(&run_key("r3"), signal, at(9_000)).await);
-    }
+    done("signal", store.signal(&run_key("r3"), cancel, at(9_000)).await);
     let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
     let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() };
     let ending = RunEnding { kind: RunEndKind::Suspended(outcome), ..RunEnding::default() };

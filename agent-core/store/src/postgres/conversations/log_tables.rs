@@ -101,15 +101,6 @@ const DELETE_TAKEN_SIGNALS: &str = "
         ) AS found
     )";
 
-/// Deletes the signals to a run's process, and returns their kinds. Requests to cancel the run stay if `$3`.
-const DELETE_RUN_SIGNALS: &str = "
-    WITH deleted AS (
-        DELETE FROM signals WHERE process = $1 AND run = $2 AND (NOT $3::bool OR kind IN ($4, $5)) RETURNING kind
-    ), kept AS (
-        SELECT kind FROM signals WHERE process = $1 AND run = $2 AND $3::bool AND kind NOT IN ($4, $5)
-    )
-    SELECT kind FROM deleted UNION ALL SELECT kind FROM kept";
-
 /// Selects runs whose logs have expired. Rows that other transactions have locked are skipped, however many there are, since they
 /// would hide the rows of other companies.
 const SELECT_RUNS_TO_TRIM: &str = "
@@ -306,16 +297,18 @@ impl ConversationTables {
         Ok(())
     }
 
-    /// Deletes the signals to a run's process, and returns a request to cancel it, which stays if `keeps_cancel`.
-    pub(super) async fn delete_signals(
+    /// Returns a request to cancel a run among the signals to its process, and deletes the signals unless `is_waiting`.
+    pub(super) async fn end_signals(
         &self,
         process: &str,
         run: i64,
-        keeps_cancel: bool,
+        is_waiting: bool,
     ) -> Result<Option<CancelReason>, TableError> {
-        let others = [RunSignal::Watch.as_str(), RunSignal::Start.as_str()];
-        let values: [&(dyn Param + Sync); 5] = [&process, &run, &keeps_cancel, &others[0], &others[1]];
-        let found = self.select(DELETE_RUN_SIGNALS, &values).await?;
+        let sql = match is_waiting {
+            true => "SELECT kind FROM signals WHERE process = $1 AND run = $2",
+            false => "DELETE FROM signals WHERE process = $1 AND run = $2 RETURNING kind",
+        };
+        let found = self.select(sql, &[&process, &run]).await?;
         Ok(found.iter().find_map(|row| RunSignal::from_name(row.get(0))?.cancel_reason()))
     }
 }

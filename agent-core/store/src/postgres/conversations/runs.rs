@@ -129,8 +129,7 @@ pub(super) async fn end_run(
         tables.update_run(number, &run),
         tables.update_optional_run(continued_number, continued.as_ref()),
     );
-    let keeps_cancel = run.state == RunState::Waiting;
-    let signals = tables.delete_signals(&end.process, number, keeps_cancel);
+    let signals = tables.end_signals(&end.process, number, run.state == RunState::Waiting);
     let logs = try_join(tables.insert_log_end(number, &end.log), signals);
     let (_, has_context, ((), cancel)) = try_join3(puts, put_context, logs).await?;
     let links = commit::links(&nodes);

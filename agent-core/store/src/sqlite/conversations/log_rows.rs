@@ -171,21 +171,20 @@ impl ConversationTables<'_> {
         Ok(())
     }
 
-    /// Deletes the signals to a run's process, and returns a request to cancel it, which stays if `keeps_cancel`.
-    pub(super) fn delete_signals(
+    /// Returns a request to cancel a run among the signals to its process, and deletes the signals unless `is_waiting`.
+    pub(super) fn end_signals(
         &self,
         process: &str,
         run: i64,
-        keeps_cancel: bool,
+        is_waiting: bool,
     ) -> Result<Option<CancelReason>, TableError> {
-        let mut select = self.0.prepare_cached("SELECT kind FROM signals WHERE process = ?1 AND run = ?2")?;
-        let kinds = select.query_map(params![process, run], |row| row.get::<_, String>(0))?;
+        let sql = match is_waiting {
+            true => "SELECT kind FROM signals WHERE process = ?1 AND run = ?2",
+            false => "DELETE FROM signals WHERE process = ?1 AND run = ?2 RETURNING kind",
+        };
+        let mut statement = self.0.prepare_cached(sql)?;
+        let kinds = statement.query_map(params![process, run], |row| row.get::<_, String>(0))?;
         let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
-        let mut delete = self.0.prepare_cached(
-            "DELETE FROM signals WHERE process = ?1 AND run = ?2 AND (NOT ?3 OR kind IN (?4, ?5))",
-        )?;
-        let others = [RunSignal::Watch.as_str(), RunSignal::Start.as_str()];
-        delete.execute(params![process, run, keeps_cancel, others[0], others[1]])?;
         Ok(kinds.iter().find_map(|kind| RunSignal::from_name(kind)?.cancel_reason()))
     }
 }

@@ -102,8 +102,8 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRunRequest) -> R
     if let Some(inputs) = &end.log.inputs {
         tables.insert_inputs(number, inputs)?;
     }
-    let keeps_cancel = commit.run.state == RunState::Waiting;
-    let cancel = tables.delete_signals(&end.process, number, keeps_cancel)?;
+    let is_waiting = commit.run.state == RunState::Waiting;
+    let cancel = tables.end_signals(&end.process, number, is_waiting)?;
     let links = commit::links(&commit.nodes);
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
     let context = end.context.clone().filter(|_| has_context);
