@@ -18,6 +18,8 @@ pub(crate) struct ConnectionPermit(Arc<Mutex<ConnectionState>>);
 struct ConnectionState {
     held: Option<CompanyPermit>,
     is_refused: bool,
+    /// True while the latest request is of a sender that is not authenticated.
+    is_anonymous: bool,
 }
 
 impl ConnectionPermit {
@@ -52,6 +54,22 @@ impl ConnectionPermit {
         self.lock().is_refused
     }
 
+    /// Records that a request was read whose sender is not authenticated yet.
+    pub(crate) fn begin_request(&self) {
+        self.lock().is_anonymous = true;
+    }
+
+    /// Records that the sender of the latest request is authenticated.
+    pub(crate) fn mark_authenticated(&self) {
+        self.lock().is_anonymous = false;
+    }
+
+    /// Returns true if the sender of the latest request is not authenticated: no limit of a company or of an operator's secret counts
+    /// the connection.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.lock().is_anonymous
+    }
+
     /// Releases what the connection holds: all responses are written, or the connection has ended.
     pub(crate) fn release(&self) {
         self.lock().held = None;
@@ -66,6 +84,18 @@ impl ConnectionPermit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_sender_of_each_request_is_authenticated_anew() {
+        let connection = ConnectionPermit::default();
+        assert!(!connection.is_anonymous(), "a service without credentials");
+        connection.begin_request();
+        assert!(connection.clone().is_anonymous());
+        connection.mark_authenticated();
+        assert!(!connection.is_anonymous());
+        connection.begin_request();
+        assert!(connection.is_anonymous());
+    }
 
     #[test]
     fn a_connection_holds_one_permit_until_its_responses_are_written() {

@@ -150,6 +150,9 @@ impl<S: ServiceState> Endpoint<S> {
         let handler: Handler<S> = Box::new(move |mut context| {
             Box::pin(async move {
                 let verified = credential.authenticate(&context.state, &context.head).await?;
+                if C::CLASS != CredentialClass::Public {
+                    ConnectionPermit::of(&context.head).mark_authenticated();
+                }
                 let is_query = context.head.method.is_safe() && context.body.is_empty();
                 let mut permit = match C::sender(&verified) {
                     Some(sender) => {
@@ -266,6 +269,9 @@ async fn handle<S: ServiceState>(
     table: Arc<RouteTable<Endpoint<S>>>,
     request: Request<Body>,
 ) -> HandlerResult {
+    if let Some(connection) = request.extensions().get::<ConnectionPermit>() {
+        connection.begin_request();
+    }
     let (endpoint, params) = table.find(&request)?;
     endpoint.run(state, params, request).await
 }

@@ -329,6 +329,8 @@ async fn an_agents_owner_reads_who_has_called_its_tools() {
         ("ada", "c1", "?agentId=a2", 404, "NOT_FOUND"),
         ("ada", "c1", "", 400, "INVALID_REQUEST"),
         ("ada", "c1", "?agentId=a1&limit=x", 400, "INVALID_REQUEST"),
+        ("ada", "c1", "?agentId=a1&limit=0", 400, "INVALID_REQUEST"),
+        ("ada", "c1", "?agentId=a1&limit=201", 400, "INVALID_REQUEST"),
         ("ada", "c1", "?agentId=a1&cursor=x", 400, "INVALID_REQUEST"),
     ] {
         support::expect_problem(audit(user, company, query).await.expect("an answer"), status, code).await;

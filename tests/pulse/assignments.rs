@@ -330,6 +330,10 @@ async fn invalid_assignments_are_refused() {
             "schedule is not valid: cron must have five or six fields, not 4",
         ),
         (with("arguments", json!({"titel": "x"})), "arguments.title is missing"),
+        (
+            with("arguments", json!({"title": 7})),
+            "arguments.title does not conform to the schema of the tool",
+        ),
     ] {
         let answer = ask(&app, OWNER, "PUT", PATH, Some(&assignment)).await;
         assert_eq!(expect_problem(answer, 400, "INVALID_REQUEST").await["detail"], detail, "{assignment}");

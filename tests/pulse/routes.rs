@@ -166,8 +166,12 @@ async fn a_job_shows_its_attempts_and_the_time_of_the_next_one() {
     assert_eq!((attempts.len(), &attempts[0]["status"]), (1, &json!(200)), "{job}");
     assert!(attempts[0].get("error").is_none() && job.get("lastError").is_none(), "{job}");
 
-    let wrong = json!({"kind": "tool", "agentId": "a1", "toolId": "createTodo", "arguments": {"title": 7}});
-    let discarded = schedule(wrong).await;
+    // The application refuses such arguments, and an older one has stored them.
+    let mut wrong = create_todo("x");
+    wrong["arguments"]["title"] = json!(7);
+    let body = json!({"payload": wrong, "delayMs": 1});
+    let created = request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&body)).await;
+    let discarded = format!("/api/pulse/jobs/{}", created["jobId"].as_str().expect("an id"));
     let job = poll_until(async || read(&discarded).await, |job| job["state"] == "discarded").await;
     assert_eq!(job["attempts"].as_array().map(Vec::len), Some(1), "{job}");
     assert!(job["attempts"][0]["error"].as_str().expect("an error").contains("title"), "{job}");
@@ -235,6 +239,10 @@ async fn a_user_schedules_turns_and_tools_for_themselves() {
         (with(json!({"todoListId": "a\u{202e}b"})), "payload.todoListId "),
         (with(json!({"kind": 7})), "payload.kind "),
         (with(json!({"kind": "tool", "toolId": "createTodo"})), "payload.arguments.title is missing"),
+        (
+            with(json!({"kind": "tool", "toolId": "createTodo", "arguments": {"title": 7}})),
+            "payload.arguments.title does not conform",
+        ),
     ] {
         let problem = expect_problem(post(OWNER, &job).await, 400, "INVALID_REQUEST").await;
         assert!(problem["detail"].as_str().is_some_and(|detail| detail.starts_with(member)), "{problem}");
@@ -243,6 +251,12 @@ async fn a_user_schedules_turns_and_tools_for_themselves() {
         let path = format!("/api/pulse/jobs?{parameter}={}", "x".repeat(257));
         let response = ask(&bench.app, OWNER, "GET", &path, None).await;
         let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
+        assert!(problem["detail"].as_str().is_some_and(|detail| detail.starts_with(parameter)), "{problem}");
+    }
+    for query in ["cursor=zzz", "cursor=", "limit=0", "limit=x"] {
+        let response = ask(&bench.app, OWNER, "GET", &format!("/api/pulse/jobs?{query}"), None).await;
+        let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
+        let parameter = query.split('=').next().expect("a name");
         assert!(problem["detail"].as_str().is_some_and(|detail| detail.starts_with(parameter)), "{problem}");
     }
 }

@@ -283,6 +283,8 @@ async fn lists_are_filtered_and_paged() {
         "userId=",
         "companyId=a&companyId=b",
         "cursor=",
+        "cursor=zzz",
+        "cursor=01A1FF61-C9E6-701E-AD68-2ADF832E7177",
     ] {
         expect_problem(bench.ask("GET", &format!("/jobs?{query}"), None).await, 400, "INVALID_REQUEST").await;
     }

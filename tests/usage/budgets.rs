@@ -51,6 +51,13 @@ async fn admins_manage_budgets_and_the_operator_that_of_the_company() {
     }
     expect_problem(test.send("boss", "GET", "/api/budgets/team/a1", &limits).await, 400, "INVALID_REQUEST")
         .await;
+    for path in ["/api/budgets/agent/none", "/api/budgets/run/none"] {
+        let window = if path.contains("/run/") { "run" } else { "day" };
+        let limits = json!({"limits": [{"unit": "tokens", "amount": 5_000, "window": window}]});
+        let response = test.send("boss", "PUT", path, &limits).await;
+        let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
+        assert_eq!(problem["detail"], "id names no agent of the company", "{path}");
+    }
     let path = "/api/budgets/agent/a1";
     let created = test.send("boss", "PUT", path, &limits).await;
     assert_eq!(created.status(), 201);

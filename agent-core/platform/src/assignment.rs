@@ -234,26 +234,33 @@ pub async fn record_run(
     }
 }
 
-/// Records that the job of an assignment was paused or resumed, so that it is not run while the scheduler is unavailable. Does
-/// nothing for another job.
+/// Records whether the job of an assignment is paused, so that it is not run while the scheduler is unavailable. Does nothing for
+/// another job. `is_paused` asks the scheduler.
+///
+/// The link is read before the scheduler is asked, and written even if it has the answer: the write of a caller whose answer is
+/// older fails by the link's version, and that caller asks again. So of changes at the same moment, the one that took effect last
+/// is recorded.
 ///
 /// # Errors
-/// Errors of the store.
-pub async fn record_pause(
+/// Errors of the store and of `is_paused`.
+pub async fn record_pause<F, E>(
     records: &dyn Records,
     (company_id, id): (&CompanyId, &str),
     job_id: &JobId,
-    paused: bool,
-) -> Result<(), StoreError> {
+    is_paused: impl Fn() -> F,
+) -> Result<(), E>
+where
+    F: Future<Output = Result<bool, E>>,
+    E: From<StoreError>,
+{
     let key = sync_key(company_id, id)?;
     let mut attempts = UpdateAttempts::new(records, &key);
     loop {
         let Some(found) = records.get_as::<AssignmentSync>(&key).await? else { return Ok(()) };
         let mut link = found.value;
         let job = link.last_sent.as_mut().and_then(|last_sent| last_sent.job.as_mut());
-        let changed = job.filter(|job| job.job_id == *job_id && job.paused != paused);
-        let Some(job) = changed else { return Ok(()) };
-        job.paused = paused;
+        let Some(job) = job.filter(|job| job.job_id == *job_id) else { return Ok(()) };
+        job.paused = is_paused().await?;
         match records.put_as(&key, &link, Precondition::Version(found.version)).await {
             Ok(_) => return Ok(()),
             Err(error) => attempts.retry(error).await?,

@@ -64,6 +64,7 @@ pub mod run_observer;
 pub mod run_registry;
 mod run_table;
 pub mod run_tools;
+pub mod scheduled_calls;
 mod schema_guards;
 mod schema_keywords;
 mod schema_steps;

@@ -185,7 +185,8 @@ impl Pulse for LocalPulse {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<JobViewPage, PulseError> {
-        let after = cursor.map(JobId::from);
+        let invalid = || PulseError::Invalid("the cursor is invalid".to_owned());
+        let after = cursor.map(|cursor| JobPage::parse_cursor(cursor).ok_or_else(invalid)).transpose()?;
         let page = self.jobs.list(filter, order, after.as_ref(), limit).await.map_err(unavailable)?;
         Ok(JobViewPage {
             jobs: page.jobs.iter().map(JobView::from).collect(),

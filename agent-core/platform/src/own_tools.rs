@@ -56,7 +56,7 @@ pub use limits::{MAX_DEFINITION_BYTES, MAX_NAME_BYTES, MAX_OWN_TOOLS};
 pub use open_api::{SkippedOperationReport, compile_open_api, incomplete_operations, skipped_operations};
 pub use pins::ToolStatus;
 pub use registry::{OwnToolRegistry, PreviewedRole};
-pub use schema::{missing_argument, nonconforming_path};
+pub use schema::{missing_argument, nonconforming_path, unusable_argument};
 pub use server_calls::{CallMeta, ToolServerAddress, ToolServerClient, ToolServerConnection};
 pub use settings::ToolSettingsError;
 pub use tool_server::ToolDefinition;

@@ -249,6 +249,9 @@ pub trait Pulse: Send + Sync + 'static {
     }
 
     /// Returns one page of at most `limit` jobs.
+    ///
+    /// # Errors
+    /// [`PulseError::Invalid`] for a cursor that no page has given.
     async fn list_jobs(
         &self,
         filter: &JobFilter,

@@ -33,6 +33,7 @@ mod schema;
 mod services;
 mod todos;
 
+pub use scheduled::SCHEDULE_TOOL;
 pub use services::ToolServices;
 
 use builtin::Stores;
@@ -51,7 +52,7 @@ const TRANSACTIONAL_TOOLS: [&str; 10] = [
     "updateTodo",
 ];
 /// Built-in tools that pass their idempotency key on to a service that honours it.
-const KEYED_TOOLS: [&str; 1] = ["scheduleTool"];
+const KEYED_TOOLS: [&str; 1] = [SCHEDULE_TOOL];
 
 /// Returns true if the name is that of a built-in tool.
 pub fn is_built_in(name: &str) -> bool {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agent_core::clock::SystemClock;
 use agent_core::ids::CompanyId;
 use agent_platform::records::Precondition;
+use agent_platform::roles::RoleStore as _;
 use agent_platform::usage::{Budget, BudgetKind, BudgetOptions, BudgetTimeZone, Budgets, LimitStatus};
 use agent_platform::workspace::utc_time;
 use serde_json::{Map, Value};
@@ -32,6 +33,12 @@ pub(crate) async fn run(
     let BudgetArgs { kind, id, company, settings } = args;
     let id = subject(kind, id, &company)?;
     let stores = Stores::open_existing(&settings.load(env)?).await?;
+    if matches!(change, Some(Some(_)))
+        && matches!(kind, BudgetKind::Agent | BudgetKind::Run)
+        && stores.roles.masked_role(&company, &id.as_str().into()).await?.is_none()
+    {
+        writeln!(out, "warning: there is no agent {id:?} at {company}")?;
+    }
     let spawner = Arc::new(|task| drop(tokio::spawn(task)));
     let budgets =
         Budgets::new(stores.records, stores.usage, Arc::new(SystemClock), spawner, BudgetOptions::default());

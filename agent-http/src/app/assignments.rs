@@ -192,7 +192,7 @@ impl Assignments {
             .ok_or_else(HttpError::not_found)
     }
 
-    /// Checks that the agent may use a tool in a proactive run, and that the call has the arguments that the tool requires.
+    /// Checks that the agent may use a tool in a proactive run, and that it accepts the arguments of the call.
     async fn check_tool(&self, tool: &str, arguments: Option<&Map<String, Value>>) -> Result<(), HttpError> {
         let tools = scheduled_tools(&self.app, &self.principal, &self.role).await?;
         let spec = tools.iter().find(|spec| spec.name == tool);

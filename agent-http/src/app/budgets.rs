@@ -98,7 +98,13 @@ impl Resource for CompanyBudgets {
         Ok(record.map(|record| record.version))
     }
 
-    async fn prepare_create(&self, _: &str) -> Result<(), HttpError> {
+    async fn prepare_create(&self, id: &str) -> Result<(), HttpError> {
+        // The budget of an agent that was deleted can still be replaced.
+        if matches!(self.kind, Some(BudgetKind::Agent | BudgetKind::Run))
+            && self.app.roles.masked_role(&self.company, &id.into()).await?.is_none()
+        {
+            return Err(HttpError::invalid("id", "names no agent of the company"));
+        }
         check_quota("budgets", self.budgets.count(&self.company).await?, MAX_BUDGETS)
     }
 

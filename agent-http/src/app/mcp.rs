@@ -8,6 +8,7 @@ use agent_platform::workspace::{CompanyRole, get_company_role};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use super::resource::page_params;
 use super::{App, response};
 use crate::connection_permit::ConnectionPermit;
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
@@ -35,10 +36,7 @@ pub(super) async fn audit(context: RequestContext<App>, principal: Principal) ->
     let app = &*context.state;
     let query = Query::from_uri(&context.head.uri);
     let agent: AgentId = query.require("agentId")?.into();
-    let limit = query.get("limit")?.map(|limit| {
-        limit.parse().map_err(|_| HttpError::invalid("limit", "must be a non-negative integer"))
-    });
-    let cursor = query.get("cursor")?;
+    let list = page_params(&query)?;
     if !may_audit(app, &principal, &agent).await? {
         return Err(HttpError::not_found());
     }
@@ -46,7 +44,7 @@ pub(super) async fn audit(context: RequestContext<App>, principal: Principal) ->
         .tools
         .server
         .audit()
-        .list_calls(&principal.company_id, &agent, limit.transpose()?, cursor)
+        .list_calls(&principal.company_id, &agent, list.limit, list.cursor.as_deref())
         .await?;
     response::json(StatusCode::OK, &calls)
 }

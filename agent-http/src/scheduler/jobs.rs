@@ -2,9 +2,9 @@
 
 mod describe;
 
-use agent_core::ids::{AgentId, CompanyId, JobId, UserId};
+use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_jobs::job::{
-    InsertOutcome, Job, JobFilter, JobOrder, JobScope, JobState, Step, StepError, StepOutcome,
+    InsertOutcome, Job, JobFilter, JobOrder, JobPage, JobScope, JobState, Step, StepError, StepOutcome,
 };
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::records::StoreError;
@@ -64,7 +64,9 @@ pub(super) async fn list(context: RequestContext<Scheduler>, (): ()) -> HandlerR
             })?
         }
     };
-    let after = parameter(query, "cursor")?.map(JobId::from);
+    let invalid_cursor = || HttpError::invalid("cursor", "is invalid");
+    let after = query.get("cursor")?.map(|cursor| JobPage::parse_cursor(cursor).ok_or_else(invalid_cursor));
+    let after = after.transpose()?;
     let page = context.state.worker.jobs().list(&filter, order, after.as_ref(), limit).await;
     let page = page.map_err(store_error)?;
     let jobs = page.jobs.iter().map(JobDetails::from).collect();

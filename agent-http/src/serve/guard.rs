@@ -32,6 +32,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::ServeLimits;
 use super::eviction::Evictable;
+use crate::connection_permit::ConnectionPermit;
 
 /// Maximum time that a lingering close discards input.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -146,8 +147,9 @@ impl Read for Guard {
 
 impl Write for Guard {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.stall.check(cx, written)
+        let this = &mut *self;
+        let written = Pin::new(&mut this.stream).poll_write(cx, buf);
+        this.stall.check(cx, written, this.evictable.connection_permit())
     }
 
     fn poll_write_vectored(
@@ -156,13 +158,14 @@ impl Write for Guard {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let mut buffer = [0; MAX_JOINED_WRITE_BYTES];
-        let joined = if self.joins_writes { join_slices(bufs, &mut buffer) } else { None };
-        let stream = Pin::new(&mut self.stream);
+        let this = &mut *self;
+        let joined = if this.joins_writes { join_slices(bufs, &mut buffer) } else { None };
+        let stream = Pin::new(&mut this.stream);
         let written = match joined {
             Some(small) => stream.poll_write(cx, small),
             None => stream.poll_write_vectored(cx, bufs),
         };
-        self.stall.check(cx, written)
+        this.stall.check(cx, written, this.evictable.connection_permit())
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -174,6 +177,7 @@ impl Write for Guard {
             self.check_open(cx)?;
         }
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.stall.end();
         // hyper flushes only what it has written whole. A connection with an unread body closes after the response.
         if !self.unread.load(Ordering::Relaxed) {
             self.evictable.record_flush();
@@ -206,10 +210,24 @@ impl WriteStallTimer {
         Self { limit, since: None, timer: None }
     }
 
-    /// Passes a write's result on, or returns a timeout error once writes have stalled for longer than the limit.
-    fn check(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    /// Ends a stall: everything was written.
+    fn end(&mut self) {
+        self.since = None;
+    }
+
+    /// Passes a write's result on, or returns a timeout error once writes have stalled for longer than the limit. Progress ends a
+    /// stall, unless the sender of the request is not authenticated: a client of many addresses would hold as many connections
+    /// for as long as it reads a byte from time to time. Its responses are small or files, and must be read within the limit.
+    fn check(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+        permit: &ConnectionPermit,
+    ) -> Poll<io::Result<usize>> {
         if written.is_ready() {
-            self.since = None;
+            if self.since.is_some() && !permit.is_anonymous() {
+                self.end();
+            }
             return written;
         }
         let deadline = *self.since.get_or_insert_with(Instant::now) + self.limit;
@@ -224,5 +242,41 @@ impl WriteStallTimer {
             timer.as_mut().reset(deadline);
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    /// Reads a byte after each 20 s of a limit of 30 s, for two minutes. Returns true if the connection stands.
+    async fn stands_with_slow_reads(permit: &ConnectionPermit, writes_all: bool) -> bool {
+        let mut timer = WriteStallTimer::new(Duration::from_secs(30));
+        for _ in 0..6 {
+            let blocked = poll_fn(|cx| Poll::Ready(timer.check(cx, Poll::Pending, permit))).await;
+            if blocked.is_ready() {
+                return false;
+            }
+            tokio::time::advance(Duration::from_secs(20)).await;
+            let progress = poll_fn(|cx| timer.check(cx, Poll::Ready(Ok(1)), permit)).await;
+            assert_eq!(progress.expect("written"), 1);
+            if writes_all {
+                timer.end();
+            }
+        }
+        true
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_without_a_credential_is_read_within_the_limit() {
+        let permit = ConnectionPermit::default();
+        assert!(stands_with_slow_reads(&permit, false).await);
+        permit.begin_request();
+        assert!(!stands_with_slow_reads(&permit, false).await);
+        assert!(stands_with_slow_reads(&permit, true).await, "each response has the limit of its own");
+        permit.mark_authenticated();
+        assert!(stands_with_slow_reads(&permit, false).await);
     }
 }

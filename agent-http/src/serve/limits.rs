@@ -15,7 +15,8 @@ pub struct ServeLimits {
     pub head_read: Duration,
     /// Maximum size of a request head in bytes, request line included; 64 KiB. A larger head is answered with 431.
     pub head_bytes: usize,
-    /// Maximum time without progress while there is data to write; 30 s. The connection is then dropped.
+    /// Maximum time without progress while there is data to write; 30 s. The connection is then dropped. For a response to a request
+    /// whose sender is not authenticated, the maximum time until all is written, from the first write that had to wait.
     pub write_stall: Duration,
     /// Time from the shutdown signal in which new requests are still accepted, so that load balancers learn of it from
     /// `/readyz`; 0.

@@ -111,6 +111,9 @@ impl JobOrder {
     }
 }
 
+/// Length of the text of a UUID.
+const UUID_BYTES: usize = 36;
+
 /// Page of jobs, ordered by id.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobPage {
@@ -120,6 +123,25 @@ pub struct JobPage {
     pub unreadable: Vec<JobId>,
     /// Id of the last job on this page if more follow: the cursor of the next page.
     pub next: Option<JobId>,
+}
+
+impl JobPage {
+    /// Parses the cursor of a page: the id of a job, which is a UUID with lowercase digits, after a prefix such as `local-` if the
+    /// application stores the job itself. Returns `None` for a text that no page has given. The job may be gone.
+    pub fn parse_cursor(cursor: &str) -> Option<JobId> {
+        let start = cursor.len().checked_sub(UUID_BYTES)?;
+        let (prefix, uuid) = cursor.as_bytes().split_at(start);
+        let is_uuid = uuid.iter().enumerate().all(|(i, byte)| match i {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+        });
+        let is_prefix = match prefix {
+            [] => true,
+            [letters @ .., b'-'] => letters.iter().all(u8::is_ascii_lowercase),
+            _ => false,
+        };
+        (is_uuid && is_prefix).then(|| cursor.into())
+    }
 }
 
 /// Outcome of inserting a job.

@@ -400,6 +400,11 @@ fn linked_job(records: &MemoryRecords) -> AssignedJob {
     link.value.last_sent.expect("a state").job.expect("a job")
 }
 
+/// Records the state of the assignment's job at a scheduler that answers `paused`.
+async fn record_state(records: &dyn Records, job_id: &JobId, paused: bool) -> Result<(), StoreError> {
+    record_pause(records, (&"c".into(), "s"), job_id, || async move { Ok(paused) }).await
+}
+
 #[test]
 fn a_paused_job_is_known_until_it_is_resumed() {
     let (records, pulse, company) =
@@ -408,7 +413,7 @@ fn a_paused_job_is_known_until_it_is_resumed() {
     synced(&records, &pulse, 0).expect("synchronized");
     let job_id = JobId::from(format!("job of assignment:s:{version}"));
     let set_paused = |job_id: &JobId, paused| {
-        ready(record_pause(&records, (&company, "s"), job_id, paused)).expect("recorded");
+        ready(record_state(&records, job_id, paused)).expect("recorded");
     };
     let is_paused = || linked_job(&records).paused;
     set_paused(&"another".into(), true);
@@ -459,9 +464,46 @@ fn a_pause_is_recorded_also_if_a_run_ends_at_the_same_moment() {
     synced(&inner, &pulse, 0).expect("synchronized");
     let job_id = JobId::from(format!("job of assignment:s:{version}"));
     let records = RunEndingRecords { inner, ending: Mutex::new(Some(job_id.clone())) };
-    ready(record_pause(&records, (&"c".into(), "s"), &job_id, true)).expect("recorded");
+    ready(record_state(&records, &job_id, true)).expect("recorded");
     let job = linked_job(&records.inner);
     assert_eq!((job.paused, job.occurrence), (true, Some(2)));
+}
+
+/// Store in which another request resumes a job just before the next commit.
+struct ResumingRecords {
+    inner: MemoryRecords,
+    resuming: Mutex<Option<JobId>>,
+}
+
+#[async_trait]
+impl RecordsWrapper for ResumingRecords {
+    fn inner(&self) -> &dyn Records {
+        &self.inner
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        let resuming = self.resuming.lock().expect("unpoisoned").take();
+        if let Some(job_id) = resuming {
+            record_state(&self.inner, &job_id, false).await?;
+        }
+        self.inner.commit(writes).await
+    }
+}
+
+#[test]
+fn a_pause_and_a_resume_at_the_same_moment_are_recorded_as_they_took_effect() {
+    let (inner, pulse) = (MemoryRecords::default(), RecordingPulse::default());
+    let version = save(&inner, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
+    synced(&inner, &pulse, 0).expect("synchronized");
+    let job_id = JobId::from(format!("job of assignment:s:{version}"));
+    let records = ResumingRecords { inner, resuming: Mutex::new(Some(job_id.clone())) };
+    // The scheduler has paused the job when it is asked, and has resumed it when the answer is recorded.
+    let is_paused = || {
+        let is_resumed = records.resuming.lock().expect("unpoisoned").is_none();
+        async move { Ok::<_, StoreError>(!is_resumed) }
+    };
+    ready(record_pause(&records, (&"c".into(), "s"), &job_id, is_paused)).expect("recorded");
+    assert!(!linked_job(&records.inner).paused);
 }
 
 #[test]
@@ -474,8 +516,7 @@ fn a_link_that_changes_during_a_synchronization_does_not_delay_it() {
     let reschedule = format!("reschedule {job_id}");
     let of_request = records.clone();
     let pause = move || {
-        let company = CompanyId::from("c");
-        ready(record_pause(&*of_request, (&company, "s"), &job_id, true)).expect("recorded");
+        ready(record_state(&*of_request, &job_id, true)).expect("recorded");
     };
     *pulse.meanwhile.lock().expect("unpoisoned") = Some(Box::new(pause));
     // The lease in the changed link is its own.

@@ -418,6 +418,14 @@ async fn pages_join(pulse: &dyn Pulse) {
         job_ids.reverse();
         assert_eq!(job_ids, expected, "pages of {limit} join, the newest first");
     }
+    for cursor in ["", "zzz", "01A1FF61-C9E6-701E-AD68-2ADF832E7177", "%01a1ff61-c9e6-701e-ad68-2adf832e7177"]
+    {
+        let page = pulse.list_jobs(&filter(&scope), JobOrder::OldestFirst, Some(cursor), 3).await;
+        assert!(
+            matches!(page, Err(PulseError::Invalid(_))),
+            "a cursor that no page has given is PulseError::Invalid: {cursor:?}: {page:?}"
+        );
+    }
 }
 
 async fn filters_hold(pulse: &dyn Pulse) {

@@ -172,6 +172,7 @@ pub struct EndedRun {
     pub links: Vec<NodeLink>,
     /// Context that was stored with the turn; `None` if none was sent, or it was left out.
     pub context: Option<SentContext>,
-    /// Request to cancel the run that was left for its process before the end, and was not taken.
+    /// Request to cancel the run that was left for its process before the end, and was not taken. If the run waits for decisions,
+    /// its signals stay, so that it is found by [`take_signals`](super::Conversations::take_signals) if this answer is lost.
     pub cancel: Option<CancelReason>,
 }

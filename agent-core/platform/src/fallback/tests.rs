@@ -389,7 +389,7 @@ fn a_short_delay_is_waited_for_and_a_long_one_is_not() {
 fn a_rate_limit_without_an_end_leaves_the_address_to_the_fallback() {
     let second = Duration::from_secs(1);
     for delay in [None, Some(Duration::ZERO), Some(second)] {
-        let bench = Bench::new();
+        let bench = FallbackFixture::new();
         let limited = || match delay {
             Some(delay) => failing(upstream(429, "x").with_retry_after(delay)),
             None => failing(upstream(429, "x")),
@@ -411,7 +411,7 @@ fn a_rate_limit_without_an_end_leaves_the_address_to_the_fallback() {
 #[test]
 fn a_refused_request_leaves_the_repetitions_to_others() {
     for failure in ["unsupported_capability", "content_policy_violation"] {
-        let bench = Bench::new();
+        let bench = FallbackFixture::new();
         bench.model("first", 9_000, (0..50).map(|_| failing(upstream(400, failure))).collect());
         bench.model("second", 9_000, (0..50).map(|_| ScriptedAnswer::from_text("Hi.")).collect());
         let also = vec!["content".to_owned()];
@@ -427,7 +427,7 @@ fn a_refused_request_leaves_the_repetitions_to_others() {
 
 #[test]
 fn concurrent_runs_of_an_only_model_wait_for_its_rate_limit() {
-    let bench = Bench::new();
+    let bench = FallbackFixture::new();
     let delay = Duration::from_secs(2);
     let limited = || failing(upstream(429, "x").with_retry_after(delay));
     let answers = (0..3).map(|_| limited()).chain((0..3).map(|_| ScriptedAnswer::from_text("Hi.")));

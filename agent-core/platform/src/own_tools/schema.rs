@@ -93,6 +93,24 @@ pub fn missing_argument(spec: &ToolSpec, arguments: &Value) -> Option<String> {
     schema.required.into_iter().find(|name| arguments.get(name).is_none())
 }
 
+/// Returns the path, with dots, of the first argument with which each call of a tool would fail, and the fault, worded to follow
+/// it: one that is missing, or does not conform to the input schema. The path is empty if the whole does not conform. Null counts
+/// as absent for an optional argument, since tools may accept it. A schema that cannot be checked has no further fault.
+pub fn unusable_argument(spec: &ToolSpec, arguments: Map<String, Value>) -> Option<(String, &'static str)> {
+    let mut arguments = Value::Object(arguments);
+    if let Some(name) = missing_argument(spec, &arguments) {
+        return Some((name, "is missing"));
+    }
+    let schema: Value = serde_json::from_str(spec.input_schema.get()).ok()?;
+    let required = schema["required"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if let Value::Object(fields) = &mut arguments {
+        fields.retain(|name, value| !value.is_null() || required.iter().any(|one| one == name.as_str()));
+    }
+    let path = nonconforming_path(&schema, &arguments).ok()??;
+    let path = path.trim_start_matches('/').replace('/', ".");
+    Some((path, "does not conform to the schema of the tool"))
+}
+
 /// Returns the number of patterns in a schema.
 fn count_patterns(schema: &Value) -> usize {
     match schema {

@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 
 use agent_core::allowed_tools::{EXPLICIT_ONLY_TOOLS, allowed_tools};
 use agent_core::role::{AgentServer, ApprovalRule, Container, EmbeddedAi, RoleBlock, RoleContent};
-
+use agent_core::select::select_backend;
 use agent_core::tool::Caller;
 use serde_json::{Map, Value};
 
@@ -288,6 +288,12 @@ pub fn warnings(role: &RoleBlock) -> Vec<RoleFinding> {
     for (i, child) in role.children.iter().enumerate() {
         let max_output_tokens = role.content.token_limits.max_output_tokens;
         container_warnings(&mut findings, &format!("children[{i}]"), child, max_output_tokens);
+    }
+    // A container of another name may be a backend of the embedder, and is warned of itself.
+    let has_other = role.children.iter().any(|child| matches!(child, Container::Other { .. }));
+    if !has_other && select_backend(role).choice.is_none() {
+        findings
+            .push(RoleFinding::new("children", "has no backend that can be used, so each run is refused"));
     }
     findings
 }

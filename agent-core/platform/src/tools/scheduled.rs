@@ -18,7 +18,8 @@ use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
 use agent_jobs::job::{JobFilter, JobOrder, JobPayload, JobScope, MAX_JOBS_PER_PAGE};
 use agent_jobs::schedule::ScheduleSpec;
 
-const SCHEDULE: &str = "scheduleTool";
+/// Name of the tool that schedules calls.
+pub const SCHEDULE_TOOL: &str = "scheduleTool";
 const CANCEL: &str = "cancelScheduledTool";
 
 /// Maximum number of jobs that one call of `cancelScheduledTool` cancels; each takes one request to the scheduler.
@@ -31,7 +32,7 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
     tools
         .with_tool(tool(
             stores,
-            SCHEDULE,
+            SCHEDULE_TOOL,
             "Schedules a call of one of your tools for the user: once, after a delay or at a time, or repeatedly, by an \
              interval or a cron expression. Returns the job's id.",
             ADDITIVE,
@@ -137,7 +138,7 @@ fn scheduler<'a>(stores: &'a Stores, context: &ExecutionContext) -> Result<&'a d
 /// Returns true if the agent may use the tool in a scheduled call. The scheduling tools are excluded, since a job
 /// could otherwise create more jobs each time it runs.
 fn can_schedule(role: &RoleBlock, name: &str) -> bool {
-    name != SCHEDULE && name != CANCEL && allowed_tools_in_run(role, Caller::Proactive).contains(name)
+    name != SCHEDULE_TOOL && name != CANCEL && allowed_tools_in_run(role, Caller::Proactive).contains(name)
 }
 
 fn user_scope_of(context: &ExecutionContext) -> JobScope {

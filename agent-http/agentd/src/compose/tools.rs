@@ -15,6 +15,7 @@ use agent_mcp::server::{AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, M
 use agent_platform::approval_tools::ApprovalTools;
 use agent_platform::journal::{JournaledTools, Journals};
 use agent_platform::own_tools::OwnToolRegistry;
+use agent_platform::scheduled_calls::ScheduledCallTools;
 use agent_platform::token::Tokens;
 use agent_platform::tool_files::RecordToolFiles;
 use agent_platform::tools::{self, ToolServices};
@@ -95,7 +96,8 @@ pub(super) fn builtin_tools(
         .with_tool_servers(Arc::new(servers), stores.records.clone())
         .with_files(Arc::new(RecordToolFiles(stores.records.clone())));
     let registry = Arc::new(registry);
-    let tools = Arc::new(MeteredTools::new(registry.clone(), usage.clone()));
+    let tools = Arc::new(ScheduledCallTools::new(registry.clone()));
+    let tools = Arc::new(MeteredTools::new(tools, usage.clone()));
     (Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable)), registry)
 }
 

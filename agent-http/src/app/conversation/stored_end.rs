@@ -137,7 +137,7 @@ pub(super) async fn store_and_announce_end(
     let stored = store_end(|end| store.end_run(end), end).await;
     let change_run = |change| store.change_run(change);
     let uncancelled = match &stored {
-        Ok(stored) => apply_end(service, live_run, stored, change_run).await,
+        Ok(stored) => apply_end(service, store, live_run, stored, change_run).await,
         Err(_) => None,
     };
     live_run.tail().close(stored.is_ok());
@@ -167,6 +167,7 @@ pub(super) fn is_shutdown(kind: &RunEndKind) -> bool {
 /// Returns the cancellation if the store is unavailable.
 async fn apply_end<S>(
     service: &ConversationService,
+    store: &dyn Conversations,
     live_run: &LiveRun,
     stored: &StoredEnd,
     change_run: impl Fn(ChangeRunRequest) -> S,
@@ -186,7 +187,19 @@ where
     if run.state != RunState::Waiting {
         return None;
     }
-    service.signals_delivered().await;
+    match stored {
+        StoredEnd::Ended(_) => service.signals_delivered().await,
+        // The lost answer may have had a request to cancel the run, whose signal is still stored.
+        StoredEnd::EndedBefore(_) => {
+            let mut pauses = RetryPauses::new();
+            while let Err(error) = service.take_signals(store).await {
+                tracing::warn!(run_id = %run.id, %error, "failed to take the signals for a run that has ended");
+                if !pauses.pause().await {
+                    break;
+                }
+            }
+        }
+    }
     live_run.record_end();
     let reason = match live_run.stop_reason() {
         Some(RunStop::Cancelled(reason)) if reason != CancelReason::Disconnected => Some(reason),
@@ -253,8 +266,11 @@ mod tests {
 
     /// A run of a process, and its end.
     async fn running(store: &Arc<MemoryConversations>, clock: &Arc<ManualClock>) -> EndRunRequest {
-        let service = service(store, clock);
-        let begin = begin_in_new_thread(&service, "r");
+        running_in(&service(store, clock), store).await
+    }
+
+    async fn running_in(service: &ConversationService, store: &MemoryConversations) -> EndRunRequest {
+        let begin = begin_in_new_thread(service, "r");
         let owner = begin.key.thread_owner();
         store.begin_run(begin).await.expect("it begins");
         EndRunRequest {
@@ -348,7 +364,8 @@ mod tests {
             if attempts.get() < 3 { Err(lost_answer()) } else { store.change_run(change).await }
         };
         let started = Instant::now();
-        let change = apply_end(&service, &live.run, &StoredEnd::Ended(Box::new(ended)), change_run).await;
+        let change =
+            apply_end(&service, &**store, &live.run, &StoredEnd::Ended(Box::new(ended)), change_run).await;
         assert_eq!((attempts.get(), started.elapsed()), (1, Duration::ZERO), "the client does not wait");
         cancel_waiting(change_run, change.expect("it is not cancelled yet")).await;
         let run = store.run(&end.owner, &end.run_id).await.expect("it reads").expect("a run");
@@ -356,6 +373,34 @@ mod tests {
             (run.state, run.reason, attempts.get()),
             (RunState::Cancelled, Some(CancelReason::Requested), 3)
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_waits_is_cancelled_although_the_answer_with_the_request_was_lost() {
+        let (store, clock) = (Arc::new(MemoryConversations::default()), Arc::new(ManualClock::new()));
+        let (own, other) = (service(&store, &clock), service(&store, &clock));
+        let mut end = running_in(&own, &store).await;
+        let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
+        let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() };
+        end.ending.kind = RunEndKind::Suspended(outcome);
+        let key = RunKey { owner: end.owner.clone(), id: end.run_id.clone() };
+        let live = LiveGuard::new(own.clone(), key.clone(), &own.lease());
+        own.runs.insert(&live.run);
+        let asked = other.cancel(&*store, &key, CancelReason::Requested).await.expect("it is left");
+        assert_eq!(asked.expect("a run").state, RunState::Running);
+        let (attempts, store) = (&Cell::new(0), &store);
+        let end_run = |end| async move {
+            attempts.set(attempts.get() + 1);
+            let ended = store.end_run(end).await?;
+            if attempts.get() == 1 { Err(lost_answer()) } else { Ok(ended) }
+        };
+        let stored = store_end(end_run, end).await.expect("it is stored");
+        assert!(matches!(stored, StoredEnd::EndedBefore(_)), "{stored:?}");
+        let change_run = |change| store.change_run(change);
+        let change = apply_end(&own, &**store, &live.run, &stored, change_run).await;
+        assert!(change.is_none(), "it is cancelled: {change:?}");
+        let run = store.run(&key.owner, &key.id).await.expect("it reads").expect("a run");
+        assert_eq!((run.state, run.reason), (RunState::Cancelled, Some(CancelReason::Requested)));
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl ConversationService {
     }
 
     /// Takes the signals for the runs of this process, and keeps those of runs that it does not know yet.
-    async fn take_signals(&self, store: &dyn Conversations) -> Result<(), ConversationError> {
+    pub(super) async fn take_signals(&self, store: &dyn Conversations) -> Result<(), ConversationError> {
         let mut early = self.early_signals.lock().await;
         let taken = store.take_signals(&self.process, self.now()).await?;
         let now = Instant::now();

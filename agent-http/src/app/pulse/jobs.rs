@@ -7,7 +7,9 @@ use agent_jobs::job::{JobFilter, JobKind, JobOrder, JobPayload, JobState, JobVie
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, Schedule, ScheduleSpec};
 use agent_platform::assignment::{self, AssignmentSync, sync_key};
 use agent_platform::conversation::check_conversation_id;
-use agent_platform::pulse::{CancelResult, JobControl, JobRequest, JobStatus, JobViewPage, ScheduledJob};
+use agent_platform::pulse::{
+    CancelResult, JobControl, JobRequest, JobStatus, JobViewPage, PulseError, ScheduledJob,
+};
 use agent_platform::records::{Record, RecordsExt};
 use agent_platform::run_tools::allowed_tools_in_run;
 use agent_platform::workspace::{Assignment, assignment_key};
@@ -128,7 +130,12 @@ pub(in crate::app) async fn list(context: RequestContext<App>, principal: Princi
     if params.cursor.as_deref().is_some_and(|cursor| !(1..=MAX_JOB_PARAMETER_BYTES).contains(&cursor.len())) {
         return Err(HttpError::invalid("cursor", format!("must have 1 to {MAX_JOB_PARAMETER_BYTES} bytes")));
     }
-    let mut page = pulse.list_jobs(&filter, order, params.cursor.as_deref(), params.page_size()).await?;
+    let page = pulse.list_jobs(&filter, order, params.cursor.as_deref(), params.page_size()).await;
+    let mut page = page.map_err(|error| match error {
+        // All but the cursor has been checked.
+        PulseError::Invalid(_) if params.cursor.is_some() => HttpError::invalid("cursor", "is invalid"),
+        error => error.into(),
+    })?;
     page.jobs.retain(|job| is_own(job, &principal));
     for job in &mut page.jobs {
         // A job's own route has them.
@@ -282,8 +289,13 @@ async fn record_pause(app: &App, principal: &Principal, id: &JobId) -> Result<()
         return Ok(());
     };
     let key = (&principal.company_id, assignment);
+    let own_jobs = scope(principal);
     // The state as it is now: another request may have changed it again.
-    Ok(assignment::record_pause(&*app.records, key, id, job.state == JobState::Paused).await?)
+    let is_paused = || async {
+        let job = app.pulse.scheduler()?.get_job(&own_jobs, id).await?;
+        Ok::<_, HttpError>(job.state == JobState::Paused)
+    };
+    assignment::record_pause(&*app.records, key, id, is_paused).await
 }
 
 pub(in crate::app) fn describe_post(schemas: &mut Schemas) -> Operation {

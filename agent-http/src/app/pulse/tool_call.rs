@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, ToolSpec};
-use agent_platform::own_tools::missing_argument;
+use agent_platform::own_tools::unusable_argument;
 use serde_json::{Map, Value};
 
 use super::super::App;
@@ -27,19 +27,19 @@ pub(in crate::app) async fn scheduled_tools(
     app.pulse.tools.list(&context).await.map_err(HttpError::from_tool_list)
 }
 
-/// Checks that a scheduled call has the arguments that its tool requires: without them, each run would fail. `at` is the path of
-/// the arguments.
+/// Checks that a scheduled call has arguments that its tool accepts: with others, each run would fail. `at` is the path of the
+/// arguments.
 ///
 /// # Errors
-/// 400 that names the missing argument.
+/// 400 that names the argument that is missing or does not conform to the tool's schema.
 pub(in crate::app) fn check_arguments(
     spec: &ToolSpec,
     arguments: Option<&Map<String, Value>>,
     at: &str,
 ) -> Result<(), HttpError> {
-    let arguments = arguments.cloned().map_or(Value::Null, Value::Object);
-    match missing_argument(spec, &arguments) {
-        Some(name) => Err(HttpError::invalid(&format!("{at}.{name}"), "is missing")),
+    match unusable_argument(spec, arguments.cloned().unwrap_or_default()) {
+        Some((path, fault)) if path.is_empty() => Err(HttpError::invalid(at, fault)),
+        Some((path, fault)) => Err(HttpError::invalid(&format!("{at}.{path}"), fault)),
         None => Ok(()),
     }
 }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use agent_core::event::{AssistantRole, Event};
+use agent_core::event::{AssistantRole, Event, Interrupt, RunOutcome};
 use futures_util::future::{join, join_all};
 
 use super::support::*;
 use crate::conversation::{
     BegunRun, CancelReason, ChunkWriter, ConversationError, Conversations, DeleteFilter, EndRunRequest,
-    LogChunk, LogEnd, LogPage, NodeStatus, RUN_INTERRUPTED, RunChunk, RunKey, RunSignal, RunState,
-    ThreadOwner,
+    LogChunk, LogEnd, LogPage, NodeStatus, RUN_INTERRUPTED, RunChunk, RunEndKind, RunEnding, RunKey,
+    RunSignal, RunState, ThreadOwner,
 };
 
 fn run_key(run: &str) -> RunKey {
@@ -339,6 +339,17 @@ pub(super) async fn signals_reach_the_run_s_process(store: &dyn Conversations) {
     let ended = done("end", store.end_run(end(ada(), "r2", Vec::new(), 3)).await);
     assert_eq!(ended.cancel, Some(CancelReason::Displaced), "one that nobody has taken");
     assert_eq!(done("take", store.take_signals("p1", at(4)).await), []);
+    begin_with(store, "r3", &[started("r3")]).await;
+    done("signal", store.signal(&run_key("r3"), cancel, at(9_000)).await);
+    let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
+    let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() };
+    let ending = RunEnding { kind: RunEndKind::Suspended(outcome), ..RunEnding::default() };
+    let waits = EndRunRequest { ending, ..end(ada(), "r3", Vec::new(), 5) };
+    let ended = done("end", store.end_run(waits).await);
+    assert_eq!((ended.run.state, ended.cancel), (RunState::Waiting, Some(CancelReason::Displaced)));
+    let taken = done("take", store.take_signals("p1", at(6)).await);
+    assert_eq!(taken, [(run_key("r3"), cancel)], "a run that waits is cancelled also if the answer is lost");
+    assert_eq!(done("take", store.take_signals("p1", at(7)).await), [], "once");
 }
 
 pub(super) async fn logs_are_deleted_with_their_time_thread_and_messages(store: &dyn Conversations) {

@@ -40,6 +40,7 @@ enum PulseDefect {
     CancelsWithoutCounting,
     ListsTooMuch,
     ListsOnePage,
+    AcceptsAnyCursor,
     IgnoresStates,
     HidesOutages,
 }
@@ -172,6 +173,8 @@ impl Pulse for DefectivePulse {
             filter.state = None;
         }
         let limit = if self.has(PulseDefect::ListsTooMuch) { limit + 1 } else { limit };
+        let is_from_page = |cursor: &&str| agent_jobs::job::JobPage::parse_cursor(cursor).is_some();
+        let cursor = cursor.filter(|cursor| !self.has(PulseDefect::AcceptsAnyCursor) || is_from_page(cursor));
         let page = self.inner.list_jobs(&filter, order, cursor, limit).await?;
         Ok(if self.has(PulseDefect::ListsOnePage) { JobViewPage { next_cursor: None, ..page } } else { page })
     }
@@ -199,6 +202,7 @@ async fn a_defective_scheduler_client_is_detected() {
         (PulseDefect::CancelsWithoutCounting, "are cancelled and counted"),
         (PulseDefect::ListsTooMuch, "a page has at most"),
         (PulseDefect::ListsOnePage, "join in the order of ids"),
+        (PulseDefect::AcceptsAnyCursor, "a cursor that no page has given is PulseError::Invalid"),
         (PulseDefect::IgnoresStates, "the jobs that match its filter"),
         (PulseDefect::HidesOutages, "cancel_jobs_for_tool of a scheduler that fails is an error"),
     ] {

@@ -378,18 +378,25 @@ impl ConversationState {
         }
         let links = commit::links(&commit.nodes);
         let nodes = commit::nodes_on_wire(commit.nodes, &known);
-        let cancel = self.take_cancel(&end.process, &end.owner, &end.run_id);
+        let is_waiting = commit.run.state == RunState::Waiting;
+        let cancel = self.end_signals(&end.process, &end.owner, &end.run_id, is_waiting);
         Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links, context, cancel })
     }
 
-    /// Deletes the signals for a run, and returns a request to cancel it.
-    fn take_cancel(&mut self, process: &str, owner: &ThreadOwner, id: &RunId) -> Option<CancelReason> {
+    /// Returns a request to cancel a run among the signals for it, and deletes the signals unless `is_waiting`.
+    fn end_signals(
+        &mut self,
+        process: &str,
+        owner: &ThreadOwner,
+        id: &RunId,
+        is_waiting: bool,
+    ) -> Option<CancelReason> {
         let is_for_run = |(to, run, _): &(String, RunKey, RunSignal)| {
             to == process && run.owner == *owner && run.id == *id
         };
         let found = self.signals.keys().filter(|key| is_for_run(key));
         let cancel = found.filter_map(|(_, _, signal)| signal.cancel_reason()).next();
-        self.signals.retain(|key, _| !is_for_run(key));
+        self.signals.retain(|key, _| is_waiting || !is_for_run(key));
         cancel
     }
 

@@ -270,6 +270,26 @@ fn settings_without_effect_are_warned_of() {
         ),
     ] {
         let role = serde_json::from_value(role(content, children)).expect("a role");
+        let found = warnings(&role);
+        let settings = paths(&found).into_iter().filter(|path| *path != "children");
+        assert_eq!(settings.collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn an_agent_without_a_backend_is_warned_of() {
+    for (content, children, expected) in [
+        (json!({}), json!([]), &["children"][..]),
+        (
+            json!({}),
+            json!([{"name": "WorkflowConnector", "content": {"webhookUrl": " "}}]),
+            &["children[0].content.webhookUrl", "children"],
+        ),
+        (json!({}), json!([{"name": "Custom"}]), &["children[0].name"]),
+        (json!({}), json!([{"name": "EmbeddedAI"}]), &[]),
+        (json!({"agentServerUrl": "https://a.example"}), json!([]), &[]),
+    ] {
+        let role = serde_json::from_value(role(content, children)).expect("a role");
         assert_eq!(paths(&warnings(&role)), expected);
     }
 }

@@ -297,15 +297,19 @@ impl ConversationTables {
         Ok(())
     }
 
-    /// Deletes the signals to a run's process, and returns a request to cancel it.
-    pub(super) async fn delete_signals(
+    /// Returns a request to cancel a run among the signals to its process, and deletes the signals unless `is_waiting`.
+    pub(super) async fn end_signals(
         &self,
         process: &str,
         run: i64,
+        is_waiting: bool,
     ) -> Result<Option<CancelReason>, TableError> {
-        let delete = "DELETE FROM signals WHERE process = $1 AND run = $2 RETURNING kind";
-        let deleted = self.select(delete, &[&process, &run]).await?;
-        Ok(deleted.iter().find_map(|row| RunSignal::from_name(row.get(0))?.cancel_reason()))
+        let sql = match is_waiting {
+            true => "SELECT kind FROM signals WHERE process = $1 AND run = $2",
+            false => "DELETE FROM signals WHERE process = $1 AND run = $2 RETURNING kind",
+        };
+        let found = self.select(sql, &[&process, &run]).await?;
+        Ok(found.iter().find_map(|row| RunSignal::from_name(row.get(0))?.cancel_reason()))
     }
 }
 

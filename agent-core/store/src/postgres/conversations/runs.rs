@@ -8,7 +8,7 @@ use agent_platform::conversation::commit::{
 use agent_platform::conversation::{
     BeginRunRequest, BegunRun, ChangeRunRequest, ChangedRun, ConversationError, DeleteFilter, DeletedThreads,
     EndRunRequest, EndedRun, LogEnd, NodeId, QueueRunRequest, Run, RunClock, RunKey, RunLogState, RunSignal,
-    Thread, ThreadKey, ThreadOwner, interrupt_run,
+    RunState, Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 use futures_util::future::{try_join, try_join3, try_join4, try_join5};
 use jiff::Timestamp;
@@ -129,7 +129,8 @@ pub(super) async fn end_run(
         tables.update_run(number, &run),
         tables.update_optional_run(continued_number, continued.as_ref()),
     );
-    let logs = try_join(tables.insert_log_end(number, &end.log), tables.delete_signals(&end.process, number));
+    let signals = tables.end_signals(&end.process, number, run.state == RunState::Waiting);
+    let logs = try_join(tables.insert_log_end(number, &end.log), signals);
     let (_, has_context, ((), cancel)) = try_join3(puts, put_context, logs).await?;
     let links = commit::links(&nodes);
     let nodes = commit::nodes_on_wire(nodes, &known);

@@ -171,13 +171,18 @@ impl ConversationTables<'_> {
         Ok(())
     }
 
-    /// Deletes the signals to a run's process, and returns a request to cancel it.
-    pub(super) fn delete_signals(&self, process: &str, run: i64) -> Result<Option<CancelReason>, TableError> {
+    /// Returns a request to cancel a run among the signals to its process, and deletes the signals unless `is_waiting`.
+    pub(super) fn end_signals(
+        &self,
+        process: &str,
+        run: i64,
+        is_waiting: bool,
+    ) -> Result<Option<CancelReason>, TableError> {
         let mut select = self.0.prepare_cached("SELECT kind FROM signals WHERE process = ?1 AND run = ?2")?;
         let kinds = select.query_map(params![process, run], |row| row.get::<_, String>(0))?;
         let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
         // Most runs have none, and `RETURNING` creates a temporary table even if nothing is deleted.
-        if !kinds.is_empty() {
+        if !is_waiting && !kinds.is_empty() {
             let mut delete = self.0.prepare_cached("DELETE FROM signals WHERE process = ?1 AND run = ?2")?;
             delete.execute(params![process, run])?;
         }

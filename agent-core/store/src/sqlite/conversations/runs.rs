@@ -7,7 +7,7 @@ use agent_platform::conversation::commit::{
 use agent_platform::conversation::{
     AppendedEvents, BeginRunRequest, BegunRun, ChangeRunRequest, ChangedRun, ConversationError, DeleteFilter,
     DeletedThreads, EndRunRequest, EndedRun, NodeId, QueueRunRequest, Run, RunChunk, RunClock, RunKey,
-    RunLogState, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
+    RunLogState, RunSignal, RunState, Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 use jiff::Timestamp;
 
@@ -102,7 +102,8 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRunRequest) -> R
     if let Some(inputs) = &end.log.inputs {
         tables.insert_inputs(number, inputs)?;
     }
-    let cancel = tables.delete_signals(&end.process, number)?;
+    let is_waiting = commit.run.state == RunState::Waiting;
+    let cancel = tables.end_signals(&end.process, number, is_waiting)?;
     let links = commit::links(&commit.nodes);
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
     let context = end.context.clone().filter(|_| has_context);
