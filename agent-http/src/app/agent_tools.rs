@@ -19,6 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::agent_context::agent_context;
 use super::ownership::{AGENTS_TAG, load_owned};
 use super::threads::private;
 use super::{App, response};
@@ -112,13 +113,9 @@ impl OwnedAgent {
     /// Returns the context of a trial of the caller.
     fn context(&self) -> ExecutionContext {
         ExecutionContext {
-            user_id: self.principal.user_id.clone(),
-            company_id: self.principal.company_id.clone(),
-            agent_id: self.role.id.clone(),
             agent_name: Some(self.role.name.clone()).filter(|name| !name.is_empty()),
             run_id: agent_core::new_id().into(),
-            caller: Caller::Session,
-            ..ExecutionContext::default()
+            ..agent_context(&self.principal, &self.role.id, Caller::Session)
         }
     }
 

@@ -3,13 +3,14 @@
 use agent_core::request::Principal;
 use agent_core::role::{ApprovalRule, Approver, ConversationSettings, RoleBlock};
 use agent_core::select::{BackendKind, select_backend};
-use agent_core::tool::{ExecutionContext, ToolRegistry, ToolSpec};
+use agent_core::tool::{ToolRegistry, ToolSpec};
 use agent_platform::approval_floor::{ApprovalFloor, load_approval_floor};
 use agent_platform::run_tools::{AllowedTools, allowed_tools_in_run};
 use http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+use super::agent_context::agent_context;
 use super::ownership::AGENTS_TAG;
 use super::threads::private;
 use super::{App, response};
@@ -33,13 +34,7 @@ async fn list_tools(
     principal: &Principal,
     role: &RoleBlock,
 ) -> Result<Vec<Arc<ToolSpec>>, HttpError> {
-    let context = ExecutionContext {
-        user_id: principal.user_id.clone(),
-        company_id: principal.company_id.clone(),
-        agent_id: role.id.clone(),
-        caller: principal.caller,
-        ..ExecutionContext::default()
-    };
+    let context = agent_context(principal, &role.id, principal.caller);
     let allowed = allowed_tools_in_run(role, principal.caller);
     let tools = AllowedTools::new(app.approved_calls.tools.clone(), allowed);
     let tools = tools.list(&context).await.map_err(HttpError::from_tool_list)?;

@@ -9,13 +9,13 @@ use agent_client::outbound::for_tenant;
 use agent_core::context::TurnInput;
 use agent_core::message::{Message, Role};
 use agent_core::request::{Principal, TurnRequest};
-use agent_core::tool::ExecutionContext;
 use agent_core::turn::TurnError;
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::agent_context::agent_context;
 use super::ownership::{AGENTS_TAG, load_in_company};
 use super::{App, response};
 use crate::endpoint::{Operation, RequestContext, Schemas};
@@ -85,16 +85,9 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let request = TurnRequest::new(role.id.clone(), retrieval.into_messages());
     let max_prompt_tokens = app.platform.max_prompt_tokens(&principal, &request);
     let max_prompt_tokens = for_tenant(&principal.company_id, max_prompt_tokens).await;
-    let context = ExecutionContext {
-        user_id: principal.user_id,
-        company_id: principal.company_id,
-        agent_id: role.id.clone(),
-        caller: principal.caller,
-        ..ExecutionContext::default()
-    };
     let turn = TurnInput {
+        context: agent_context(&principal, &role.id, principal.caller),
         role: Arc::new(role),
-        context,
         request: Arc::new(request),
         now: SystemTime::now(),
         max_prompt_tokens: max_prompt_tokens.unwrap_or(DEFAULT_REMOTE_BUDGET.max_prompt_tokens),

@@ -7,8 +7,9 @@ use agent_client::relay::RelayOptions;
 /// Limits and optimizations of a server. Every limit is finite; [`Default`] has the documented values.
 #[derive(Clone, Debug)]
 pub struct ServeLimits {
-    /// Maximum number of open connections; 10,000. Further clients wait, or replace idle connections. A sixteenth of the maximum, at most 64, is reserved for addresses with few connections. Beyond the
-    /// maximum, up to 16 health probes are answered and up to 128 connections wait.
+    /// Maximum number of open connections; 10,000. Further clients wait, or replace idle connections. A sixteenth of the
+    /// maximum, at most 64, is reserved for addresses with few connections. Beyond the maximum, up to 16 health probes are
+    /// answered and up to 128 connections wait.
     pub connections: u32,
     /// Timeout for reading a request head, counted from when the connection is ready for one; 10 s. It closes silent
     /// connections, clients that send heads slowly, and idle keep-alive connections.

@@ -2,13 +2,14 @@
 
 use agent_core::request::Principal;
 use agent_core::role::Approver;
-use agent_core::tool::{Caller, ExecutionContext};
+use agent_core::tool::Caller;
 use agent_mcp::server::{AuditDecision, DecidedCall};
 use agent_platform::conversation::{Approval, ApprovalState, Decision, Run, ThreadOwner, Verdict};
 use agent_platform::own_tools::nonconforming_path;
 use serde_json::{Map, Value};
 
 use super::super::App;
+use super::super::agent_context::agent_context;
 use crate::error::HttpError;
 
 impl App {
@@ -76,13 +77,7 @@ impl App {
         if approval.state != ApprovalState::Open {
             return Ok(());
         }
-        let context = ExecutionContext {
-            company_id: principal.company_id.clone(),
-            user_id: principal.user_id.clone(),
-            agent_id: approval.agent_id.clone(),
-            caller: principal.caller,
-            ..ExecutionContext::default()
-        };
+        let context = agent_context(principal, &approval.agent_id, principal.caller);
         let specs = self.approved_calls.tools.list(&context).await.map_err(HttpError::from_tool_list)?;
         let Some(spec) = specs.iter().find(|spec| spec.name == approval.tool) else { return Ok(()) };
         let schema = serde_json::from_str(spec.input_schema.get()).map_err(HttpError::internal)?;

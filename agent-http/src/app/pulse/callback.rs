@@ -85,7 +85,7 @@ pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> Handle
     let body = json!({"jobId": delivery.job_id, "occurrence": delivery.occurrence});
     continue_trace(&head, &mut delivery);
     let (connection, company_id) = (ConnectionPermit::of(&head), &delivery.payload.company_id);
-    app.bounds.admit_call(&connection, company_id).map_err(|_| too_many_callbacks())?;
+    app.bounds.admit_callback(&connection, company_id).map_err(|_| too_many_callbacks())?;
     let completion = run_occurrence(&app, delivery, true).await?;
     let mut body = body;
     body["status"] = if completion == Completion::Completed { "done" } else { "doneBefore" }.into();

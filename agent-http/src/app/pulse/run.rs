@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolError, ToolOutput, ToolRegistry};
 use agent_jobs::job::{Delivery, JobKind, JobPayload};
@@ -15,6 +16,7 @@ use agent_platform::workspace::{self, Assignment, assignment_key};
 use serde_json::Value;
 
 use super::super::App;
+use super::super::agent_context::agent_context;
 use super::agent_turn::{budget_refusal, run_agent_turn};
 use crate::error::{Code, HttpError};
 
@@ -94,20 +96,17 @@ async fn context(app: &App, delivery: &Delivery, role: &RoleBlock) -> Result<Exe
             user.and_then(|user| user.timezone)
         }
     };
+    let principal = Principal::new(&*payload.user_id, &*payload.company_id, Caller::Proactive);
     Ok(ExecutionContext {
-        user_id: payload.user_id.clone(),
-        company_id: payload.company_id.clone(),
-        agent_id: role.id.clone(),
         agent_name: Some(role.name.clone()).filter(|name| !name.is_empty()),
         todo_list_id: payload.todo_list_id.clone(),
         timezone,
         thread_id: delivery.job_id.as_str().into(),
         // Equal in all attempts: the journal of the occurrence and the idempotency keys of its calls are found by it.
         run_id: delivery.occurrence_key().into(),
-        caller: Caller::Proactive,
         idempotency_key: Some(delivery.occurrence_key()),
         trace: Some(job_trace(payload).unwrap_or_else(begin_trace)),
-        ..ExecutionContext::default()
+        ..agent_context(&principal, &role.id, principal.caller)
     })
 }
 

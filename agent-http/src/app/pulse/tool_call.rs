@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
-use agent_core::tool::{Caller, ExecutionContext, ToolSpec};
+use agent_core::tool::{Caller, ToolSpec};
 use agent_platform::own_tools::unusable_argument;
 use serde_json::{Map, Value};
 
 use super::super::App;
+use super::super::agent_context::agent_context;
 use crate::error::HttpError;
 
 /// Returns the definitions of the tools that exist for an agent in a proactive run of the caller.
@@ -17,13 +18,7 @@ pub(in crate::app) async fn scheduled_tools(
     principal: &Principal,
     role: &RoleBlock,
 ) -> Result<Vec<Arc<ToolSpec>>, HttpError> {
-    let context = ExecutionContext {
-        user_id: principal.user_id.clone(),
-        company_id: principal.company_id.clone(),
-        agent_id: role.id.clone(),
-        caller: Caller::Proactive,
-        ..ExecutionContext::default()
-    };
+    let context = agent_context(principal, &role.id, Caller::Proactive);
     app.pulse.tools.list(&context).await.map_err(HttpError::from_tool_list)
 }
 

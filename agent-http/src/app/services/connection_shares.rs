@@ -1,32 +1,35 @@
 //! Shares of the connections that kinds of requests, and the requests of a company, hold at most.
 
 /// Number of parts of the maximum number of connections.
-const PARTS: u64 = 16;
+const PARTS: u64 = 32;
 
 /// Parts of the maximum number of connections. Those of [`COMPANY`] and of [`ANONYMOUS`] together, which are all that one tenant
-/// can hold, leave a part beside the one that the server reserves for addresses with few connections.
+/// can hold, leave parts beside those that the server reserves for addresses with few connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionShare(u64);
 
 /// Connections of one company with an exchange in progress.
-pub(super) const COMPANY: ConnectionShare = ConnectionShare(10);
-/// Those among them that people and programs use: all but the tool server's and callbacks, which runs and jobs make, so that
-/// open streams leave room to the tool calls of their runs.
-pub(super) const COMPANY_CLIENTS: ConnectionShare = ConnectionShare(9);
+pub(super) const COMPANY: ConnectionShare = ConnectionShare(20);
+/// Those among them for the tool server alone, so that clients and callbacks, which wait for runs, leave room to the tool calls of
+/// these runs.
+pub(super) const COMPANY_TOOL_CALLS: ConnectionShare = ConnectionShare(1);
+/// Those among them that people and programs use: all but the tool server's and callbacks, so that open streams leave room to jobs.
+/// Of fewer than 32 connections, they may leave none beside the tool server's, and callbacks wait.
+pub(super) const COMPANY_CLIENTS: ConnectionShare = ConnectionShare(18);
 /// Those of the visitors of one company among the clients'.
-pub(super) const COMPANY_VISITORS: ConnectionShare = ConnectionShare(6);
+pub(super) const COMPANY_VISITORS: ConnectionShare = ConnectionShare(12);
 /// Requests of one company that send their bodies or have an effect, without those of visitors.
-pub(super) const COMPANY_REQUESTS: ConnectionShare = ConnectionShare(4);
+pub(super) const COMPANY_REQUESTS: ConnectionShare = ConnectionShare(8);
 /// The same of the visitors of one company.
-pub(super) const VISITOR_REQUESTS: ConnectionShare = ConnectionShare(2);
+pub(super) const VISITOR_REQUESTS: ConnectionShare = ConnectionShare(4);
 /// Readers of logs, downloads and large responses of one company.
-pub(super) const COMPANY_READERS: ConnectionShare = ConnectionShare(8);
+pub(super) const COMPANY_READERS: ConnectionShare = ConnectionShare(16);
 /// The same of all companies together.
-pub(super) const ALL_READERS: ConnectionShare = ConnectionShare(12);
+pub(super) const ALL_READERS: ConnectionShare = ConnectionShare(24);
 /// Bodies whose sender is not authenticated yet.
-pub(super) const ANONYMOUS: ConnectionShare = ConnectionShare(4);
+pub(super) const ANONYMOUS: ConnectionShare = ConnectionShare(8);
 /// Those from one client address among them.
-pub(super) const ANONYMOUS_OF_ADDRESS: ConnectionShare = ConnectionShare(1);
+pub(super) const ANONYMOUS_OF_ADDRESS: ConnectionShare = ConnectionShare(2);
 
 impl ConnectionShare {
     /// Returns the share of a server with at most `connections` connections, rounded down, and at least one.

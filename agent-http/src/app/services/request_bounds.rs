@@ -10,7 +10,8 @@ use agent_platform::company_permits::{CompanyPermit, CompanyPermits};
 use super::anonymous::AnonymousBodies;
 use super::bundle_downloads::BundleDownloads;
 use super::connection_shares::{
-    COMPANY, COMPANY_CLIENTS, COMPANY_REQUESTS, COMPANY_VISITORS, ConnectionShare, VISITOR_REQUESTS,
+    COMPANY, COMPANY_CLIENTS, COMPANY_REQUESTS, COMPANY_TOOL_CALLS, COMPANY_VISITORS, ConnectionShare,
+    VISITOR_REQUESTS,
 };
 use super::response_readers::ResponseReaders;
 use crate::connection_permit::ConnectionPermit;
@@ -29,7 +30,9 @@ pub struct RequestBounds {
     /// Connections on which an authenticated request is in progress, until its response is written. Each of the kinds below
     /// has a share of its own, so that one kind leaves room to others; these bound what all of them hold together.
     connections: Arc<CompanyPermits>,
-    /// Those among them that are not the tool server's or for callbacks.
+    /// Those among them that are not the tool server's.
+    run_connections: Arc<CompanyPermits>,
+    /// Those that are not for callbacks among the latter.
     client_connections: Arc<CompanyPermits>,
     /// Those of visitors among the clients'.
     visitor_connections: Arc<CompanyPermits>,
@@ -55,11 +58,14 @@ impl RequestBounds {
             CompanyPermits::within(outer, usize::MAX, share.of(connections))
         };
         let all = permits(COMPANY);
-        let of_clients = within(&all, COMPANY_CLIENTS);
+        let run_share = COMPANY.of(connections) - COMPANY_TOOL_CALLS.of(connections);
+        let of_runs = CompanyPermits::within(&all, usize::MAX, run_share.max(1));
+        let of_clients = within(&of_runs, COMPANY_CLIENTS);
         Self {
             anonymous_bodies: AnonymousBodies::new(connections),
             visitor_connections: within(&of_clients, COMPANY_VISITORS),
             client_connections: of_clients,
+            run_connections: of_runs,
             connections: all,
             requests: permits(COMPANY_REQUESTS),
             visitor_requests: permits(VISITOR_REQUESTS),
@@ -81,7 +87,19 @@ impl RequestBounds {
         acquire_connection(connection, permits, sender.company_id)
     }
 
-    /// Counts a connection to the tool server, or of a callback, as [`admit_client`](Self::admit_client) does that of a client.
+    /// Counts a connection of a callback, as [`admit_client`](Self::admit_client) does that of a client.
+    ///
+    /// # Errors
+    /// 429 if the company has as many connections in use for its clients and callbacks as it may have.
+    pub(in crate::app) fn admit_callback(
+        &self,
+        connection: &ConnectionPermit,
+        company_id: &CompanyId,
+    ) -> Result<(), HttpError> {
+        acquire_connection(connection, &self.run_connections, company_id)
+    }
+
+    /// Counts a connection to the tool server, as [`admit_client`](Self::admit_client) does that of a client.
     ///
     /// # Errors
     /// 429 if the company has as many connections in use as it may have.
@@ -204,6 +222,22 @@ mod tests {
     fn connections_of(acquire: impl Fn(&ConnectionPermit) -> Result<(), HttpError>) -> Vec<ConnectionPermit> {
         let connect = || Some(ConnectionPermit::default()).filter(|connection| acquire(connection).is_ok());
         std::iter::from_fn(connect).collect()
+    }
+
+    #[test]
+    fn callbacks_leave_connections_to_the_tool_calls_of_their_runs() {
+        let company_id = CompanyId::from("c1");
+        let sender = RequestSender { company_id: &company_id, is_visitor: false };
+        for limit in (16..=300).chain([1_000, 10_000]) {
+            let bounds = RequestBounds::new(limit);
+            let clients = connections_of(|connection| bounds.admit_client(connection, sender));
+            let callbacks = connections_of(|connection| bounds.admit_callback(connection, &company_id));
+            assert!(limit < 32 || !callbacks.is_empty(), "clients leave none to callbacks, {limit}");
+            drop((clients, callbacks));
+            let callbacks = connections_of(|connection| bounds.admit_callback(connection, &company_id));
+            let calls = connections_of(|connection| bounds.admit_call(connection, &company_id));
+            assert!(!callbacks.is_empty() && !calls.is_empty(), "callbacks leave none to calls, {limit}");
+        }
     }
 
     #[test]
