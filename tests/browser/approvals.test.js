@@ -178,6 +178,21 @@ inPage('several calls are decided together, with a reason', async (page) => {
   await page.locator('.tool summary').nth(1).filter({ hasText: 'denied' }).waitFor();
 });
 
+inPage('the decisions of a thread stay when those of another one are sent', async (page) => {
+  await askFor(page, unique('yarrow'), unique('tansy'));
+  const { hash } = new URL(page.url());
+  await button(card(page), 'Approve').click();
+  await page.getByText('1 of 2 decided.').waitFor();
+  await askFor(page, unique('borage'));
+  // The page reads what is open once the decision is sent.
+  const sent = page.waitForResponse('**/api/agent/chat').then(() => page.waitForResponse('**/api/approvals?state=open'));
+  await button(card(page), 'Approve').click();
+  await page.locator('.message.answer .markdown', { hasText: 'Result:' }).waitFor();
+  await sent;
+  await page.evaluate((hash) => (location.hash = hash), hash);
+  await page.getByText('1 of 2 decided.').waitFor();
+});
+
 inPage('a decision elsewhere is seen without a reload', async (page, { context }) => {
   await askFor(page, unique('ferns'));
   const other = await context.newPage();

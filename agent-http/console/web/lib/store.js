@@ -16,7 +16,7 @@ export const status = signal('');
 /** Fetches a response whose JSON keeps the digits of numbers that are others' to choose: roles, and the arguments of calls. */
 export async function fetchExact(url, options) {
   const response = await fetch(url, options);
-  if (/api\/(agents\/[^/]*$|agent\/mcp|approvals|runs|pulse)/.test(url)) response.json = async () => parseJson(await response.text());
+  if (/(agents\/[^/]*|mcp)$|api.(approvals|runs|pulse)/.test(url)) response.json = async () => parseJson(await response.text());
   return response;
 }
 
