@@ -32,8 +32,7 @@ const write = (role) => JSON.stringify(role, null, 2);
 function read(text) {
   try {
     const role = parseJson(text);
-    const isObject = role !== null && typeof role === 'object' && !Array.isArray(role);
-    return isObject ? { role } : { fault: 'The role is not a JSON object.' };
+    return Object(role) === role && !Array.isArray(role) ? { role } : { fault: 'The role is not a JSON object.' };
   } catch (error) {
     return { fault: `The role is not JSON: ${error.message}` };
   }
