@@ -72,6 +72,41 @@ inPage('arguments are changed by a form and as JSON', async (page) => {
   await page.getByText('Changed arguments').waitFor();
 });
 
+inPage('whole numbers beyond 2^53 are shown and sent with all their digits', async (page) => {
+  const approval = (more) => `{"id": "a-1", "runId": "r-1", "agentId": "approvals", "threadId": "t-1", "tool": "pay", "by": "user", "editable": true,
+    "createdAt": "2026-11-20T10:00:00Z", "expiresAt": "2100-01-01T00:00:00Z", "arguments": {"account": 9007199254740993, "rate": 1.5}, ${more}}`;
+  const schema = '{"properties": {"account": {"type": "integer", "maximum": 9223372036854775807}, "rate": {"type": "number"}}}';
+  const respond = (route, body) => route.fulfill({ contentType: 'application/json', body });
+  let sent;
+  await page.route('**/api/approvals?*', (route) => respond(route, `{"approvals": [${approval('"state": "open"')}]}`));
+  await page.route('**/api/runs/r-1', (route) => respond(route, `{"id": "r-1", "outcome": {"interrupts": [{"id": "a-1", "responseSchema": {"properties": {"editedArgs": ${schema}}}}]}}`));
+  await page.route('**/api/approvals/a-1', (route) => {
+    sent = route.request().postData();
+    return respond(route, approval('"state": "approved", "editedArguments": {"account": 9007199254740995}'));
+  });
+  await visit(page, 'approvals');
+  const item = page.locator('.page .approval');
+  await item.locator('.code', { hasText: '"account": 9007199254740993,' }).waitFor();
+  await button(item, 'Edit arguments').click();
+  const account = item.getByLabel('account');
+  assert.equal(await account.inputValue(), '9007199254740993');
+  await account.fill('9007199254740995');
+  await button(item, 'As JSON').click();
+  assert.match(await item.getByRole('textbox', { name: 'Arguments' }).inputValue(), /"account": 9007199254740995,/);
+  await button(item, 'As a form').click();
+  assert.equal(await account.inputValue(), '9007199254740995');
+  await button(item, 'Approve changed').click();
+  await item.locator('.decision .code', { hasText: '"account": 9007199254740995' }).waitFor();
+  assert.match(sent, /"arguments":\{"account":9007199254740995,"rate":1\.5\}/);
+  // The card of a call has its arguments and its result as texts.
+  const shown = await page.evaluate(async () => {
+    const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');
+    const { pretty } = await import(`${folder}lib/format.js`);
+    return pretty('{"id": -9007199254740993, "text": "9007199254740993", "rate": 0.1}');
+  });
+  assert.equal(shown, '{\n  "id": -9007199254740993,\n  "text": "9007199254740993",\n  "rate": 0.1\n}');
+});
+
 inPage('the arguments and the reason have the focus when they are opened, and their buttons when they are closed', async (page) => {
   await askFor(page, unique('thyme'));
   const hasFocus = (target) => target.evaluate((node) => node === document.activeElement);
@@ -141,6 +176,21 @@ inPage('several calls are decided together, with a reason', async (page) => {
   const titles = await documents(page);
   assert.deepEqual([titles.includes(first), titles.includes(second)], [true, false]);
   await page.locator('.tool summary').nth(1).filter({ hasText: 'denied' }).waitFor();
+});
+
+inPage('the decisions of a thread stay when those of another one are sent', async (page) => {
+  await askFor(page, unique('yarrow'), unique('tansy'));
+  const { hash } = new URL(page.url());
+  await button(card(page), 'Approve').click();
+  await page.getByText('1 of 2 decided.').waitFor();
+  await askFor(page, unique('borage'));
+  // The page reads what is open once the decision is sent.
+  const sent = page.waitForResponse('**/api/agent/chat').then(() => page.waitForResponse('**/api/approvals?state=open'));
+  await button(card(page), 'Approve').click();
+  await page.locator('.message.answer .markdown', { hasText: 'Result:' }).waitFor();
+  await sent;
+  await page.evaluate((hash) => (location.hash = hash), hash);
+  await page.getByText('1 of 2 decided.').waitFor();
 });
 
 inPage('a decision elsewhere is seen without a reload', async (page, { context }) => {

@@ -346,7 +346,7 @@ const VIEWS = {
   }, settled('.sums')],
   'usage-year': [(page) => visit(page, 'usage?by=user&measure=tokens&time=365'), async (page) => page.waitForFunction(() => document.querySelectorAll('.column-bar').length === 53 && /User/.test(document.querySelector('.sums thead').textContent))],
   'usage-day': [(page) => visit(page, 'usage?by=day&measure=runs&time=7'), async (page) => page.waitForFunction(() => document.querySelectorAll('.column-bar').length === 7 && /Day/.test(document.querySelector('.sums thead').textContent))],
-  audit: [(page) => visit(page, 'audit/text'), settled('.table')],
+  audit: [(page) => visit(page, 'audit/garden'), settled('.table')],
   account: [async (page) => {
     await page.route('**/api/coding', (route) => route.fulfill({ json: SIGNED_IN }));
     await visit(page, 'account');

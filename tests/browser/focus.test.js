@@ -29,6 +29,28 @@ inPage('a dialog of a menu gives the focus back to the button of the menu', asyn
   assert.equal(await focused(page), name);
 });
 
+inPage('the comment on a rating gives the focus back to its button', async (page) => {
+  await visit(page, 'chat/text');
+  await ask(page, 'How do I rate this?');
+  const rate = page.getByRole('button', { name: 'Bad answer' });
+  const comment = page.getByLabel('What was wrong?');
+  const isGone = async () => {
+    await comment.waitFor({ state: 'detached' });
+    assert.equal(await focused(page), 'Bad answer');
+  };
+  await rate.press('Enter');
+  await comment.fill('All of it.');
+  await page.keyboard.press('Escape');
+  await isGone();
+  await page.locator('.rate[aria-label="Bad answer"][aria-pressed=true]').waitFor();
+  await rate.press('Enter');
+  await page.locator('.rate[aria-label="Bad answer"][aria-pressed=false]').waitFor();
+  await rate.press('Enter');
+  await comment.fill('Most of it.');
+  await page.getByRole('button', { name: 'Save' }).press('Enter');
+  await isGone();
+});
+
 inPage('a form has the focus when it is opened, and its button when it is closed', async (page) => {
   await page.evaluate(() => fetch('api/threads', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ agentId: 'text', title: 'To be renamed' }) }));
   await visit(page, 'threads');

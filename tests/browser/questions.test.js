@@ -68,6 +68,18 @@ test('a visitor approves a call by the keyboard, after a reload too, and the ans
   await close(opened);
 });
 
+test('a visitor sees all digits of a whole number beyond 2^53', async () => {
+  const opened = await openQuestions('basil');
+  const { page } = opened;
+  await page.route('**/api/approvals?*', async (route) => {
+    const response = await route.fetch();
+    await route.fulfill({ response, body: (await response.text()).replace(/"limit":\s*3/, '"limit":9007199254740993') });
+  });
+  await page.reload();
+  await cards(page).filter({ hasText: /limit\s*9007199254740993/ }).waitFor();
+  await close(opened);
+});
+
 test('several calls are decided one after the other, and those that are denied are not made', async () => {
   const opened = await openQuestions('basil and ferns');
   const { page } = opened;

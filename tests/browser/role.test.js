@@ -239,3 +239,19 @@ withAgent('an edited role is previewed beside the saved one, and nothing is save
   await page.getByRole('button', { name: 'Revert' }).click();
   await preview.getByText('The prompt is the saved one.').waitFor();
 });
+
+inPage('a role keeps the digits of whole numbers beyond 2^53', async (page) => {
+  let sent;
+  await page.route('**/api/agents/text', async (route) => {
+    const response = await route.fetch({ method: 'GET', postData: undefined });
+    if (route.request().method() === 'PUT') sent = route.request().postData();
+    await route.fulfill({ response, body: (await response.text()).replace('"content":{', '"content":{"ledger":9007199254740993,') });
+  });
+  await visit(page, 'agents/text');
+  await page.getByLabel('Name', { exact: true }).first().fill('Scribe');
+  await view(page, 'JSON');
+  assert.match(await page.locator('#role-json').inputValue(), /"ledger": 9007199254740993,/);
+  await page.getByRole('button', { name: 'Save', exact: true }).click();
+  await page.getByRole('button', { name: 'Revert' }).and(page.locator(':disabled')).waitFor();
+  assert.match(sent, /"name":"Scribe".*"ledger":9007199254740993,|"ledger":9007199254740993,.*"name":"Scribe"/);
+});

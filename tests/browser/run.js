@@ -7,13 +7,13 @@ import { resolve } from 'node:path';
 import process from 'node:process';
 
 /**
- * Processes, each of which runs one file after the other in its own browser. A file is often idle: it waits for a slow answer, or for one
- * process of the browser after another. Five took longer than three beside other tests. Each file has some sessions of the same user, who has
- * at most 20.
+ * Processes, each of which runs one file after the other in its own browser. A file is often idle: it waits for a slow answer, a frame, or for
+ * one process of the browser after another, and needs the CPU for half of its time. Five took longer than three beside other tests. Each file
+ * has some sessions of the same user, who has at most 20.
  */
-const CONCURRENCY = 3;
+const CONCURRENCY = 4;
 /** The longest files, which begin first, so that none of them is left over at the end. */
-const LONGEST = ['axe.test.js', 'widget.test.js', 'console.test.js', 'views.test.js', 'tasks.test.js', 'xss.test.js'];
+const LONGEST = ['axe.test.js', 'approvals.test.js', 'tasks.test.js', 'widget.test.js', 'views.test.js', 'console.test.js', 'offline.test.js', 'restart.test.js', 'races.test.js'];
 
 const rank = (name) => (LONGEST.includes(name) ? LONGEST.indexOf(name) : LONGEST.length);
 const all = () => readdirSync(import.meta.dirname).filter((name) => name.endsWith('.test.js')).sort((one, other) => rank(one) - rank(other));

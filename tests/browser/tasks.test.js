@@ -8,8 +8,8 @@ import { after, before, test } from './harness.js';
 import { EVENTS, TEXTS, openPlayer, play, reload } from './player.js';
 import { close, launch } from './support.js';
 
-/** Events of a step of the stream: three times as many as come in a frame at 2,000 events a second. */
-const STEP = 100;
+/** Events of a step of the stream: six times as many as come in a frame at 2,000 events a second. */
+const STEP = 200;
 /** Frames after which a step goes on that nothing was drawn of. */
 const MAX_FRAMES = 600;
 /** Most characters that a step may parse, and most elements that it may create. */

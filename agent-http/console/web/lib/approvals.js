@@ -102,7 +102,8 @@ export async function sendDecisions() {
     for (const { id } of own) await decide(id, decisions.value.get(id));
     await refreshWaiting();
   }
-  decisions.value = new Map();
+  // Those of another thread stay.
+  decisions.value = new Map([...decisions.value].filter(([id]) => !own.some((sent) => sent.id === id)));
   await loadOpen().catch(() => {});
 }
 

@@ -1,6 +1,7 @@
 /** The arguments of a call as a form of the tool's schema where it is simple, and as JSON. */
 
 import { html, useState } from '../vendor/ui.js';
+import { exact, parseJson } from './format.js';
 
 const SCALARS = new Set(['string', 'number', 'integer', 'boolean']);
 
@@ -49,11 +50,11 @@ function parse({ kind, isWhole, choices }, text) {
   if (kind === 'number') {
     const value = Number(text);
     if (!Number.isFinite(value)) return { error: 'must be a number' };
-    return isWhole && !Number.isInteger(value) ? { error: 'must be a whole number' } : { value };
+    return isWhole && !Number.isInteger(value) ? { error: 'must be a whole number' } : { value: exact('', value, { source: text }) };
   }
   if (kind !== 'json') return { value: text };
   try {
-    return { value: JSON.parse(text) };
+    return { value: parseJson(text) };
   } catch (error) {
     return { error: `is not JSON: ${error.message}` };
   }
@@ -100,7 +101,7 @@ function fits(field, value) {
   if (value === undefined) return true;
   if (field.kind === 'choice') return field.choices.includes(value);
   if (isText(field)) return typeof value === 'string';
-  return field.kind === 'json' || typeof value === field.kind;
+  return field.kind === 'json' || typeof value === field.kind || (field.kind === 'number' && typeof value === 'bigint');
 }
 
 /** Returns the fields of a schema; `undefined` if a form of them could not show these arguments. */
@@ -132,14 +133,7 @@ export function useArguments(args, schema) {
     return errors.size > 0 ? undefined : { value };
   };
   const readJson = () => {
-    let value;
-    let error;
-    try {
-      value = JSON.parse(json);
-    } catch (cause) {
-      error = `is not JSON: ${cause.message}`;
-    }
-    if (!error && (value === null || typeof value !== 'object' || Array.isArray(value))) error = 'must be an object';
+    const { value, error = Object(value) === value && !Array.isArray(value) ? undefined : 'must be an object' } = parse({ kind: 'json' }, json);
     setErrors(new Map(error ? [['', error]] : []));
     return error ? undefined : { value };
   };

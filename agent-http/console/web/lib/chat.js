@@ -3,7 +3,7 @@
 import { AgentdError } from '../client/index.js';
 import { computed, signal } from '../vendor/ui.js';
 import { withFiles } from './attachments.js';
-import { here, newId, textOf } from './format.js';
+import { here, newId, parseJson, textOf } from './format.js';
 import { RunState, keptRun } from './run.js';
 import { call, chatClient, endSession, has, href, replaceRoute, status } from './store.js';
 
@@ -293,7 +293,7 @@ export function parseContext(name) {
   if (text === '') return undefined;
   let value;
   try {
-    value = JSON.parse(text);
+    value = parseJson(text);
   } catch (cause) {
     throw new Error(`is not JSON: ${cause.message}`, { cause });
   }

@@ -71,10 +71,22 @@ export function dateTime(iso) {
   return Number.isNaN(time.getTime()) ? '–' : full.format(time);
 }
 
+/** Keeps the digits of a whole number that a number would round. A reviver of JSON: `source` is the number as it is written. */
+export const exact = (_, value, { source } = {}) =>
+  (/^-?\d{16,}$/.test(source) && !Number.isSafeInteger(value) ? BigInt(source) : value);
+
+// JSON has such a number as its digits again. Older browsers have no `rawJSON`, and round.
+BigInt.prototype.toJSON = function toJSON() {
+  return JSON.rawJSON?.(this) ?? Number(this);
+};
+
+/** Parses JSON; whole numbers beyond 2^53 are BigInts. @param {string} text */
+export const parseJson = (text) => JSON.parse(text, /\d{16}/.test(text) && exact);
+
 /** Returns JSON text indented; other text as it is. @param {string} text */
 export function pretty(text) {
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
+    return JSON.stringify(parseJson(text), null, 2);
   } catch {
     return text;
   }

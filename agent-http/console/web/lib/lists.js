@@ -58,7 +58,7 @@ export function Menu({ label, name = 'More', items }) {
   const root = useRef(null);
   useLayoutEffect(() => {
     if (!isOpen) return undefined;
-    root.current.querySelector('.menu-list button, .menu-list a')?.focus();
+    root.current.querySelector('.menu-item')?.focus();
     const close = (event) => !root.current?.contains(event.target) && setOpen(false);
     document.addEventListener('pointerdown', close);
     document.addEventListener('focusin', close);
@@ -68,7 +68,7 @@ export function Menu({ label, name = 'More', items }) {
     };
   }, [isOpen]);
   const onKeyDown = (event) => {
-    const entries = [...root.current.querySelectorAll('.menu-list button, .menu-list a')];
+    const entries = [...root.current.querySelectorAll('.menu-item')];
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (event.key === 'Escape' && isOpen) {
       event.stopPropagation();

@@ -201,5 +201,5 @@ export class RunState {
 /** Returns the sum of a field over all models; undefined if none reports it. */
 export function total(usage, field) {
   const values = (usage ?? []).map((of) => of[field]).filter((value) => value !== undefined);
-  return values.length > 0 ? values.reduce((sum, value) => sum + value, 0) : undefined;
+  return values.length > 0 ? values.reduce((sum, value) => sum + Number(value), 0) : undefined;
 }

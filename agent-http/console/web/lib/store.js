@@ -2,6 +2,7 @@
 
 import { createClient } from '../client/index.js';
 import { computed, effect, signal } from '../vendor/ui.js';
+import { parseJson } from './format.js';
 
 /** The signed-in user; `undefined` while it is asked for, `null` without one. */
 export const session = signal(undefined);
@@ -12,7 +13,14 @@ export const agents = signal([]);
 /** Message of the status line, which screen readers announce. */
 export const status = signal('');
 
-export const client = createClient({ baseUrl: document.baseURI });
+/** Fetches a response whose JSON keeps the digits of numbers that are others' to choose: roles, and the arguments of calls. */
+export async function fetchExact(url, options) {
+  const response = await fetch(url, options);
+  if (/(agents\/[^/]*|mcp)$|api.(approvals|runs|pulse)/.test(url)) response.json = async () => parseJson(await response.text());
+  return response;
+}
+
+export const client = createClient({ baseUrl: document.baseURI, fetch: fetchExact });
 /** Client of the runs, which are cancelled and attached to by the server's routes where it has them. */
 export const chatClient = computed(() =>
   createClient({ baseUrl: document.baseURI, cancelRoute: has('runCancel'), reattach: has('runEvents') }));

@@ -33,7 +33,7 @@ function usePreview() {
 /** The chosen tab. `isBare` leaves out the row of tabs, and its panel, where the page has one already. */
 export function Debug({ tab, onTab, isBare = false }) {
   const preview = usePreview();
-  const tabs = debugTabs().map((of) => ({ ...of, count: count(of.id, preview.data) }));
+  const tabs = debugTabs().map((of) => ({ ...of, count: of.id === 'tools' ? preview.data?.tools?.length : undefined }));
   const { view: View } = TABS.find(({ id }) => id === tab) ?? TABS[0];
   const needsPreview = tab !== 'events' && tab !== 'context';
   return html`<aside class="debug" aria-label="Debug layer">
@@ -45,9 +45,4 @@ export function Debug({ tab, onTab, isBare = false }) {
       ${(!needsPreview || preview.data) && html`<${View} preview=${preview.data} run=${inspected.value} />`}
     </div>
   </aside>`;
-}
-
-function count(id, preview) {
-  if (id === 'tools') return preview?.tools?.length;
-  return undefined;
 }

@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { agentId, nodes, promptVersion } from '../lib/chat.js';
 import { Diff } from '../lib/diff.js';
-import { counted } from '../lib/format.js';
+import { counted, parseJson } from '../lib/format.js';
 import { call, route, session } from '../lib/store.js';
 import { Code, ErrorNote, Facts, Fold, pending, useAction, useGet } from '../lib/ui.js';
 import { TryTool } from './try.js';
@@ -44,7 +44,7 @@ function denial(name, { agentServerTools }) {
 /** Returns the arguments of a call; none if they are no object. */
 function argumentsOf({ arguments: text }) {
   try {
-    return Object(JSON.parse(text));
+    return Object(parseJson(text));
   } catch {
     return {};
   }

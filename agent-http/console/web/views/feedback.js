@@ -1,6 +1,6 @@
 /** The rating of an answer by its reader. */
 
-import { html, useEffect, useRef, useState } from '../vendor/ui.js';
+import { html, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import { rate } from '../lib/chat.js';
 import { ErrorNote, useAction } from '../lib/ui.js';
 
@@ -34,9 +34,12 @@ function Comment({ feedback, onSave, onClose }) {
   };
   const onKeyDown = (event) => event.key === 'Escape' && onClose();
   const form = useRef(null);
-  useEffect(() => {
-    form.current.querySelector('textarea').focus({ preventScroll: true });
-    form.current.scrollIntoView({ block: 'nearest' });
+  useLayoutEffect(() => {
+    const { current } = form;
+    current.querySelector('textarea').focus({ preventScroll: true });
+    current.scrollIntoView({ block: 'nearest' });
+    // The focus goes back to the button that has opened the form.
+    return () => current.contains(document.activeElement) && current.parentNode.querySelector('.rate:last-child').focus();
   }, []);
   return html`<form class="comment" ref=${form} aria-label="Comment on the rating" onSubmit=${submit} onKeyDown=${onKeyDown}>
     <label class="field"><span>What was wrong?</span><textarea rows="2" maxlength="2000" value=${comment} onInput=${(event) => setComment(event.target.value)}></textarea></label>

@@ -26,7 +26,7 @@ export function find(all, text) {
   const words = text.trim().toLowerCase().split(/\s+/).filter(Boolean);
   const found = all.filter(({ name, kind }) => words.every((word) => `${name} ${kind}`.toLowerCase().includes(word)));
   const rank = ({ name }) => (words.length > 0 && name.toLowerCase().startsWith(words[0]) ? 0 : 1);
-  return found.map((place, order) => ({ place, order })).sort((one, other) => rank(one.place) - rank(other.place) || one.order - other.order).slice(0, SHOWN).map(({ place }) => place);
+  return found.sort((one, other) => rank(one) - rank(other)).slice(0, SHOWN);
 }
 
 export function Palette({ views, onClose }) {

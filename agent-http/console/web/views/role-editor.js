@@ -2,6 +2,7 @@
 
 import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/ui.js';
 import { fieldErrors, isWithin, setAt } from '../lib/fields.js';
+import { parseJson } from '../lib/format.js';
 import { call, go, hasUnsaved, loadAgents } from '../lib/store.js';
 import { ErrorNote, lazy, useConfirm } from '../lib/ui.js';
 import { RoleForm } from './role-form.js';
@@ -30,9 +31,8 @@ const write = (role) => JSON.stringify(role, null, 2);
 /** Returns the role of a text, or what is wrong with it: `{role}` or `{fault}`. */
 function read(text) {
   try {
-    const role = JSON.parse(text);
-    const isObject = role !== null && typeof role === 'object' && !Array.isArray(role);
-    return isObject ? { role } : { fault: 'The role is not a JSON object.' };
+    const role = parseJson(text);
+    return Object(role) === role && !Array.isArray(role) ? { role } : { fault: 'The role is not a JSON object.' };
   } catch (error) {
     return { fault: `The role is not JSON: ${error.message}` };
   }
@@ -84,7 +84,7 @@ export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
   const fail = (error) => setState({ error, errors: fieldErrors(error.status === 400 ? error.message : '') });
   // What the server has said about a field is out of date when the field changes.
   const set = (path, value) => {
-    setText((text) => write(setAt(JSON.parse(text), path, value)));
+    setText((text) => write(setAt(parseJson(text), path, value)));
     setState(({ error, errors = new Map() }) => ({ error, errors: new Map([...errors].filter(([of]) => !isWithin(of, path) && !isWithin(path, of))) }));
   };
   const save = async (event) => {

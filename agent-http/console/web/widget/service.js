@@ -16,6 +16,11 @@ function keepArrays(key, value) {
   return Array.isArray(this[key]) ? this[key] : value;
 }
 
+/** Reviver that makes a whole number that would be rounded the text of its digits: visitors decide about what they read. */
+function keepDigits(_, value, context) {
+  return /^-?\d{16,}$/.test(context?.source) && !Number.isSafeInteger(value) ? context.source : value;
+}
+
 /** What is kept for one token: the visitor's key, and the thread that is shown. */
 class Memory {
   #name;
@@ -103,7 +108,7 @@ export class Service {
       if (thread && found.status === 'waiting') {
         // Few visitors are asked, so that the others do not load it.
         const [{ Questions }, open] = await Promise.all([import('./questions.js'), this.send('GET api/approvals?state=open')]);
-        const { approvals } = await open.json();
+        const { approvals } = JSON.parse(await open.text(), keepDigits);
         Object.assign(found, { Questions, questions: approvals.filter(({ threadId }) => threadId === thread) });
       }
       this.#kept = thread;
