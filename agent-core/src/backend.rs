@@ -47,7 +47,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Builds the request. Pure.
     fn prepare(&self, settings: &Self::Settings, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError>;
 
-    /// Sends the request and returns the run's events as they arrive.
+    /// Sends the request and returns the run's events as they arrive. Limits its own waits, since the library sets no time limit.
     async fn start(
         &self,
         settings: &Self::Settings,

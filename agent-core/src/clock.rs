@@ -10,10 +10,10 @@ pub trait Clock: Send + Sync + 'static {
     /// Returns the wall-clock time.
     fn now(&self) -> SystemTime;
 
-    /// Returns monotonic time, for measuring durations.
+    /// Returns monotonic time, for measuring durations. It never decreases, unlike [`now`](Self::now).
     fn monotonic(&self) -> Instant;
 
-    /// Sleeps for `duration`. Dropping the future cancels the sleep.
+    /// Sleeps for `duration`, counted from this call and not from the first poll. Dropping the future cancels the sleep.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 }
 

@@ -4,7 +4,7 @@ use futures_util::future::BoxFuture;
 
 /// Runs tasks in the background, such as `tokio::spawn` does.
 pub trait Spawner: Send + Sync + 'static {
-    /// Runs a task until it ends.
+    /// Starts a task and returns at once. The task runs until it ends, or until the runtime stops.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 }
 

@@ -40,7 +40,7 @@ pub trait Chunker: Send + Sync {
     /// the chunker that it was made with.
     fn id(&self) -> String;
 
-    /// Returns the chunks of a document in the order of their starts.
+    /// Returns the chunks of a document in the order of their starts. May block: it is called on a thread for blocking work.
     fn chunk(&self, document: &ExtractedText) -> Vec<Chunk>;
 }
 

@@ -15,7 +15,12 @@ use crate::search::Query;
 /// `conformance::index`.
 #[async_trait]
 pub trait SearchIndex: Send + Sync + 'static {
-    /// Puts a document at a version into the index, in place of an earlier version.
+    /// Puts a document at a version into the index, in place of an earlier version. The platform drops the future after a
+    /// minute. Puts may be repeated.
+    ///
+    /// # Errors
+    /// After [`IndexError::Rejected`], the document is not tried again until it changes or a search lacks it; after other
+    /// errors, it is tried again every few seconds.
     async fn put(
         &self,
         company: &str,
@@ -24,10 +29,14 @@ pub trait SearchIndex: Send + Sync + 'static {
         content: &ExtractedText,
     ) -> Result<(), IndexError>;
 
-    /// Removes a document; without effect if there is none.
+    /// Removes a document; does nothing if the index does not have it. Bounded and repeated as [`put`](Self::put) is.
     async fn remove(&self, company: &str, document: &DocumentId) -> Result<(), IndexError>;
 
-    /// Returns the best chunks of the documents of a search, by descending scores.
+    /// Returns the best chunks of the documents of a search, by descending scores. The platform drops the future after two
+    /// seconds.
+    ///
+    /// # Errors
+    /// After an error, the search has no hits and names the documents as skipped.
     async fn search(&self, search: &IndexQuery<'_>) -> Result<IndexResponse, IndexError>;
 }
 

@@ -8,7 +8,10 @@ use thiserror::Error;
 #[async_trait]
 pub trait Reranker: Send + Sync + 'static {
     /// Returns a score for each passage, in the order of the passages: finite, and greater for better ones. Dropping the
-    /// future cancels the call.
+    /// future cancels the call, as the platform does after 800 ms. A call is not repeated.
+    ///
+    /// # Errors
+    /// After an error, the hits of the search keep their order.
     async fn rerank(&self, query: &str, passages: &[&str]) -> Result<Vec<f32>, RerankError>;
 }
 

@@ -33,7 +33,7 @@ pub trait Retriever: Send + Sync + 'static {
     async fn versions(&self, company_id: &CompanyId, ids: &[&str]) -> Result<Vec<Option<u64>>, StoreError>;
 
     /// Announces that a document was written or deleted, so that [`run`](Self::run) indexes it ahead of the
-    /// searches. Costs nothing if `run` is not called; searches see to what they need.
+    /// searches. Has no effect until `run` is polled; searches index the documents that they need.
     fn announce(&self, company_id: &CompanyId, id: &str);
 
     /// Indexes documents in the background until the future is dropped.
