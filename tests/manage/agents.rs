@@ -274,9 +274,9 @@ async fn a_saved_agent_is_used_at_once() {
         let path = format!("/api/agents/{id}");
         let mut saved = expect_json(bench.put(OWNER, &path, &sent).await, 201).await;
         let warnings = saved.as_object_mut().expect("an object").remove("warnings");
-        let path = warnings.as_ref().map(|warnings| &warnings[0]["path"]);
+        let warned = warnings.as_ref().map(|warnings| &warnings[0]["path"]);
         let expected = if id == "unknown" { "children[0].name" } else { "children" };
-        assert_eq!(path, Some(&json!(expected)), "{warnings:?}");
+        assert_eq!(warned, Some(&json!(expected)), "{warnings:?}");
         assert_eq!(expect_json(bench.get(COLLEAGUE, &path).await, 200).await, saved);
         let chat = bench.app.chat(&json!({"agentId": id, "message": "Hello"})).await;
         expect_problem(chat, 422, "NO_CONNECTOR").await;
