@@ -104,8 +104,8 @@ fn cancelling_by_tool_reads_all_pages_of_jobs_up_to_its_limit() {
     let world = world();
     let limit = 2 * MAX_JOBS_PER_PAGE;
     for n in 0..=limit {
-        plant(&world.pulse, &format!("own-{n:04}"), ("c", "ada", "a"));
-        plant(&world.pulse, &format!("other-{n:04}"), ("c", "ada", "b"));
+        plant(&world.pulse, &format!("00000000-0000-0000-0000-{n:012}"), ("c", "ada", "a"));
+        plant(&world.pulse, &format!("00000000-0000-0000-0001-{n:012}"), ("c", "ada", "b"));
     }
     for count in [limit, 1, 0] {
         let cancelled = world.call_ok(&ada(), "cancelScheduledTool", json!({"tool": "createTodo"}));
