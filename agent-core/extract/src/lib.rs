@@ -29,6 +29,8 @@ mod json;
 mod limits;
 mod media_type;
 #[cfg(feature = "documents")]
+mod numerals;
+#[cfg(feature = "documents")]
 mod office;
 #[cfg(feature = "documents")]
 mod pdf;

@@ -4,24 +4,7 @@ use htmd::element_handler::{HandlerResult, Handlers};
 use htmd::{Element, Node};
 use markup5ever_rcdom::NodeData;
 
-/// Roman numerals, the largest first.
-const ROMAN: [(i64, &str); 13] = [
-    (1000, "m"),
-    (900, "cm"),
-    (500, "d"),
-    (400, "cd"),
-    (100, "c"),
-    (90, "xc"),
-    (50, "l"),
-    (40, "xl"),
-    (10, "x"),
-    (9, "ix"),
-    (5, "v"),
-    (4, "iv"),
-    (1, "i"),
-];
-/// Maximum number that is written as a Roman numeral.
-const MAX_ROMAN: i64 = 3_999;
+use crate::numerals::roman;
 
 /// Converts an ordered list with letters, Roman numerals or numbers of its own. The library's converter, which converts the others,
 /// counts upwards in digits.
@@ -74,8 +57,8 @@ fn push_item(markdown: &mut String, marker: &str, content: &str) {
 /// Returns a number as letters or a Roman numeral, if the style of the list has one for it.
 fn label(number: i64, style: &str) -> String {
     let label = match style {
-        "a" | "A" => letter(number),
-        "i" | "I" => roman(number),
+        "a" | "A" => letters(number),
+        "i" | "I" => u32::try_from(number).ok().and_then(roman),
         _ => None,
     };
     match label {
@@ -85,23 +68,16 @@ fn label(number: i64, style: &str) -> String {
     }
 }
 
-fn letter(number: i64) -> Option<String> {
-    let offset = u8::try_from(number.checked_sub(1)?).ok().filter(|&offset| offset < 26)?;
-    Some(char::from(b'a' + offset).to_string())
-}
-
-fn roman(number: i64) -> Option<String> {
-    if !(1..=MAX_ROMAN).contains(&number) {
-        return None;
+/// Writes a number from 1 with the letters that browsers show: `z` is followed by `aa` and `ab`.
+fn letters(number: i64) -> Option<String> {
+    let mut rest = u64::try_from(number).ok().filter(|&number| number > 0)?;
+    let mut reversed = Vec::new();
+    while rest > 0 {
+        rest -= 1;
+        reversed.push(char::from(b'a' + (rest % 26) as u8));
+        rest /= 26;
     }
-    let (mut rest, mut numeral) = (number, String::new());
-    for (value, digits) in ROMAN {
-        while rest >= value {
-            numeral.push_str(digits);
-            rest -= value;
-        }
-    }
-    Some(numeral)
+    Some(reversed.iter().rev().collect())
 }
 
 fn is_item(node: &Node) -> bool {

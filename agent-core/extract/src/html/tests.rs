@@ -346,7 +346,7 @@ fn items_of_ordered_lists_have_the_numbers_that_are_shown() {
         ("<ol type=I><li>x<li>y<li value=49>z</ol>", "I. x\nII. y\nXLIX. z"),
         ("<ol reversed><li>x<li>y</ol>", "2. x\n1. y"),
         ("<ol><li>x<li value=7>y<li>z</ol>", "1. x\n7. y\n8. z"),
-        ("<ol type=A start=26><li>x<li>y</ol>", "Z. x\n27. y"),
+        ("<ol type=A start=26><li>x<li>y<li>z<li value=703>a</ol>", "Z. x\nAA. y\nAB. z\nAAA. a"),
         ("<ol type=i start=-1><li>x<li>y</ol>", "-1. x\n0. y"),
         ("<ol type=a><li><p>x<p>y<li>z</ol>", "a. x\n\n   y\nb. z"),
         ("<ol><li>x<ol type=a><li>y</ol></ol>", "1. x\n   a. y"),

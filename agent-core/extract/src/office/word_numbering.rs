@@ -5,30 +5,15 @@ use std::collections::{HashMap, HashSet};
 use quick_xml::events::{BytesStart, Event};
 
 use super::xml::{XmlEvents, attribute};
+use crate::numerals::roman;
 
 /// Number of levels of a list.
 const LEVELS: usize = 9;
 /// Maximum length of a level's text, and about that of a number, in bytes. Each paragraph repeats them. Levels with a longer text
 /// have no numbers.
 const MAX_LEVEL_TEXT_BYTES: usize = 255;
-/// Greatest numbers that are written with letters and with Roman numerals.
+/// Greatest number that is written with letters.
 const MAX_LETTERS: u32 = 26 * 4;
-const MAX_ROMAN: u32 = 3_999;
-const ROMAN: [(u32, &str); 13] = [
-    (1_000, "m"),
-    (900, "cm"),
-    (500, "d"),
-    (400, "cd"),
-    (100, "c"),
-    (90, "xc"),
-    (50, "l"),
-    (40, "xl"),
-    (10, "x"),
-    (9, "ix"),
-    (5, "v"),
-    (4, "iv"),
-    (1, "i"),
-];
 /// Identifier of the list of paragraphs that are in none.
 const NO_LIST: &str = "0";
 
@@ -219,8 +204,8 @@ fn format_number(number: u32, format: &str) -> String {
     match format {
         "lowerLetter" if (1..=MAX_LETTERS).contains(&number) => letters(number),
         "upperLetter" if (1..=MAX_LETTERS).contains(&number) => letters(number).to_uppercase(),
-        "lowerRoman" if (1..=MAX_ROMAN).contains(&number) => roman(number),
-        "upperRoman" if (1..=MAX_ROMAN).contains(&number) => roman(number).to_uppercase(),
+        "lowerRoman" => roman(number).unwrap_or_else(|| number.to_string()),
+        "upperRoman" => roman(number).map_or_else(|| number.to_string(), |numeral| numeral.to_uppercase()),
         "decimalZero" => format!("{number:02}"),
         "bullet" | "none" => String::new(),
         _ => number.to_string(),
@@ -231,17 +216,6 @@ fn format_number(number: u32, format: &str) -> String {
 fn letters(number: u32) -> String {
     let letter = char::from(b'a' + ((number - 1) % 26) as u8);
     std::iter::repeat_n(letter, (number as usize - 1) / 26 + 1).collect()
-}
-
-fn roman(mut number: u32) -> String {
-    let mut written = String::new();
-    for (value, numeral) in ROMAN {
-        while number >= value {
-            written.push_str(numeral);
-            number -= value;
-        }
-    }
-    written
 }
 
 #[cfg(test)]
