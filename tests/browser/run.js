@@ -8,10 +8,10 @@ import process from 'node:process';
 
 /**
  * Processes, each of which runs one file after the other in its own browser. A file is often idle: it waits for a slow answer, a frame, or for
- * one process of the browser after another, and needs the CPU for half of its time. Five took longer than three beside other tests. Each file
- * has some sessions of the same user, who has at most 20.
+ * one process of the browser after another, and needs the CPU for half of its time. Four took as long as three alone, and five longer beside
+ * other tests. Each file has some sessions of the same user, who has at most 20.
  */
-const CONCURRENCY = 4;
+const CONCURRENCY = 3;
 /** The longest files, which begin first, so that none of them is left over at the end. */
 const LONGEST = ['axe.test.js', 'approvals.test.js', 'tasks.test.js', 'widget.test.js', 'views.test.js', 'console.test.js', 'offline.test.js', 'restart.test.js', 'races.test.js'];
 
