@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::ids::{AgentId, CompanyId, RunId, ThreadId, TraceContext, UserId};
 use crate::message::Message;
 use crate::role::{ResponseFormat, RoleBlock};
-use crate::tool::{Caller, ToolChoice, ToolSpec, WholeDelivery};
+use crate::tool::{Caller, ExecutionContext, ToolChoice, ToolSpec, WholeDelivery};
 
 /// Identity of the caller, derived from the credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,13 @@ impl Principal {
     pub fn new(user_id: impl Into<UserId>, company_id: impl Into<CompanyId>, caller: Caller) -> Self {
         let (user_id, company_id) = (user_id.into(), company_id.into());
         Self { user_id, company_id, caller, agent_id: None, token_id: None }
+    }
+
+    /// Returns the identity in the context of an agent's tools. `caller` differs from the principal's in trials and for jobs.
+    pub fn agent_context(&self, agent_id: &AgentId, caller: Caller) -> ExecutionContext {
+        let Self { user_id, company_id, token_id, .. } = self.clone();
+        let agent_id = agent_id.clone();
+        ExecutionContext { user_id, company_id, agent_id, caller, token_id, ..ExecutionContext::default() }
     }
 }
 
@@ -90,5 +97,19 @@ impl TurnRequest {
             run_id: crate::new_id().into(),
             ..Self::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_identity_is_the_credentials_and_the_caller_that_of_the_call() {
+        let user = Principal::new("ada", "c1", Caller::Api);
+        let principal = Principal { token_id: Some("t1".to_owned()), ..user };
+        let context = principal.agent_context(&"a1".into(), Caller::Proactive);
+        assert_eq!((&*context.user_id, &*context.company_id, &*context.agent_id), ("ada", "c1", "a1"));
+        assert_eq!((context.caller, context.token_id.as_deref()), (Caller::Proactive, Some("t1")));
     }
 }

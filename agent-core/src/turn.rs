@@ -386,35 +386,27 @@ async fn execution_context(
     role: &RoleBlock,
     request: &TurnRequest,
 ) -> Result<ExecutionContext, TurnError> {
-    let timezone = match &request.timezone {
-        Some(zone) if find_time_zone(zone).is_none() => {
+    let Principal { company_id, user_id, .. } = principal;
+    let timezone = match (&request.timezone, &platform.users) {
+        (Some(zone), _) if find_time_zone(zone).is_none() => {
             let problem = "is not an IANA time zone".to_owned();
             return Err(TurnError::InvalidField { field: "timezone", problem });
         }
-        Some(zone) => Some(zone.clone()),
-        None => match &platform.users {
-            Some(users) => users.profile(&principal.company_id, &principal.user_id).await?,
-            None => None,
-        }
-        .and_then(|profile| profile.timezone),
+        (None, Some(users)) => users.profile(company_id, user_id).await?.and_then(|profile| profile.timezone),
+        (zone, _) => zone.clone(),
     };
     Ok(ExecutionContext {
-        user_id: principal.user_id.clone(),
-        company_id: principal.company_id.clone(),
-        agent_id: role.id.clone(),
         agent_name: Some(role.name.clone()).filter(|name| !name.is_empty()),
         // Task lists belong to users: one that a visitor names is not passed to backends, which may have rights to it.
         todo_list_id: request.todo_list_id.clone().filter(|_| principal.caller != Caller::Widget),
         timezone,
         thread_id: request.thread_id.clone(),
         run_id: request.run_id.clone(),
-        caller: principal.caller,
-        token_id: principal.token_id.clone(),
         can_suspend: request.can_suspend,
         whole_delivery: request.whole_delivery.clone(),
         max_output_tokens: request.max_output_tokens,
         trace: request.trace.clone(),
-        ..ExecutionContext::default()
+        ..principal.agent_context(&role.id, principal.caller)
     })
 }
 

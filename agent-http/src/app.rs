@@ -1,6 +1,5 @@
 //! The application service: chat and management endpoints for agents.
 
-mod agent_context;
 mod agent_tools;
 mod agents;
 mod approvals;

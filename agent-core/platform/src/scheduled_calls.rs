@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agent_core::request::Principal;
 use agent_core::tool::{Caller, ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 use async_trait::async_trait;
 use serde_json::{Map, Value};
@@ -25,14 +26,8 @@ impl ScheduledCallTools {
     /// [`ToolError::InvalidArguments`], which names the argument; errors of the list of tools.
     async fn check(&self, context: &ExecutionContext, wish: &Value) -> Result<(), ToolError> {
         let Some(name) = wish.get("tool").and_then(Value::as_str) else { return Ok(()) };
-        let context = ExecutionContext {
-            user_id: context.user_id.clone(),
-            company_id: context.company_id.clone(),
-            agent_id: context.agent_id.clone(),
-            caller: Caller::Proactive,
-            ..ExecutionContext::default()
-        };
-        let specs = self.0.list(&context).await?;
+        let user = Principal::new(context.user_id.clone(), context.company_id.clone(), Caller::Proactive);
+        let specs = self.0.list(&user.agent_context(&context.agent_id, user.caller)).await?;
         let Some(spec) = specs.iter().find(|spec| spec.name == name) else { return Ok(()) };
         let arguments = match wish.get("arguments") {
             None | Some(Value::Null) => Map::new(),

@@ -34,7 +34,7 @@ pub(crate) async fn run(
     let id = subject(kind, id, &company)?;
     let stores = Stores::open_existing(&settings.load(env)?).await?;
     if matches!(change, Some(Some(_)))
-        && matches!(kind, BudgetKind::Agent | BudgetKind::Run)
+        && kind.is_of_agent()
         && stores.roles.masked_role(&company, &id.as_str().into()).await?.is_none()
     {
         writeln!(out, "warning: there is no agent {id:?} at {company}")?;

@@ -19,7 +19,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::agent_context::agent_context;
 use super::ownership::{AGENTS_TAG, load_owned};
 use super::threads::private;
 use super::{App, response};
@@ -115,7 +114,7 @@ impl OwnedAgent {
         ExecutionContext {
             agent_name: Some(self.role.name.clone()).filter(|name| !name.is_empty()),
             run_id: agent_core::new_id().into(),
-            ..agent_context(&self.principal, &self.role.id, Caller::Session)
+            ..self.principal.agent_context(&self.role.id, Caller::Session)
         }
     }
 

@@ -84,7 +84,7 @@ impl Resource for CompanyBudgets {
         }
         let budget = Budget::read(kind, &body);
         let budget = budget.map_err(|error| HttpError::invalid(&error.path, error.message))?;
-        if matches!(kind, BudgetKind::Agent | BudgetKind::Run) && budget.limits_cost() {
+        if kind.is_of_agent() && budget.limits_cost() {
             let role = self.app.roles.masked_role(&self.company, &id.into()).await?;
             if let Some(role) = role {
                 check_prices(&self.app, role.value).await?;
@@ -100,7 +100,7 @@ impl Resource for CompanyBudgets {
 
     async fn prepare_create(&self, id: &str) -> Result<(), HttpError> {
         // The budget of an agent that was deleted can still be replaced.
-        if matches!(self.kind, Some(BudgetKind::Agent | BudgetKind::Run))
+        if self.kind.is_some_and(BudgetKind::is_of_agent)
             && self.app.roles.masked_role(&self.company, &id.into()).await?.is_none()
         {
             return Err(HttpError::invalid("id", "names no agent of the company"));

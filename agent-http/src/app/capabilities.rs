@@ -10,7 +10,6 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::agent_context::agent_context;
 use super::ownership::AGENTS_TAG;
 use super::threads::private;
 use super::{App, response};
@@ -34,7 +33,7 @@ async fn list_tools(
     principal: &Principal,
     role: &RoleBlock,
 ) -> Result<Vec<Arc<ToolSpec>>, HttpError> {
-    let context = agent_context(principal, &role.id, principal.caller);
+    let context = principal.agent_context(&role.id, principal.caller);
     let allowed = allowed_tools_in_run(role, principal.caller);
     let tools = AllowedTools::new(app.approved_calls.tools.clone(), allowed);
     let tools = tools.list(&context).await.map_err(HttpError::from_tool_list)?;

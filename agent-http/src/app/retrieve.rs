@@ -15,7 +15,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::agent_context::agent_context;
 use super::ownership::{AGENTS_TAG, load_in_company};
 use super::{App, response};
 use crate::endpoint::{Operation, RequestContext, Schemas};
@@ -86,7 +85,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let max_prompt_tokens = app.platform.max_prompt_tokens(&principal, &request);
     let max_prompt_tokens = for_tenant(&principal.company_id, max_prompt_tokens).await;
     let turn = TurnInput {
-        context: agent_context(&principal, &role.id, principal.caller),
+        context: principal.agent_context(&role.id, principal.caller),
         role: Arc::new(role),
         request: Arc::new(request),
         now: SystemTime::now(),

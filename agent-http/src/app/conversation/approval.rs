@@ -9,7 +9,6 @@ use agent_platform::own_tools::nonconforming_path;
 use serde_json::{Map, Value};
 
 use super::super::App;
-use super::super::agent_context::agent_context;
 use crate::error::HttpError;
 
 impl App {
@@ -77,7 +76,7 @@ impl App {
         if approval.state != ApprovalState::Open {
             return Ok(());
         }
-        let context = agent_context(principal, &approval.agent_id, principal.caller);
+        let context = principal.agent_context(&approval.agent_id, principal.caller);
         let specs = self.approved_calls.tools.list(&context).await.map_err(HttpError::from_tool_list)?;
         let Some(spec) = specs.iter().find(|spec| spec.name == approval.tool) else { return Ok(()) };
         let schema = serde_json::from_str(spec.input_schema.get()).map_err(HttpError::internal)?;

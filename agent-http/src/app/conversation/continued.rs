@@ -169,26 +169,21 @@ impl ContinuedTurn {
     }
 
     async fn call(&self, approval: &Approval, role: &RoleBlock, profile: UserProfile) -> ToolOutput {
-        let (company, agent) = (&self.principal.company_id, &approval.agent_id);
         let (calls, arguments) = (&self.app.approved_calls, approval.final_arguments());
         let tools = AllowedTools::new(calls.tools.clone(), allowed_tools_in_run(role, self.principal.caller));
         let context = ExecutionContext {
-            user_id: self.principal.user_id.clone(),
-            company_id: company.clone(),
-            agent_id: agent.clone(),
             agent_name: Some(role.name.clone()).filter(|name| !name.is_empty()),
             // As in the run that asked: a visitor has no task list.
             todo_list_id: self.turn.todo_list_id.clone().filter(|_| self.principal.caller != Caller::Widget),
             timezone: self.turn.timezone.clone().or(profile.timezone),
             thread_id: self.turn.thread_id.clone(),
             run_id: self.turn.run_id.clone(),
-            caller: self.principal.caller,
             idempotency_key: Some(format!("{}/approval/{}", self.run.id, approval.tool_call_id)),
             // The run is stored. What the tool writes for it, such as a notification, names the thread.
             can_suspend: true,
             trace: self.turn.trace.clone(),
             arguments_text: Some(arguments.text().into()),
-            ..ExecutionContext::default()
+            ..self.principal.agent_context(&approval.agent_id, self.principal.caller)
         };
         let timeout = calls.clock.sleep(calls.limits.tool_timeout);
         let values = Ok(Value::Object(arguments.to_object()));

@@ -182,13 +182,8 @@ impl RunPlan {
         let unused = admitted.filter(|admitted| !makes_calls && admitted.is_unused());
         let (app, caller) = (app.clone(), principal.caller);
         let context = ExecutionContext {
-            company_id: principal.company_id.clone(),
-            user_id: principal.user_id.clone(),
-            agent_id: turn.agent_id.clone(),
             run_id: turn.run_id.clone(),
-            caller,
-            token_id: principal.token_id.clone(),
-            ..ExecutionContext::default()
+            ..principal.agent_context(&turn.agent_id, caller)
         };
         async move {
             if makes_calls || unused.is_some() {

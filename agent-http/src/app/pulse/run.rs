@@ -16,7 +16,6 @@ use agent_platform::workspace::{self, Assignment, assignment_key};
 use serde_json::Value;
 
 use super::super::App;
-use super::super::agent_context::agent_context;
 use super::agent_turn::{budget_refusal, run_agent_turn};
 use crate::error::{Code, HttpError};
 
@@ -106,7 +105,7 @@ async fn context(app: &App, delivery: &Delivery, role: &RoleBlock) -> Result<Exe
         run_id: delivery.occurrence_key().into(),
         idempotency_key: Some(delivery.occurrence_key()),
         trace: Some(job_trace(payload).unwrap_or_else(begin_trace)),
-        ..agent_context(&principal, &role.id, principal.caller)
+        ..principal.agent_context(&role.id, principal.caller)
     })
 }
 

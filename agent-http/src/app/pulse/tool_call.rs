@@ -9,7 +9,6 @@ use agent_platform::own_tools::unusable_argument;
 use serde_json::{Map, Value};
 
 use super::super::App;
-use super::super::agent_context::agent_context;
 use crate::error::HttpError;
 
 /// Returns the definitions of the tools that exist for an agent in a proactive run of the caller.
@@ -18,7 +17,7 @@ pub(in crate::app) async fn scheduled_tools(
     principal: &Principal,
     role: &RoleBlock,
 ) -> Result<Vec<Arc<ToolSpec>>, HttpError> {
-    let context = agent_context(principal, &role.id, Caller::Proactive);
+    let context = principal.agent_context(&role.id, Caller::Proactive);
     app.pulse.tools.list(&context).await.map_err(HttpError::from_tool_list)
 }
 

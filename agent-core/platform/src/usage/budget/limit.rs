@@ -44,6 +44,11 @@ impl BudgetKind {
             Self::Run => "run",
         }
     }
+
+    /// Returns true if the subject is an agent, as that of all its runs or of each of them.
+    pub fn is_of_agent(self) -> bool {
+        matches!(self, Self::Agent | Self::Run)
+    }
 }
 
 /// Error of a name that is not a [`BudgetKind`].
