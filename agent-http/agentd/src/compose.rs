@@ -1,10 +1,12 @@
 //! Composition root: the only module that chooses stores, models, layers and backends.
 
+mod application;
 mod background;
 mod compaction;
 mod fallback;
 mod jobs;
 mod models;
+mod platform;
 mod replay;
 mod retrieval;
 mod tools;
@@ -13,25 +15,12 @@ mod usage;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use agent_client::backends::agent_server::AgentServerBackend;
-use agent_client::backends::subscription::{SubscriptionAccess, SubscriptionModels};
-use agent_client::backends::workflow::WorkflowBackend;
 use agent_client::clock::TokioClock;
 use agent_client::coding::RuntimeCodingAuthority;
 use agent_client::device_auth::DeviceAuthClient;
 use agent_client::messenger::RuntimeMessenger;
-use agent_client::models::ModelLimits;
 use agent_client::outbound::OutboundClient;
-use agent_core::backend::{BackendSettings, EmbeddedBackend, ModelSource};
-use agent_core::context::RoleLayer;
-use agent_core::model::Model;
-use agent_core::prompt::PartCache;
-use agent_core::tool::ToolRegistry;
-use agent_core::turn::Platform;
-use agent_http::app::{
-    App, ConsoleService, ConversationService, DocumentUploads, ProviderService, RateLimiter, RequestBounds,
-    SubscriptionService, SubscriptionServiceConfig, UsageService,
-};
+use agent_http::app::{ConsoleService, ConversationService, SubscriptionService, SubscriptionServiceConfig};
 use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::health::HealthState;
 use agent_http::runtime::{BotApi, CodingApi, CodingAuth, CodingIssuer, PROVIDERS, RuntimeState};
@@ -42,29 +31,15 @@ use agent_http::stream::StreamLimits;
 use agent_jobs::job::JobStore;
 use agent_mcp::client::DiscoveryCache;
 use agent_mcp::server::{Change, HostGuard, McpServer};
-use agent_platform::bpe::BpeCounter;
 use agent_platform::coding::CodingAuthority;
-use agent_platform::compaction::Compaction;
 use agent_platform::console::ConsoleSessions;
-use agent_platform::fallback::{Circuits, FallbackBudget};
 use agent_platform::ingestion::{Ingestion, IngestionLimits, IngestionServices};
-use agent_platform::journal::{JournaledModels, Journals};
-use agent_platform::layers::{
-    CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer,
-};
+use agent_platform::journal::Journals;
 use agent_platform::messenger::Messenger;
-use agent_platform::own_tools::{OwnToolRegistry, ReportedToolChanges};
-use agent_platform::preview::LatestPrompts;
-use agent_platform::providers::{ProviderRoles, Providers};
-use agent_platform::response_format::{FormattedModels, ValidatedModels};
 use agent_platform::retrieval::Retriever;
-use agent_platform::run_observer::{ObservedModels, RunObservers};
-use agent_platform::run_registry::RunRegistry;
 use agent_platform::token::Tokens;
 use agent_platform::tools::ToolServices;
-use agent_platform::usage::{MeteredModels, UsageRecorder};
 use agent_platform::user_rates::MinuteRateLimiter;
-use agent_platform::users::RecordUsers;
 use agent_retrieval::extract::Extractor;
 use serde_json::{Value, json};
 
@@ -73,83 +48,12 @@ use crate::config::{AppConfig, CodingIssuerConfig, RuntimeConfig, SchedulerConfi
 use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
 
+pub use application::application;
 use background::background_spawner;
-use compaction::compaction;
-use fallback::{circuits, with_fallbacks, with_server_fallbacks};
-use jobs::{JobServices, job_services, scheduler_connection};
+use jobs::JobServices;
 pub(crate) use models::model_source;
-use models::{LocalModel, embedded_models, hosted_vendor, model_limits, ollama};
+use models::{hosted_vendor, model_limits, ollama};
 pub use replay::replay;
-use retrieval::{documents_layer, retriever};
-use tools::{AgentTools, agent_tools, builtin_tools};
-
-/// Builds the application, which will listen on `bound`.
-///
-/// # Errors
-/// The outbound HTTP client cannot be created.
-///
-/// # Panics
-/// Outside of a tokio runtime.
-pub fn application(
-    config: &AppConfig,
-    bound: SocketAddr,
-    stores: Stores,
-    local: Option<Arc<dyn Model>>,
-    shutdown: &Shutdown,
-) -> Result<App, StartError> {
-    let (server, outbound) = (&config.server, OutboundClient::new(config.server.outbound.clone())?);
-    let (public_url, tokens) = (config.public_url(bound), Arc::new(tokens(config, &stores)));
-    let base = service_base(server, json!({"service": "app"}), shutdown);
-    let (rates, console) = (user_rates(config, &stores), console(config, &public_url, &stores));
-    let usage = usage::recorder(config, &stores, base.health.metrics(), (&rates, background_spawner()));
-    let (journals, jobs) = (journals(&stores), job_services(config, &outbound, &stores));
-    let (retriever, local) = (retriever(config, &stores, &outbound)?, LocalModel::new(local));
-    let for_tools = tool_services(messenger(config, &outbound), &retriever, &jobs, &journals);
-    let (tools, own_tools) = builtin_tools(&stores, for_tools, (&outbound, &journals), &usage);
-    let (conversations, providers) = (conversations(config, &stores, shutdown), stores.providers());
-    let AgentTools { endpoint: agent_tools, guarded: tools, approved } =
-        agent_tools(config, bound, &stores, tokens.clone(), (tools, &conversations));
-    let (coding, circuits) = (coding(config, &outbound, &stores), circuits(base.health.metrics()));
-    let (documents, parts) = documents_layer(config, &stores, retriever.clone());
-    let compaction = compaction(config, &outbound, &stores, &local, (&usage, &providers));
-    let services =
-        BackendServices { local, usage, circuits, conversations, providers, compaction, own_tools };
-    Ok(App {
-        uploads: DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever)),
-        runs: RunRegistry::new(stores.records.clone(), Arc::new(TokioClock)),
-        tools: agent_tools,
-        pulse: scheduler_connection(config, jobs, (&public_url, &tools), (&stores, &journals)),
-        roles: stores.roles.clone(),
-        records: stores.records.clone(),
-        documents: documents.clone(),
-        tokens: tokens.clone(),
-        platform: platform(
-            config,
-            (&outbound, &public_url),
-            stores,
-            (tools, journals, tokens.clone()),
-            (parts, documents, &coding),
-            &services,
-        ),
-        conversations: services.conversations,
-        coding,
-        auth: authenticator(config, tokens.clone(), console.as_ref()),
-        console,
-        has_widget: config.widget,
-        approved_calls: approved,
-        rate_limiter: RateLimiter::new(tokens, rates),
-        usage: UsageService::new(services.usage, config.usage_retention),
-        compaction: services.compaction,
-        own_tool_registry: services.own_tools,
-        own_tools: Vec::new(),
-        providers: ProviderService::new(services.providers, Arc::new(model_source(config)?)),
-        quotas: config.quotas,
-        catalog: server.catalog.clone(),
-        bounds: RequestBounds::new(server.serve.connections),
-        stream: stream_limits(server, shutdown),
-        base,
-    })
-}
 
 /// Creates the journals of the occurrences of jobs.
 fn journals(stores: &Stores) -> Arc<Journals> {
@@ -259,123 +163,6 @@ fn coding(config: &AppConfig, outbound: &OutboundClient, stores: &Stores) -> Sub
         spawner: background_spawner(),
         is_allowed_unattended: config.coding_unattended,
     })
-}
-
-/// Creates the source of the subscriptions' models, which are called through the operator's own runtime.
-fn subscriptions(
-    config: &AppConfig,
-    outbound: &OutboundClient,
-    coding: &SubscriptionService,
-    limits: &ModelLimits,
-) -> SubscriptionModels {
-    let access = match (&config.runtime_url, coding.tokens()) {
-        (Some(runtime), Ok(tokens)) => Ok(SubscriptionAccess {
-            runtime: runtime.clone(),
-            secret: config.runtime_secret.clone(),
-            tokens: tokens.clone(),
-        }),
-        (None, _) => Err("RUNTIME_URL"),
-        (_, Err(setting)) => Err(setting),
-    };
-    SubscriptionModels {
-        outbound: outbound.clone(),
-        access,
-        limits: limits.clone(),
-        allows_unattended: coding.is_allowed_unattended(),
-    }
-}
-
-/// Services of the backends of the platform.
-struct BackendServices {
-    local: LocalModel,
-    usage: UsageRecorder,
-    circuits: Arc<Circuits>,
-    conversations: Arc<ConversationService>,
-    providers: Arc<Providers>,
-    compaction: Compaction,
-    own_tools: Arc<OwnToolRegistry>,
-}
-
-fn platform(
-    config: &AppConfig,
-    (outbound, public_url): (&OutboundClient, &url::Url),
-    stores: Stores,
-    (tools, journals, run_tokens): (Arc<dyn ToolRegistry>, Arc<Journals>, Arc<Tokens>),
-    (parts, documents, coding): (Arc<PartCache>, DocumentsLayer, &SubscriptionService),
-    services: &BackendServices,
-) -> Platform {
-    let BackendServices { local, usage, circuits, conversations, providers, .. } = services;
-    let BackendServices { compaction, own_tools, .. } = services;
-    let (observers, changes) = (conversations.observers(), own_tools.tool_changes());
-    let limits = model_limits(&config.server);
-    let models = embedded_models(config, outbound, local.model.clone(), &limits);
-    let operator = models.operator_addresses();
-    let models = with_fallbacks(config, models, usage, (providers, circuits, &local.permits));
-    let model_fallbacks = models.limits();
-    let embedded = model_backend(config, models, (&tools, &journals), observers);
-    let subscriptions = subscriptions(config, outbound, coding, &limits);
-    let subscriptions = FormattedModels::new(subscriptions, config.server.catalog.clone());
-    let subscriptions = MeteredModels::new(subscriptions, usage.clone());
-    let subscriptions = model_backend(config, subscriptions, (&tools, &journals), observers);
-    let agent_server = agent_server_backend(config, outbound, public_url, limits);
-    let agent_server = with_server_fallbacks(config, agent_server, (usage, operator), circuits.clone());
-    let history = FallbackBudget::new(compaction.clone(), [model_fallbacks, agent_server.limits()]);
-    let workflow = WorkflowBackend {
-        outbound: outbound.clone(),
-        public_url: public_url.clone(),
-        run_token_ttl: config.mcp.workflow_ttl,
-    };
-    Platform::new(Arc::new(ProviderRoles::new(stores.roles, providers.clone())))
-        .with_users(Arc::new(RecordUsers::new(stores.records.clone())))
-        .with_layer(RoleLayer::new(parts.clone()))
-        .with_layer(CouncilLayer::new(parts.clone()))
-        .with_layer(documents)
-        .with_layer(MemoryLayer::new(stores.records.clone(), parts.clone()))
-        .with_layer(ExecutionLayer::new(parts.clone()))
-        .with_layer(CallerLayer::new(parts.clone()))
-        .with_layer(PageLayer::new(parts.clone()))
-        .with_part_cache(parts)
-        .with_output_limits(config.server.output)
-        .with_clock(Arc::new(TokioClock))
-        .with_tools(tools)
-        .with_token_counter(Arc::new(BpeCounter))
-        .with_sent_prompts(Arc::new(LatestPrompts::default()))
-        .with_history_step(history)
-        .with_run_tokens(run_tokens)
-        .with_backend(ReportedToolChanges::new(usage::per_call(embedded, usage), changes.clone()))
-        .with_backend(ReportedToolChanges::new(usage::per_call(subscriptions, usage), changes.clone()))
-        .with_backend(ReportedToolChanges::new(usage::per_call(agent_server, usage), changes.clone()))
-        .with_backend(ReportedToolChanges::new(usage::workflow(workflow, usage), changes))
-}
-
-/// Returns the backend of models, whose answers are journaled, validated and recorded.
-fn model_backend<S: BackendSettings>(
-    config: &AppConfig,
-    models: impl ModelSource<S>,
-    (tools, journals): (&Arc<dyn ToolRegistry>, &Arc<Journals>),
-    observers: &Arc<RunObservers>,
-) -> EmbeddedBackend<S> {
-    let models = ValidatedModels::new(JournaledModels::new(models, journals.clone()));
-    EmbeddedBackend::new(ObservedModels::new(models, observers.clone()))
-        .with_tools(tools.clone())
-        .with_clock(Arc::new(TokioClock))
-        .with_limits(config.server.tool_loop)
-}
-
-/// Returns the backend of agent servers; one of them may be the operator's own runtime.
-fn agent_server_backend(
-    config: &AppConfig,
-    outbound: &OutboundClient,
-    public_url: &url::Url,
-    limits: ModelLimits,
-) -> AgentServerBackend {
-    AgentServerBackend {
-        outbound: outbound.clone(),
-        own_runtime: config.runtime_url.clone().map(|url| (url, config.runtime_secret.clone())),
-        public_url: public_url.clone(),
-        run_token_ttl: config.server.run_timeout,
-        limits,
-    }
 }
 
 /// Builds the agent runtime.

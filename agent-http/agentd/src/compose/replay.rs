@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use agent_client::backends::agent_server::AgentServerBackend;
-use agent_client::backends::workflow::WorkflowBackend;
 use agent_client::outbound::OutboundClient;
 use agent_core::backend::{EmbeddedBackend, ModelSource};
 use agent_core::model::Model;
@@ -15,7 +13,9 @@ use agent_platform::fallback::fallback_settings;
 use agent_platform::replay::{Replay, ReplayBackend, ReplayModels};
 use agent_platform::response_format::FormattedModels;
 
-use super::{coding, embedded_models, model_limits, subscriptions};
+use super::coding;
+use super::models::{embedded_models, model_limits};
+use super::platform::{agent_server_backend, subscriptions, workflow_backend};
 use crate::StartError;
 use crate::config::AppConfig;
 use crate::stores::Stores;
@@ -60,15 +60,8 @@ pub fn replay(
     let subscriptions = EmbeddedBackend::new(ReplayModels::new(subscriptions, replay.clone()))
         .with_tools(replay.tools())
         .with_limits(tool_limits);
-    let own_runtime = config.runtime_url.clone().map(|url| (url, config.runtime_secret.clone()));
-    let agent_server = AgentServerBackend {
-        outbound: outbound.clone(),
-        own_runtime,
-        public_url: public_url.clone(),
-        run_token_ttl: config.server.run_timeout,
-        limits,
-    };
-    let workflow = WorkflowBackend { outbound, public_url, run_token_ttl: config.mcp.workflow_ttl };
+    let agent_server = agent_server_backend(config, &outbound, &public_url, limits);
+    let workflow = workflow_backend(config, &outbound, &public_url);
     Ok(replay
         .platform()
         .with_output_limits(config.server.output)
