@@ -37,13 +37,31 @@ pub(super) fn bearer_token(value: &HeaderValue) -> Option<&str> {
 
 /// Returns the value of a cookie (RFC 6265); an error if it is repeated.
 pub(super) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, AuthError> {
-    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut values = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|cookie| {
-        let (key, value) = cookie.split_once('=')?;
+    // Each by itself: browsers send the bytes of other cookies as they were set, also those that are not ASCII.
+    let cookies =
+        headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b';'));
+    let mut values = cookies.filter_map(|cookie| {
+        let (key, value) = std::str::from_utf8(cookie).ok()?.split_once('=')?;
         (key.trim() == name).then_some(value.trim().trim_matches('"'))
     });
     match (values.next(), values.next()) {
         (_, Some(_)) => Err(AuthError::Ambiguous),
         (value, None) => Ok(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_is_found_beside_others_that_are_not_ascii() {
+        for cookies in
+            ["name=Jürgen; agent_session=abc".as_bytes(), b"name=J\xfcrgen; agent_session=abc; x=\xff"]
+        {
+            let value = HeaderValue::from_bytes(cookies).expect("a header's value");
+            let headers = HeaderMap::from_iter([(COOKIE, value)]);
+            assert_eq!(cookie(&headers, "agent_session").expect("one cookie"), Some("abc"));
+        }
     }
 }
