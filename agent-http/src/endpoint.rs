@@ -150,7 +150,7 @@ impl<S: ServiceState> Endpoint<S> {
         let handler: Handler<S> = Box::new(move |mut context| {
             Box::pin(async move {
                 let verified = credential.authenticate(&context.state, &context.head).await?;
-                if C::CLASS != CredentialClass::Public {
+                if C::is_authenticated(&verified) {
                     ConnectionPermit::of(&context.head).mark_authenticated();
                 }
                 let is_query = context.head.method.is_safe() && context.body.is_empty();

@@ -141,6 +141,7 @@ pub(super) async fn read(
     let parsed = parsed.and_then(|body| Ok((history::widget_tokens(&body)?, body)));
     let ((body_tokens, body), presented) = or_unauthenticated(parsed.map_err(HttpError::from), presented)?;
     let credential = app.auth.resolve_with_body(presented, head, &body_tokens).await?;
+    ConnectionPermit::of(head).mark_authenticated();
     Ok((credential, read_turn(&body, query)?))
 }
 

@@ -153,6 +153,10 @@ impl Authenticate<App> for ChatCredential {
         Ok(ChatHead { framing, credential })
     }
 
+    fn is_authenticated(head: &ChatHead) -> bool {
+        !matches!(head.credential, HeadCredential::Cookie(Err(_)))
+    }
+
     fn sender(head: &ChatHead) -> Option<RequestSender<'_>> {
         head.credential.sender()
     }
@@ -168,6 +172,10 @@ impl Authenticate<App> for McpToken {
 
     async fn authenticate(self, _: &App, _: &request::Parts) -> Result<(), HttpError> {
         Ok(())
+    }
+
+    fn is_authenticated((): &()) -> bool {
+        false
     }
 }
 
@@ -222,4 +230,24 @@ impl Authenticate<App> for SchedulerCallback {
 /// Returns the error for a valid credential that is not a session.
 pub(super) fn session_needed() -> HttpError {
     HttpError::forbidden("a session is required")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::AuthError;
+
+    #[test]
+    fn a_credential_that_the_handler_verifies_does_not_count_before() {
+        let is_authenticated = |credential| {
+            let head = ChatHead { framing: Framing::Json, credential };
+            <ChatCredential as Authenticate<App>>::is_authenticated(&head)
+        };
+        let proactive = || Credential::Proactive { reason: "daily".to_owned() };
+        assert!(!is_authenticated(HeadCredential::Cookie(Err(AuthError::Unauthenticated))));
+        assert!(is_authenticated(HeadCredential::Cookie(Ok(proactive()))));
+        assert!(is_authenticated(HeadCredential::Explicit(proactive())));
+        assert!(!<McpToken as Authenticate<App>>::is_authenticated(&()));
+        assert!(<CronSecret as Authenticate<App>>::is_authenticated(&()));
+    }
 }

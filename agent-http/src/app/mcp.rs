@@ -27,6 +27,7 @@ pub(super) async fn serve(context: RequestContext<App>, (): ()) -> HandlerResult
     let is_query = context.head.method != Method::POST;
     let admit = |sender: RequestSender<'_>| {
         app.bounds.admit_call(&connection, sender.company_id)?;
+        connection.mark_authenticated();
         app.bounds.admit_exchange(sender, is_query)
     };
     crate::mcp::handle_admitted(&app.tools.server, &app.base.body, context.into_request(), admit).await

@@ -106,6 +106,11 @@ pub(crate) trait Authenticate<S>: Copy + Send + Sync + 'static {
         head: &request::Parts,
     ) -> impl Future<Output = Result<Self::Verified, HttpError>> + Send;
 
+    /// Returns true if the sender is authenticated; false for a credential that the handler has yet to verify.
+    fn is_authenticated(_verified: &Self::Verified) -> bool {
+        Self::CLASS != CredentialClass::Public
+    }
+
     /// Returns the sender that the request is counted for; `None` if it is not counted, or if the sender is known only from
     /// the body.
     fn sender(_verified: &Self::Verified) -> Option<RequestSender<'_>> {
