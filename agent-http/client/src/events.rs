@@ -1,13 +1,13 @@
 //! Decoder of another service's NDJSON event stream.
 
-use std::borrow::Cow;
-
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{AssistantRole, Event, Id, ReasoningRole, ResultMetadata, RunOutcome, ToolRole};
 use agent_core::message::{FinishReason, Usage};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+
+use crate::borrowed_text::BorrowedText;
 
 /// Decodes the AG-UI events of one run, line by line.
 ///
@@ -59,11 +59,6 @@ struct RawEvent<'a> {
     #[serde(borrow)]
     code: Option<BorrowedText<'a>>,
 }
-
-/// String that is borrowed unless it contains escapes. Serde borrows a `Cow` only as a field of its own, not inside
-/// an `Option`.
-#[derive(Deserialize)]
-struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The event type alone, for a line whose other members have unexpected shapes.
 #[derive(Deserialize)]

@@ -15,6 +15,7 @@
 //! - [`messenger`]: messenger bots, through the operator's own runtime.
 //! - [`pulse`]: the scheduler's client.
 //! - [`events`]: decoder of another runtime's event lines.
+//! - `borrowed_text`: strings that are borrowed from JSON.
 //! - `lines`: incremental parsers of lines and server-sent events (SSE).
 //! - [`relay`]: the hot path of streams that are passed on: wakers and event templates.
 //! - [`problem`]: problem details (RFC 9457) in responses of the platform's own services.
@@ -23,6 +24,7 @@
 //! - [`clock`]: the clock of programs that run on tokio.
 
 pub mod backends;
+mod borrowed_text;
 pub mod clock;
 pub mod coding;
 mod context_size;

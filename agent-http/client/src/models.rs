@@ -4,6 +4,7 @@ mod answer_parts;
 mod answer_stream;
 pub mod anthropic;
 mod body;
+mod called_function;
 mod errors;
 #[cfg(test)]
 mod harness;

@@ -184,14 +184,14 @@ struct GetDocArguments {
 #[serde(rename_all = "camelCase")]
 struct GetDocResult {
     /// The document.
-    doc: DocumentText,
+    doc: DocText,
     /// The cursor of the rest of the text; absent at its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct DocumentText {
+struct DocText {
     /// The document's id.
     id: String,
     /// The title.
@@ -228,7 +228,7 @@ async fn get_doc(
     let (status, error) =
         document.value.content.map_or((None, None), |upload| (Some(upload.status), upload.error));
     Ok(GetDocResult {
-        doc: DocumentText { id: document.id, title, text, version: document.version, status, error },
+        doc: DocText { id: document.id, title, text, version: document.version, status, error },
         next_cursor,
     })
 }

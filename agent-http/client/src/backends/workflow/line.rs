@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::error;
+use crate::borrowed_text::BorrowedText;
 
 /// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,15 +30,10 @@ pub(super) enum StreamLine<'a> {
     Other,
 }
 
-/// A string that is borrowed unless it contains escapes. A newtype, because serde borrows a `Cow` only outside of an
-/// `Option`.
-#[derive(serde::Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
 #[derive(serde::Deserialize)]
 struct LineFields<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
+    kind: BorrowedText<'a>,
     #[serde(borrow, default)]
     content: Content<'a>,
 }
@@ -109,7 +105,7 @@ impl<'de> Visitor<'de> for ContentVisitor {
 #[derive(serde::Deserialize)]
 struct LineMarkers<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
+    kind: BorrowedText<'a>,
     #[serde(borrow)]
     metadata: Option<&'a RawValue>,
 }

@@ -4,6 +4,7 @@ use agent_core::message::Usage;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::models::called_function::CalledFunction;
 use crate::models::reasoning_text::ReasoningText;
 use crate::models::token_count::token_count;
 
@@ -48,15 +49,7 @@ pub(super) struct ResponseMessage<'a> {
 pub(super) struct Call<'a> {
     pub id: Option<String>,
     #[serde(borrow)]
-    pub function: Option<Function<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-pub(super) struct Function<'a> {
-    pub name: Option<String>,
-    #[serde(borrow)]
-    pub arguments: Option<&'a RawValue>,
+    pub function: Option<CalledFunction<'a>>,
 }
 
 impl ChatLine<'_> {

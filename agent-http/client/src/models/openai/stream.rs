@@ -11,7 +11,7 @@ use agent_core::model::ModelEvent;
 use futures_util::{Stream, StreamExt};
 use serde_json::value::RawValue;
 
-use super::wire::{AnswerContent, Call, Choice, Chunk, WireUsage};
+use super::wire::{AnswerContent, CallDelta, Choice, Chunk, WireUsage};
 use crate::lines::SseDecoder;
 use crate::models::answer_parts::{ItemMaker, arguments_text};
 use crate::models::errors::{
@@ -282,7 +282,7 @@ impl AnswerDecoder {
 
     /// Takes a fragment of a tool call: the first one with a name starts the call, and any fragment may carry arguments. The limit on
     /// the calls also bounds the search for the call of a fragment.
-    fn take_call(&mut self, call: Call<'_>) -> Result<(), AgentError> {
+    fn take_call(&mut self, call: CallDelta<'_>) -> Result<(), AgentError> {
         let signature = call.signature();
         let function = call.function.unwrap_or_default();
         let arguments = non_empty(Some(arguments_text(function.arguments)));

@@ -8,6 +8,8 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::borrowed_text::BorrowedText;
+use crate::models::called_function::CalledFunction;
 use crate::models::reasoning_text::ReasoningText;
 use crate::models::token_count::token_count;
 
@@ -20,7 +22,7 @@ const MAX_TOTAL_TOKENS: u64 = u32::MAX as u64;
 #[derive(Deserialize)]
 pub(super) struct Chunk<'a> {
     #[serde(borrow, default)]
-    pub model: Option<Text<'a>>,
+    pub model: Option<BorrowedText<'a>>,
     #[serde(borrow, default)]
     pub choices: Option<Vec<Choice<'a>>>,
     #[serde(borrow, default)]
@@ -43,11 +45,6 @@ impl Chunk<'_> {
     }
 }
 
-/// A string that is borrowed unless it contains escapes. A newtype, because serde borrows a `Cow` only outside of an
-/// `Option`.
-#[derive(Deserialize)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
-
 #[derive(Deserialize)]
 pub(super) struct Choice<'a> {
     #[serde(default)]
@@ -58,7 +55,7 @@ pub(super) struct Choice<'a> {
     #[serde(borrow, default)]
     pub message: Option<Delta<'a>>,
     #[serde(borrow, default)]
-    pub finish_reason: Option<Text<'a>>,
+    pub finish_reason: Option<BorrowedText<'a>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -71,7 +68,7 @@ pub(super) struct Delta<'a> {
     pub reasoning: Option<ReasoningText>,
     pub thinking: Option<ReasoningText>,
     #[serde(borrow)]
-    pub tool_calls: Option<Vec<Call<'a>>>,
+    pub tool_calls: Option<Vec<CallDelta<'a>>>,
 }
 
 /// Content of a message: a text, borrowed unless it contains escapes, or parts, as reasoning models of some vendors send them.
@@ -115,7 +112,7 @@ impl<'de> Visitor<'de> for AnswerContentVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<AnswerContent<'de>, A::Error> {
         let (mut reasoning, mut text) = (String::new(), String::new());
-        while let Some(part) = parts.next_element::<AnswerPart>()? {
+        while let Some(part) = parts.next_element::<WirePart>()? {
             let thoughts = [part.thinking, part.reasoning].into_iter().flatten();
             reasoning.extend(thoughts.map(|ReasoningText(text)| text));
             // A part of reasoning may have its text in the member of a text.
@@ -132,7 +129,7 @@ impl<'de> Visitor<'de> for AnswerContentVisitor {
 /// Part of a content; those of other kinds have no text.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct AnswerPart {
+struct WirePart {
     #[serde(rename = "type")]
     kind: Option<String>,
     text: Option<String>,
@@ -142,29 +139,21 @@ struct AnswerPart {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct Call<'a> {
+pub(super) struct CallDelta<'a> {
     pub index: Option<usize>,
     pub id: Option<String>,
     #[serde(borrow)]
-    pub function: Option<Function<'a>>,
+    pub function: Option<CalledFunction<'a>>,
     #[serde(borrow)]
     extra_content: Option<&'a RawValue>,
 }
 
-impl Call<'_> {
+impl CallDelta<'_> {
     /// Returns the object with the signature of Google's APIs, which later requests must repeat.
     pub(super) fn signature(&self) -> Option<Box<RawValue>> {
         let is_signature = |json: &str| json.starts_with('{') && json.contains(SIGNATURE_NAME);
         self.extra_content.filter(|extra| is_signature(extra.get())).map(ToOwned::to_owned)
     }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-pub(super) struct Function<'a> {
-    pub name: Option<String>,
-    #[serde(borrow)]
-    pub arguments: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
