@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::server::{self, Server};
 use crate::support::vendor::{Step, Vendor, json_response, ollama};
-use crate::support::{TEST_TIMEOUT, expect_problem, parse_run, refused_url, text_of, workspace};
+use crate::support::{TEST_TIMEOUT, answered_run, expect_problem, refused_url, text_of, workspace};
 
 /// Returns a workspace whose agent has an `EmbeddedAI` container with this content.
 fn workspace_with_model(content: &Value) -> Value {
@@ -22,13 +22,6 @@ async fn ask(app: &Server, message: &Value) -> reqwest::Response {
     app.chat(&json!({"agentId": "a1", "message": message, "todoListId": "l1"})).await
 }
 
-async fn answered(response: reqwest::Response) -> Vec<Value> {
-    let status = response.status();
-    let body = response.text().await.expect("a whole body");
-    assert_eq!(status, 200, "{body}");
-    parse_run(&body)
-}
-
 #[tokio::test]
 async fn an_agent_calls_its_tools_and_the_window_is_asked_for() {
     let vendor = Vendor::start().await;
@@ -36,7 +29,7 @@ async fn an_agent_calls_its_tools_and_the_window_is_asked_for() {
     vendor.on("m", [call, ollama::answer(&["Water the basil."])]);
     let agent = json!({"provider": "ollama", "model": "m", "baseUrl": vendor.ollama_url()});
     let app = server::app(&workspace_with_model(&agent), &[("OLLAMA_NUM_CTX", "4096")]).await;
-    let events = answered(ask(&app, &json!("What is left?")).await).await;
+    let events = answered_run(ask(&app, &json!("What is left?")).await).await;
     assert_eq!(text_of(&events), "Water the basil.");
     let usage = &events.last().expect("an end")["usage"][0];
     assert_eq!((&usage["provider"], &usage["inputTokens"]), (&json!("ollama"), &json!(22)));
@@ -66,7 +59,7 @@ async fn a_request_to_the_runtime_brings_the_servers_address() {
     let post = async |request: &Value| {
         runtime.request("POST", "/chat").json(request).send().await.expect("an answer")
     };
-    assert_eq!(text_of(&answered(post(&request).await).await), "hello world");
+    assert_eq!(text_of(&answered_run(post(&request).await).await), "hello world");
     let received = vendor.received().pop().expect("the vendor was asked");
     assert_eq!(received.path(), "/api/chat");
     assert!(received.head.to_ascii_lowercase().contains("authorization: bearer key-canary"));
@@ -101,7 +94,7 @@ async fn missing_settings_are_named_and_the_operators_server_needs_no_allowance(
     let settings = [closed, ("OLLAMA_BASE_URL", &*url), ("OLLAMA_MODEL", "m")];
     for content in [json!({"provider": "ollama"}), json!({})] {
         let app = server::app(&workspace_with_model(&content), &settings).await;
-        assert_eq!(text_of(&answered(ask(&app, &json!("Hi")).await).await), "hello world", "{content}");
+        assert_eq!(text_of(&answered_run(ask(&app, &json!("Hi")).await).await), "hello world", "{content}");
     }
     assert_eq!(vendor.received_bodies("m").len(), 2);
     // An address named by a role is not covered by the operator's own.
@@ -122,7 +115,7 @@ async fn pictures_are_sent_and_other_media_refused() {
     let data = |kind: &str, mime: &str| {
         message(json!({"type": kind, "source": {"type": "data", "value": "QUJD", "mimeType": mime}}))
     };
-    answered(ask(&app, &data("image", "image/png")).await).await;
+    answered_run(ask(&app, &data("image", "image/png")).await).await;
     let request_body = vendor.received_bodies("m").pop().expect("it was asked");
     let latest = request_body["messages"].as_array().and_then(|messages| messages.last()).expect("a message");
     assert_eq!(latest["images"], json!(["QUJD"]));
@@ -151,7 +144,7 @@ async fn a_prompt_truncated_by_ollama_is_reported_to_the_caller() {
     };
     for (words, expected) in [(1_000, true), (260, false)] {
         let response = runtime.request("POST", "/chat").json(&request(words)).send().await;
-        let events = answered(response.expect("an answer")).await;
+        let events = answered_run(response.expect("an answer")).await;
         assert_eq!(text_of(&events), "What?");
         let notice = events.iter().find(|event| event["type"] == "CUSTOM");
         assert_eq!(notice.is_some(), expected, "{events:?}");
@@ -244,7 +237,7 @@ async fn the_detected_model_answers_agents_without_a_model_unless_a_key_is_set()
         env.extend(more);
         let (config, _) = config_after_detection(&env).await;
         let app = server::app_with_config(config, server::stores(&agents).await).await;
-        assert_eq!(text_of(&answered(ask(&app, &json!("Hi")).await).await), "hello world");
+        assert_eq!(text_of(&answered_run(ask(&app, &json!("Hi")).await).await), "hello world");
         assert_eq!(vendor.received_bodies(expected).len(), 1, "{expected}");
     }
 }

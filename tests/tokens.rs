@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::support::server::{self, Server};
 use crate::support::vendor::Vendor;
-use crate::support::{parse_run, workspace};
+use crate::support::workspace;
 
 /// An application with its stores, and the vendor of its agents' model `m`.
 struct WidgetApp {
@@ -92,14 +92,4 @@ impl WidgetApp {
     async fn ask_with_token(&self, minted: &MintedToken, more: &Value) -> reqwest::Response {
         self.ask("", &[("x-widget-token", text(minted))], more).await
     }
-}
-
-/// Checks that a run finished successfully and returns its events.
-async fn expect_finished(response: reqwest::Response) -> Vec<Value> {
-    let status = response.status();
-    let body = response.text().await.expect("a whole body");
-    assert_eq!(status, 200, "{body}");
-    let events = parse_run(&body);
-    assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED", "{body}");
-    events
 }

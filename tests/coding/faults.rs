@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use futures_util::StreamExt;
 use serde_json::{Value, json};
 
 use super::installation::{
@@ -18,7 +17,7 @@ use crate::support::server::{self, session_token};
 use crate::support::vendor::{
     LONG_TIMEOUTS, SHORT_TIMEOUTS, Step, chunk, event, json_response, last_chunk, stream_head,
 };
-use crate::support::{TEST_TIMEOUT, expect_problem, parse_run, report, text_of};
+use crate::support::{expect_problem, parse_run, read_until, report, text_of};
 
 /// Returns the code of a case whose call passes through the runtime with a user's token.
 fn code_by_subscription(case: &FaultCase<'_>) -> Option<&'static str> {
@@ -61,15 +60,10 @@ async fn a_client_that_leaves_ends_the_call_behind_the_runtime() {
     let all = open(&[]).await;
     all.sign_in("u1").await;
     all.vendor.on(MODEL, [Reply::steps([FaultPosition::InText.steps_before(), vec![Step::Stall]].concat())]);
-    let response = all.chat("u1", question("a1")).await;
-    let mut body = response.bytes_stream();
-    let mut received_bytes = Vec::new();
-    while !String::from_utf8_lossy(&received_bytes).contains("\"par\"") {
-        let part = tokio::time::timeout(TEST_TIMEOUT, body.next()).await.expect("the text arrives in time");
-        received_bytes.extend(part.expect("more of the answer").expect("bytes"));
-    }
+    let mut response = all.chat("u1", question("a1")).await;
+    read_until(&mut response, "\"par\"").await;
     let left = Instant::now();
-    drop(body);
+    drop(response);
     all.vendor.wait_for_disconnects(1).await;
     report(&format!("the call ended {:?} after its client had left", left.elapsed()));
 }

@@ -16,7 +16,7 @@ use crate::support::server::Server;
 use crate::support::vendor::{
     CASE_TIMEOUT, LONG_TIMEOUTS, SHORT_TIMEOUTS, Step, chunk, event, json_response, last_chunk, stream_head,
 };
-use crate::support::{TEST_TIMEOUT, parse_run, report, text_of};
+use crate::support::{parse_run, read_until, report, text_of};
 
 /// Number of cases that run concurrently.
 const MAX_CONCURRENT_CASES: usize = 8;
@@ -277,15 +277,10 @@ async fn a_client_that_leaves_ends_the_call_to_the_vendor() {
     let vendor = ResponsesVendor::start().await;
     vendor.on("m", [Reply::steps([FaultPosition::InText.steps_before(), vec![Step::Stall]].concat())]);
     let app = app(&vendor, &["m"], json!({}), &[]).await;
-    let response = app.chat(&json!({"agentId": "m", "message": "hello", "todoListId": "l1"})).await;
-    let mut body = response.bytes_stream();
-    let mut received_bytes = Vec::new();
-    while !String::from_utf8_lossy(&received_bytes).contains("\"par\"") {
-        let part = tokio::time::timeout(TEST_TIMEOUT, body.next()).await.expect("the text arrives in time");
-        received_bytes.extend(part.expect("more of the answer").expect("bytes"));
-    }
+    let mut response = app.chat(&json!({"agentId": "m", "message": "hello", "todoListId": "l1"})).await;
+    read_until(&mut response, "\"par\"").await;
     let left = Instant::now();
-    drop(body);
+    drop(response);
     vendor.wait_for_disconnects(1).await;
     report(&format!("the call ended {:?} after its client had left", left.elapsed()));
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::server::{self, Server};
 use crate::support::vendor::{Vendor, answer, tool_calls};
-use crate::support::{expect_problem, parse_run, text_of};
+use crate::support::{answered_run, expect_problem, text_of};
 
 const SECRET: &str = "runtime-canary-0123456789";
 
@@ -25,13 +25,6 @@ async fn post(runtime: &Server, body: &Value) -> reqwest::Response {
     runtime.request("POST", "/chat").json(body).send().await.expect("an answer")
 }
 
-async fn answered(response: reqwest::Response) -> Vec<Value> {
-    let status = response.status();
-    let body = response.text().await.expect("a whole body");
-    assert_eq!(status, 200, "{body}");
-    parse_run(&body)
-}
-
 #[tokio::test]
 async fn the_request_limits_the_answer() {
     let vendor = Vendor::start().await;
@@ -43,7 +36,7 @@ async fn the_request_limits_the_answer() {
         (json!({"maxOutputTokens": null}), 200),
     ] {
         let body = request(&vendor.base_url(), &json!({"parameters": parameters}));
-        answered(post(&runtime, &body).await).await;
+        answered_run(post(&runtime, &body).await).await;
         let request_body = vendor.received_bodies("m").pop().expect("a request");
         assert_eq!(request_body["max_tokens"], expected, "{parameters}");
     }
@@ -75,7 +68,7 @@ async fn the_ten_fields_reach_the_vendor() {
                 "timezone": "Europe/Berlin", "threadId": "t-1", "runId": "r-1", "caller": "session"}
         }),
     );
-    let events = answered(post(&runtime, &body).await).await;
+    let events = answered_run(post(&runtime, &body).await).await;
     assert_eq!(events[0], json!({"type": "RUN_STARTED", "threadId": "t-1", "runId": "r-1"}));
     assert_eq!(text_of(&events), "hello world");
 
@@ -122,7 +115,7 @@ async fn the_least_is_a_conversation_a_provider_and_a_model() {
     let runtime = server::runtime(&[("OPENAI_BASE_URL", &base), ("OPENAI_API_KEY", "operator-canary")]).await;
     let body =
         json!({"messages": [{"role": "user", "content": "Hello"}], "provider": "openai", "model": "m"});
-    let events = answered(post(&runtime, &body).await).await;
+    let events = answered_run(post(&runtime, &body).await).await;
     for id in ["threadId", "runId"] {
         assert_eq!(events[0][id].as_str().map(str::len), Some(36), "{}", events[0]);
     }
@@ -140,7 +133,7 @@ async fn the_context_may_be_a_string_of_json() {
     let text = json!({"userId": "u1", "threadId": "t-1", "runId": "r-1"}).to_string();
     for (context, thread) in [(json!(text), Some("t-1")), (json!(""), None), (json!({}), None)] {
         let body = request(&vendor.base_url(), &json!({"context": context}));
-        let events = answered(post(&runtime, &body).await).await;
+        let events = answered_run(post(&runtime, &body).await).await;
         match thread {
             Some(thread) => assert_eq!(events[0]["threadId"], thread),
             None => assert_eq!(events[0]["threadId"].as_str().map(str::len), Some(36)),
@@ -229,7 +222,7 @@ async fn a_tool_call_without_a_tool_server_has_an_error_result() {
     vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["I cannot look."])]);
     let runtime = server::runtime(&[]).await;
     let body = request(&vendor.base_url(), &json!({"tools": [{"name": "readTodos"}]}));
-    let events = answered(post(&runtime, &body).await).await;
+    let events = answered_run(post(&runtime, &body).await).await;
     assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
     assert_eq!(text_of(&events), "I cannot look.");
     let result = events.iter().find(|event| event["type"] == "TOOL_CALL_RESULT").expect("a result");
@@ -262,7 +255,7 @@ async fn the_secret_is_asked_for_on_all_but_health() {
         assert_eq!(runtime.request("GET", path).send().await.expect("an answer").status(), 200, "{path}");
     }
     let request = runtime.request("POST", "/chat").bearer_auth(SECRET).json(&body);
-    answered(request.send().await.expect("an answer")).await;
+    answered_run(request.send().await.expect("an answer")).await;
     let mut twice = reqwest::header::HeaderMap::new();
     for _ in 0..2 {
         twice.append("authorization", format!("Bearer {SECRET}").parse().expect("a header"));

@@ -12,7 +12,7 @@ use crate::support::server::{self, Server};
 use crate::support::third_party::RmcpServer;
 use crate::support::tool_server::{FakeMcpServer, MCP_REVISIONS, McpRevision, result_response, text_result};
 use crate::support::vendor::{Step, Vendor, answer, json_response, tool_calls};
-use crate::support::{TEST_TIMEOUT, expect_problem, parse_run, text_of};
+use crate::support::{TEST_TIMEOUT, expect_problem, finished_run, text_of};
 
 const TOKEN: &str = "tool-token-canary-0123456789";
 
@@ -28,15 +28,6 @@ fn request(vendor: &Vendor, model: &str, tools: &[&str], tool_server: &str) -> V
 
 async fn post(runtime: &Server, body: &Value) -> reqwest::Response {
     runtime.request("POST", "/chat").json(body).send().await.expect("an answer")
-}
-
-async fn answered(response: reqwest::Response) -> Vec<Value> {
-    let status = response.status();
-    let body = response.text().await.expect("a whole body");
-    assert_eq!(status, 200, "{body}");
-    let events = parse_run(&body);
-    assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED", "{body}");
-    events
 }
 
 /// Returns a call's result, and true if the result is an error.
@@ -68,7 +59,8 @@ async fn the_calls_of_one_turn_run_side_by_side() {
         let (vendor, tools) = (Vendor::start().await, RmcpServer::start(revision).await);
         vendor.on("m", [tool_calls(&[("c1", "meet", "{}"), ("c2", "meet", "{}")]), answer(&["Both."])]);
         let runtime = server::runtime(&[]).await;
-        let events = answered(post(&runtime, &request(&vendor, "m", &["meet"], &tools.url())).await).await;
+        let events =
+            finished_run(post(&runtime, &request(&vendor, "m", &["meet"], &tools.url())).await).await;
         for id in ["c1", "c2"] {
             assert_eq!(result_of(&events, id), ("met", false), "{revision:?}");
         }
@@ -89,7 +81,7 @@ async fn results_and_refusals_reach_the_model() {
         vendor.on("m", [tool_calls(&calls), answer(&["Three."])]);
         let runtime = server::runtime(&[]).await;
         let body = request(&vendor, "m", &["add", "refuse", "other"], &tools.url());
-        let events = answered(post(&runtime, &body).await).await;
+        let events = finished_run(post(&runtime, &body).await).await;
         let expected = [
             ("c1", (r#"{"sum":3}"#, false)),
             ("c2", ("the tool server rejected the request: that will not do (-32602)", true)),
@@ -158,7 +150,7 @@ async fn a_run_survives_a_restart_of_its_tool_server() {
         );
         let runtime = server::runtime(&[]).await;
         let body = request(&vendor, "m", &["add"], &url);
-        let run = tokio::spawn(async move { answered(post(&runtime, &body).await).await });
+        let run = tokio::spawn(async move { finished_run(post(&runtime, &body).await).await });
         vendor.wait_for_requests("m", 2).await;
         tools.stop().await;
         stop.send_replace(true);
@@ -189,7 +181,7 @@ async fn calls_to_a_killed_tool_server_fail_and_the_run_continues() {
         let runtime = server::runtime(&[]).await;
         let body = request(&vendor, "m", &["wait", "add"], &url);
         let mut begun = tools.works.begun.subscribe();
-        let run = tokio::spawn(async move { answered(post(&runtime, &body).await).await });
+        let run = tokio::spawn(async move { finished_run(post(&runtime, &body).await).await });
         let began = tokio::time::timeout(TEST_TIMEOUT, begun.wait_for(|begun| *begun == 2)).await;
         began.expect("the calls begin in time").expect("the server runs");
         tools.stop().await;
@@ -225,7 +217,7 @@ async fn a_run_connects_once_and_ends_its_session() {
         let runtime = server::runtime(&[]).await;
         let mut body = request(&vendor, "m", &["first", "second"], &tools.url(TOKEN));
         body["context"] = json!({"runId": "run-7"});
-        let events = answered(post(&runtime, &body).await).await;
+        let events = finished_run(post(&runtime, &body).await).await;
         assert_eq!(result_of(&events, "c1"), ("first is done", false));
         assert_eq!(result_of(&events, "c2"), ("second is done", false));
         tools.wait_for_names(|methods| methods.len() >= expected.len()).await;
@@ -274,7 +266,7 @@ async fn run_with_token(
 ) -> (String, bool) {
     let vendor = Vendor::start().await;
     vendor.on("m", [tool_calls(&[("c1", tool, "{}")]), answer(&["Well."])]);
-    let events = answered(post(runtime, &request(&vendor, "m", &[tool], &tools.url(token))).await).await;
+    let events = finished_run(post(runtime, &request(&vendor, "m", &[tool], &tools.url(token))).await).await;
     let (text, is_error) = result_of(&events, "c1");
     (text.to_owned(), is_error)
 }
@@ -373,7 +365,7 @@ async fn a_call_that_takes_too_long_is_cancelled() {
     for steps in [vec![Step::Stall], streamed([Step::Stall])] {
         let (vendor, tools, runtime) = start_unanswered_call(steps, &[("TOOL_TIMEOUT_MS", "1000")]).await;
         let body = request(&vendor, "m", &["first"], &tools.url(TOKEN));
-        let events = answered(post(&runtime, &body).await).await;
+        let events = finished_run(post(&runtime, &body).await).await;
         let expected = "the tool call timed out after 1000 ms";
         assert_eq!(result_of(&events, "c1"), (expected, true));
         assert_cancelled_then_closed(&tools).await;
@@ -418,7 +410,7 @@ async fn a_run_without_calls_opens_no_connection_to_the_tool_server() {
     let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(McpRevision::Sessions).await);
     vendor.on("m", [answer(&["No need."])]);
     let runtime = server::runtime(&[]).await;
-    answered(post(&runtime, &request(&vendor, "m", &["first"], &tools.url(TOKEN))).await).await;
+    finished_run(post(&runtime, &request(&vendor, "m", &["first"], &tools.url(TOKEN))).await).await;
     assert_eq!(tools.received_names(), Vec::<String>::new());
 }
 
@@ -433,7 +425,7 @@ async fn a_lost_session_is_reopened_and_the_call_repeated_once() {
     );
     let runtime = server::runtime(&[]).await;
     let body = request(&vendor, "m", &["once", "never"], &tools.url(TOKEN));
-    let events = answered(post(&runtime, &body).await).await;
+    let events = finished_run(post(&runtime, &body).await).await;
     assert_eq!(result_of(&events, "c1"), ("done", false));
     assert_eq!(
         result_of(&events, "c2"),
@@ -463,6 +455,6 @@ async fn an_address_that_is_not_allowed_is_refused() {
     assert!(vendor.received().is_empty());
     // Without tools to call, the server's address is not checked.
     vendor.on("m", [answer(&["Hello."])]);
-    answered(post(&runtime, &request(&vendor, "m", &[], &url)).await).await;
+    finished_run(post(&runtime, &request(&vendor, "m", &[], &url)).await).await;
     assert_eq!(tools.received_names(), Vec::<String>::new());
 }

@@ -159,6 +159,21 @@ pub fn parse_run(body: &str) -> Vec<Value> {
     parse_events(body)
 }
 
+/// Checks that a run was answered, and returns its events.
+pub async fn answered_run(response: reqwest::Response) -> Vec<Value> {
+    let status = response.status();
+    let body = response.text().await.expect("a whole body");
+    assert_eq!(status, 200, "{body}");
+    parse_run(&body)
+}
+
+/// Checks that a run has finished, and returns its events.
+pub async fn finished_run(response: reqwest::Response) -> Vec<Value> {
+    let events = answered_run(response).await;
+    assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED", "{events:?}");
+    events
+}
+
 /// Returns the concatenated text of a run's events.
 pub fn text_of(events: &[Value]) -> String {
     let texts = events.iter().filter(|event| event["type"] == "TEXT_MESSAGE_CONTENT");

@@ -5,9 +5,9 @@ use std::num::NonZeroU32;
 use agent_platform::token::{RunCaps, WidgetGrant};
 use serde_json::json;
 
-use super::{expect_finished, open};
+use super::open;
 use crate::support::vendor::{answer, json_response};
-use crate::support::{expect_problem, server};
+use crate::support::{expect_problem, finished_run, server};
 
 fn grant_with_caps(runs_per_minute: u32, runs_per_day: Option<u32>) -> WidgetGrant {
     let runs_per_minute = NonZeroU32::new(runs_per_minute).expect("a cap");
@@ -29,7 +29,7 @@ async fn a_minute_s_runs_are_counted_for_each_token() {
             .await;
     }
     for _ in 0..2 {
-        expect_finished(bench.ask_with_token(&one, &json!({})).await).await;
+        finished_run(bench.ask_with_token(&one, &json!({})).await).await;
     }
     for _ in 0..2 {
         let response = bench.ask_with_token(&one, &json!({})).await;
@@ -40,7 +40,7 @@ async fn a_minute_s_runs_are_counted_for_each_token() {
         assert_eq!(headers["ratelimit-policy"], "\"minute\";q=2;w=60");
         expect_problem(response, 429, "RATE_LIMITED").await;
     }
-    expect_finished(bench.ask_with_token(&other, &json!({})).await).await;
+    finished_run(bench.ask_with_token(&other, &json!({})).await).await;
     assert_eq!(bench.vendor.received().len(), 3);
 }
 
@@ -49,7 +49,7 @@ async fn a_day_s_runs_are_counted_in_the_store() {
     let bench = open(|_| {}).await;
     let minted = bench.mint_widget(grant_with_caps(1000, Some(2))).await;
     bench.vendor.on("m", [answer(&["Hello"]), json_response("500 Internal Server Error", "", "{}")]);
-    expect_finished(bench.ask_with_token(&minted, &json!({})).await).await;
+    finished_run(bench.ask_with_token(&minted, &json!({})).await).await;
     // A failed run counts, because it may have caused cost.
     expect_problem(bench.ask_with_token(&minted, &json!({})).await, 502, "BACKEND_FAILED").await;
     let response = bench.ask_with_token(&minted, &json!({})).await;

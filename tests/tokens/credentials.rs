@@ -3,9 +3,9 @@
 use agent_platform::token::{ApiGrant, Grant, McpGrant, NewToken, WidgetGrant};
 use serde_json::{Value, json};
 
-use super::{expect_finished, open, text};
-use crate::support::expect_problem;
+use super::{open, text};
 use crate::support::server::{INTERNAL_SECRET, session_token};
+use crate::support::{expect_problem, finished_run};
 
 #[tokio::test]
 async fn a_token_is_accepted_in_header_query_and_body() {
@@ -33,7 +33,7 @@ async fn a_token_is_accepted_in_header_query_and_body() {
         ("", vec![("cookie", "agent_session=broken")], json!({"widgetToken": text})),
     ];
     for (query, headers, more) in &cases {
-        expect_finished(bench.ask(query, headers, more).await).await;
+        finished_run(bench.ask(query, headers, more).await).await;
     }
     assert_eq!(bench.vendor.received().len(), cases.len());
 }
@@ -95,10 +95,10 @@ async fn a_token_that_is_revoked_is_refused_from_then_on() {
     let bench = open(|_| {}).await;
     let (first, other) =
         (bench.mint_widget(WidgetGrant::default()).await, bench.mint_widget(WidgetGrant::default()).await);
-    expect_finished(bench.ask_with_token(&first, &json!({})).await).await;
+    finished_run(bench.ask_with_token(&first, &json!({})).await).await;
     bench.tokens().revoke(&first.token.id, Some(&"c1".into())).await.expect("the store works");
     expect_problem(bench.ask_with_token(&first, &json!({})).await, 401, "UNAUTHENTICATED").await;
-    expect_finished(bench.ask_with_token(&other, &json!({})).await).await;
+    finished_run(bench.ask_with_token(&other, &json!({})).await).await;
 }
 
 #[tokio::test]

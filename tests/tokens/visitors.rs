@@ -6,9 +6,9 @@ use std::time::Duration;
 use agent_platform::token::WidgetGrant;
 use serde_json::{Value, json};
 
-use super::{expect_finished, open, open_with};
+use super::{open, open_with};
 use crate::support::vendor::{Step, answer, delta, finish, json_response, stream_head, tool_calls};
-use crate::support::{expect_problem, text_of};
+use crate::support::{expect_problem, finished_run, text_of};
 
 /// Lets visitors of `a1` call tools, and gives the agent a memory.
 fn with_tools(workspace: &mut Value) {
@@ -40,7 +40,7 @@ async fn a_visitor_cannot_instruct_the_model() {
     let history = json!({"messages": [
         {"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}
     ]});
-    expect_finished(bench.ask_with_token(&minted, &history).await).await;
+    finished_run(bench.ask_with_token(&minted, &history).await).await;
 }
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn the_owner_s_memory_and_tools_are_not_a_visitor_s() {
     let minted = bench.mint_widget(WidgetGrant::default()).await;
     // The model calls a tool that it was not offered.
     bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["Sorry."])]);
-    expect_finished(bench.ask_with_token(&minted, &json!({"todoListId": "l1"})).await).await;
+    finished_run(bench.ask_with_token(&minted, &json!({"todoListId": "l1"})).await).await;
     let request_bodies = bench.vendor.received_bodies("m");
     assert_eq!(request_bodies.len(), 2);
     assert!(request_bodies[0].get("tools").is_none(), "{}", request_bodies[0]);
@@ -62,7 +62,7 @@ async fn the_owner_s_memory_and_tools_are_not_a_visitor_s() {
     // The same request by the owner includes both the memory and the tool's result.
     bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["One."])]);
     let chat_body = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
-    expect_finished(bench.app.chat(&chat_body).await).await;
+    finished_run(bench.app.chat(&chat_body).await).await;
     let all = json!(bench.vendor.received_bodies("m")).to_string();
     assert!(all.contains("memory-canary") && all.contains("todo-canary"), "{all}");
 }
@@ -76,7 +76,7 @@ async fn the_owner_s_list_does_not_exist_for_a_visitor() {
         let calls = [("c1", "readTodos", "{}"), ("c2", "createTodo", r#"{"title":"mine"}"#)];
         bench.vendor.on("m", [tool_calls(&calls), answer(&["Sorry."])]);
         let request_count = bench.vendor.received().len();
-        expect_finished(bench.ask_with_token(&minted, &json!({ "todoListId": list })).await).await;
+        finished_run(bench.ask_with_token(&minted, &json!({ "todoListId": list })).await).await;
         let request_bodies = bench.vendor.received_bodies("m").split_off(request_count);
         let offered = request_bodies[0]["tools"].as_array().expect("tools").len();
         assert_eq!(offered, 2, "{}", request_bodies[0]);
@@ -124,7 +124,7 @@ async fn a_model_that_reasons_for_longer_than_the_idle_limit_answers_a_visitor()
     let steps: Vec<Step> =
         iter::once(stream_head()).chain(thoughts).chain(content).chain(finish("stop")).collect();
     bench.vendor.on("m", [steps]);
-    let events = expect_finished(bench.ask_with_token(&minted, &json!({})).await).await;
+    let events = finished_run(bench.ask_with_token(&minted, &json!({})).await).await;
     assert_eq!(text_of(&events), "Here you are.");
     assert!(!json!(events).to_string().contains("canary"), "{events:?}");
 }
@@ -193,7 +193,7 @@ async fn the_stream_of_a_remote_runtime_is_filtered_too() {
     .await;
     bench.vendor.on("m", [json_response("200 OK", "", &body)]);
     let minted = remote.mint_widget(WidgetGrant::default()).await;
-    let events = expect_finished(remote.ask_with_token(&minted, &json!({"todoListId": "l1"})).await).await;
+    let events = finished_run(remote.ask_with_token(&minted, &json!({"todoListId": "l1"})).await).await;
     assert_eq!(text_of(&events), "Hello");
     let names: Vec<&str> = events.iter().map(|event| event["type"].as_str().expect("a type")).collect();
     assert_eq!(
@@ -236,7 +236,7 @@ async fn a_visitor_sees_only_its_own_runs() {
     let (one, other) =
         (bench.mint_widget(WidgetGrant::default()).await, bench.mint_widget(WidgetGrant::default()).await);
     let run = json!({"runId": "r-1"});
-    expect_finished(bench.ask_with_token(&one, &run).await).await;
+    finished_run(bench.ask_with_token(&one, &run).await).await;
     expect_problem(bench.ask_with_token(&one, &run).await, 409, "CONFLICT").await;
-    expect_finished(bench.ask_with_token(&other, &run).await).await;
+    finished_run(bench.ask_with_token(&other, &run).await).await;
 }

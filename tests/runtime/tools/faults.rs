@@ -1,14 +1,11 @@
 //! Tool server faults: each becomes the result of one call, and the run token is not disclosed.
 
-use std::io;
-use std::sync::{Arc, Mutex};
-
 use super::table::{ResponsesByName, faults, handshake_faults};
-use super::{TOKEN, answered, post, request, result_of};
-use crate::support::server;
-use crate::support::text_of;
+use super::{TOKEN, post, request, result_of};
+use crate::support::log::LogBuffer;
 use crate::support::tool_server::{FakeMcpServer, MCP_REVISIONS, McpRevision};
 use crate::support::vendor::{Vendor, answer, tool_calls};
+use crate::support::{finished_run, server, text_of};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_of_a_tool_server_affects_only_the_result_of_its_call() {
@@ -24,7 +21,8 @@ async fn a_fault_of_a_tool_server_affects_only_the_result_of_its_call() {
         vendor.on("m", [tool_calls(&calls), answer(&["I see."])]);
         let runtime = server::runtime(&[("TOOL_TIMEOUT_MS", "3000")]).await;
         let names: Vec<&str> = calls.iter().map(|(name, ..)| *name).collect();
-        let events = answered(post(&runtime, &request(&vendor, "m", &names, &tools.url(TOKEN))).await).await;
+        let events =
+            finished_run(post(&runtime, &request(&vendor, "m", &names, &tools.url(TOKEN))).await).await;
         for (name, _, expected) in &faults {
             assert_eq!(result_of(&events, name), (*expected, true), "{name}, {revision:?}");
         }
@@ -51,7 +49,7 @@ async fn a_failed_handshake_is_the_result_of_every_call() {
         }
         vendor.on("m", [tool_calls(&[("c1", "first", "{}"), ("c2", "second", "{}")]), answer(&["I see."])]);
         let body = request(&vendor, "m", &["first", "second"], &tools.url(TOKEN));
-        let events = answered(post(&runtime, &body).await).await;
+        let events = finished_run(post(&runtime, &body).await).await;
         for id in ["c1", "c2"] {
             assert_eq!(result_of(&events, id), (expected, true), "{name}");
         }
@@ -59,21 +57,6 @@ async fn a_failed_handshake_is_the_result_of_every_call() {
         let greetings = tools.received_names();
         assert_eq!(greetings.iter().filter(|method| *method == "server/discover").count(), 1, "{name}");
         assert_eq!(text_of(&events), "I see.");
-    }
-}
-
-/// An in-memory log.
-#[derive(Clone, Default)]
-struct LogBuffer(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for LogBuffer {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("unpoisoned").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -85,10 +68,7 @@ async fn the_token_of_the_address_is_in_no_log_and_no_event() {
         .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
         .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
         .with_ansi(false)
-        .with_writer({
-            let log = log.clone();
-            move || log.clone()
-        });
+        .with_writer(log.clone());
     let _collecting = tracing::subscriber::set_default(lines.finish());
     let mut transcript = String::new();
     let runtime = server::runtime(&[("TOOL_TIMEOUT_MS", "1000")]).await;
@@ -119,7 +99,7 @@ async fn the_token_of_the_address_is_in_no_log_and_no_event() {
     }
     assert!(transcript.contains("good is done") && transcript.contains("I see."), "{transcript}");
     assert!(!transcript.contains(TOKEN), "{transcript}");
-    let log = String::from_utf8_lossy(&log.0.lock().expect("unpoisoned")).into_owned();
+    let log = log.text();
     assert!(log.contains(" rmcp::service: ") && log.contains("good"), "{log}");
     assert!(!log.contains(TOKEN), "{}", log.lines().find(|line| line.contains(TOKEN)).unwrap_or_default());
 }
