@@ -1,6 +1,8 @@
 use agent_core::context::LayerError;
+use agent_core::error::AgentError;
 use agent_core::turn::TurnError;
 use agent_platform::coding::CodingTokenError;
+use agent_platform::records::StoreError;
 use http_body_util::BodyExt;
 use serde_json::json;
 

@@ -10,6 +10,7 @@
 //! their place. Another model, server or account, which answers a later round in place of the first, does not get them.
 
 mod answer;
+mod answer_item;
 mod items;
 mod protocol;
 mod request;

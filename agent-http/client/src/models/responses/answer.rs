@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::SystemTime;
 
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::message::{FinishReason, ProviderItem, SharedJson};
+use agent_core::message::{FinishReason, ProviderItem};
 use agent_core::model::ModelEvent;
 use agent_platform::coding::SubscriptionLimits;
 use agent_platform::model_notice::ModelNotice;
@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::answer_item::{AnswerItem, ItemKind, ItemType, OpenCall};
 use super::protocol::{AnswerContext, LimitHandler, ResponsesProtocol};
 use super::server_error::{Account, ServerError};
 use super::wire::{StreamEvent, WireAnswer, WireItem, content_text, number, sent_item, text, usage};
@@ -53,40 +54,6 @@ pub(super) struct AnswerReader {
     calls: usize,
     provider_item_bytes: usize,
     is_refusal: bool,
-}
-
-/// An item of the answer that has begun.
-struct AnswerItem {
-    id: Option<String>,
-    output_index: Option<u64>,
-    is_done: bool,
-    kind: ItemKind,
-}
-
-enum ItemKind {
-    Message {
-        text_bytes: usize,
-    },
-    Call(OpenCall),
-    /// An item that is sent back, once it is done.
-    Provider(Option<SharedJson>),
-}
-
-struct OpenCall {
-    /// Index among the calls of the answer.
-    index: usize,
-    arguments: String,
-    /// False until the call's name is known.
-    is_started: bool,
-    has_all_arguments: bool,
-}
-
-/// Kind of the item that an event is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    Message,
-    Call,
-    Provider,
 }
 
 impl DecodeAnswer for AnswerReader {
@@ -195,7 +162,7 @@ impl AnswerReader {
 
     fn take_text(&mut self, event: &StreamEvent<'_>) -> Result<(), AgentError> {
         let text = delta(event)?;
-        let found = self.find(Wanted::Message, event.item_id, event.output_index);
+        let found = self.find(ItemType::Message, event.item_id, event.output_index);
         let item_index = match found {
             Some(item_index) => item_index,
             // Some servers do not announce messages.
@@ -231,10 +198,10 @@ impl AnswerReader {
         item: &WireItem<'_>,
         output_index: Option<&RawValue>,
     ) -> Result<usize, AgentError> {
-        let kind = match wanted(item) {
-            Wanted::Message => ItemKind::Message { text_bytes: 0 },
-            Wanted::Provider => ItemKind::Provider(None),
-            Wanted::Call => {
+        let kind = match ItemType::of(item) {
+            ItemType::Message => ItemKind::Message { text_bytes: 0 },
+            ItemType::Provider => ItemKind::Provider(None),
+            ItemType::Call => {
                 if self.calls == MAX_CALLS {
                     return Err(too_many_calls());
                 }
@@ -281,7 +248,7 @@ impl AnswerReader {
     }
 
     fn find_call(&self, event: &StreamEvent<'_>) -> Result<usize, AgentError> {
-        self.find(Wanted::Call, event.item_id, event.output_index).ok_or_else(inconsistent)
+        self.find(ItemType::Call, event.item_id, event.output_index).ok_or_else(inconsistent)
     }
 
     fn take_arguments(&mut self, event: &StreamEvent<'_>) -> Result<(), AgentError> {
@@ -324,15 +291,15 @@ impl AnswerReader {
 
     fn complete_item(&mut self, event: &StreamEvent<'_>) -> Result<(), AgentError> {
         let item = read_item(event.item)?;
-        let found = self.find(wanted(&item), item.id.or(event.item_id), event.output_index);
+        let found = self.find(ItemType::of(&item), item.id.or(event.item_id), event.output_index);
         let item_index = match found {
             Some(item_index) if self.items[item_index].is_done => return Ok(()),
             Some(item_index) => item_index,
             None => self.begin_item(&item, event.output_index)?,
         };
         self.items[item_index].is_done = true;
-        match wanted(&item) {
-            Wanted::Message => {
+        match ItemType::of(&item) {
+            ItemType::Message => {
                 let (text, is_refusal) = content_text(item.content);
                 self.is_refusal |= is_refusal;
                 // Some servers send no deltas.
@@ -341,11 +308,11 @@ impl AnswerReader {
                 }
                 Ok(())
             }
-            Wanted::Call => {
+            ItemType::Call => {
                 self.start_call(item_index, &item, &text(item.name).unwrap_or_default());
                 self.complete_arguments(item_index, item.arguments)
             }
-            Wanted::Provider => self.keep_item(item_index, event.item, &item),
+            ItemType::Provider => self.keep_item(item_index, event.item, &item),
         }
     }
 
@@ -372,10 +339,15 @@ impl AnswerReader {
 
     /// Finds the item of a kind that an event names: by its identifier, otherwise by its index, otherwise the block that has
     /// neither.
-    fn find(&self, wanted: Wanted, id: Option<&RawValue>, output_index: Option<&RawValue>) -> Option<usize> {
+    fn find(
+        &self,
+        item_type: ItemType,
+        id: Option<&RawValue>,
+        output_index: Option<&RawValue>,
+    ) -> Option<usize> {
         let (id, output_index) = (text(id), number(output_index));
         let last = |is_meant: &dyn Fn(&AnswerItem) -> bool| {
-            self.items.iter().rposition(|item| item.kind.wanted() == wanted && is_meant(item))
+            self.items.iter().rposition(|item| item.kind.item_type() == item_type && is_meant(item))
         };
         let by_id = id.and_then(|id| last(&|item| item.id.as_deref() == Some(&*id)));
         let by_index =
@@ -446,24 +418,6 @@ impl AnswerReader {
             (false, 0) => FinishReason::Stop,
             (false, _) => FinishReason::ToolCalls,
         })
-    }
-}
-
-impl ItemKind {
-    fn wanted(&self) -> Wanted {
-        match self {
-            Self::Message { .. } => Wanted::Message,
-            Self::Call(_) => Wanted::Call,
-            Self::Provider(_) => Wanted::Provider,
-        }
-    }
-}
-
-fn wanted(item: &WireItem<'_>) -> Wanted {
-    match text(item.kind).as_deref() {
-        Some("message") => Wanted::Message,
-        Some("function_call") => Wanted::Call,
-        _ => Wanted::Provider,
     }
 }
 
