@@ -19,7 +19,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::batch::WrittenVersions;
-use super::commit::{CommitOutcome, Committer, LockPolicy};
+use super::commit::{CommitOutcome, Committer};
+use super::locked_keys::LockPolicy;
 use crate::postgres::error::{PostgresError, PostgresErrorKind};
 use crate::postgres::fair_queue::{FairQueue, Permit};
 use crate::postgres::lock_wait::{MAX_LOCK_WAIT, MAX_LOCK_WAIT_BESIDE_HELD};
