@@ -15,13 +15,19 @@ async fn a_wrong_key_is_replaced_without_waiting_for_its_circuit() {
     assert_eq!(keys(&test.vendor), ["k1", "k2"]);
 }
 
-#[tokio::test]
-async fn a_key_that_is_changed_within_a_run_holds_for_its_next_call() {
-    let test = ProviderApp::start(&[]).await;
+/// Lets the model call a tool, once the gate is open, and then say that it is done.
+fn answer_behind_gate(test: &ProviderApp) -> watch::Sender<bool> {
     let gate = watch::Sender::new(false);
     let mut steps = tool_calls(&[("c1", "readTodos", "{}")]);
     steps.insert(1, Step::Until(gate.subscribe()));
     test.vendor.on("m", [steps, answer(&["Done."])]);
+    gate
+}
+
+#[tokio::test]
+async fn a_key_that_is_changed_within_a_run_holds_for_its_next_call() {
+    let test = ProviderApp::start(&[]).await;
+    let gate = answer_behind_gate(&test);
     let running = ask(&test.app, "a1").await;
     test.vendor.wait_for_requests("m", 1).await;
     put(&test.app, "acme", &test.provider(json!({"apiKey": "k2"}))).await;
@@ -41,10 +47,7 @@ async fn a_price_that_is_changed_within_a_run_holds_for_the_next_run() {
     let path = "/api/budgets/agent/a1";
     let budget = json!({"limits": [{"unit": "cost", "amount": "50", "window": "month"}]});
     assert!(test.send(BOSS, "PUT", path, &budget).await.status().is_success());
-    let gate = watch::Sender::new(false);
-    let mut steps = tool_calls(&[("c1", "readTodos", "{}")]);
-    steps.insert(1, Step::Until(gate.subscribe()));
-    test.vendor.on("m", [steps, answer(&["Done."])]);
+    let gate = answer_behind_gate(&test);
     let running = ask(&test.app, "a1").await;
     test.vendor.wait_for_requests("m", 1).await;
     put(&test.app, "acme", &priced("100")).await;

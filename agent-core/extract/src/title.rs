@@ -56,7 +56,7 @@ fn is_underline(line: &str) -> bool {
 fn can_be_underlined(line: &str) -> bool {
     let is_item = line.split_once(' ').is_some_and(|(marker, _)| {
         matches!(marker, "-" | "*" | "+")
-            || marker.trim_start_matches(|digit: char| digit.is_ascii_digit()) == "."
+            || matches!(marker.trim_start_matches(|digit: char| digit.is_ascii_digit()), "." | ")")
     });
     let is_text = line.contains(char::is_alphanumeric) && line.len() <= MAX_TITLE_CHARACTERS;
     is_text && !is_item && !line.starts_with([' ', '\t', '>', '|', '<'])
@@ -74,7 +74,10 @@ mod tests {
             ("**Leave policy**\n===\n\n# later", Some("Leave policy")),
             ("text\n\nLeave\n-----", Some("Leave")),
             ("---\nauthor: Ada\n---\none\ntwo\n---\n\n- item\n---\n> quoted\n---\n", None),
-            ("```\n\nLeave\n-----\n```\n\n| a |\n---\n\n1. item\n---\n\n    code\n---\n", None),
+            (
+                "```\n\nLeave\n-----\n```\n\n| a |\n---\n\n1. item\n---\n\n2) item\n---\n\n    code\n---\n",
+                None,
+            ),
             ("#tag\n####### seven\n#\n", None),
             ("", None),
         ] {

@@ -48,8 +48,8 @@ pub fn status_failure(status: StatusCode, headers: &HeaderMap) -> AgentError {
 /// Headers of some vendors with the delay in milliseconds, which is more exact than `Retry-After`.
 const RETRY_AFTER_MS: [&str; 2] = ["retry-after-ms", "x-ms-retry-after-ms"];
 
-/// Parses `retry-after-ms`, or else `Retry-After` (RFC 9110, seconds or a date; also fractions of a second). A date in the past is zero; an unparseable
-/// value is `None`. The result is not capped.
+/// Parses `retry-after-ms`, or else `Retry-After` (RFC 9110, seconds or a date; also fractions of a second). A date in the
+/// past is zero; an unparseable value is `None`. The result is not capped.
 pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let in_ms = |name: &&str| headers.get(*name)?.to_str().ok()?.trim().parse().ok();
     if let Some(delay) = RETRY_AFTER_MS.iter().find_map(in_ms) {
