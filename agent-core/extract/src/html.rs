@@ -21,7 +21,7 @@ use htmd::{Element, HtmlToMarkdown, Node};
 use markup5ever_rcdom::NodeData;
 
 use self::sheets::StyleSheets;
-use self::visibility::{TextStyle, VisualElement};
+use self::visibility::{TextVisibility, VisualElement};
 use crate::encoding::decode_html;
 use crate::limits::ExtractionLimits;
 use crate::superscript::raised;
@@ -164,7 +164,7 @@ fn prepare(tree: &Rc<Node>, max_depth: usize) -> Result<Option<String>, ExtractE
     let mut elements = Vec::new();
     let mut hides_text = false;
     // Recursion would exhaust the stack before the depth is known.
-    let mut pending = vec![(tree.clone(), 0, TextStyle::of_page(&sheets))];
+    let mut pending = vec![(tree.clone(), 0, TextVisibility::of_page(&sheets))];
     while let Some((node, depth, visibility)) = pending.pop() {
         if depth > max_depth {
             return Err(ExtractError::LimitExceeded("the nesting of elements".to_owned()));
@@ -241,7 +241,7 @@ fn style_sheets(tree: &Rc<Node>) -> StyleSheets {
 }
 
 /// Returns the visibility of an element or text within an element; `None` if nothing of it is seen.
-fn visibility_of(node: &Rc<Node>, outer: &TextStyle, sheets: &StyleSheets) -> Option<TextStyle> {
+fn visibility_of(node: &Rc<Node>, outer: &TextVisibility, sheets: &StyleSheets) -> Option<TextVisibility> {
     let NodeData::Element { name, attrs, .. } = &node.data else {
         return (!outer.hides_text()).then(|| outer.clone());
     };

@@ -10,9 +10,9 @@ use super::{OpenWorkCounter, Scenario, wait_until_idle, with_timeout};
 use crate::backend::{Backend, BackendSettings, PreparedRequest, Turn};
 use crate::error::AgentError;
 use crate::event::{Event, EventGrammar, EventStream, RunIds};
-use crate::request::Principal;
 use crate::role::RoleBlock;
-use crate::tool::{Caller, ExecutionContext, ToolChoice};
+use crate::tool::ToolChoice;
+use crate::tool::{Caller, ExecutionContext};
 
 /// A backend under test, the settings of its turns, and a counter of the work below it.
 pub struct BackendSubject<B: Backend> {
@@ -54,12 +54,16 @@ fn turn<B: Backend>(subject: &BackendSubject<B>, text: &str) -> Arc<Turn> {
         ..RoleBlock::default()
     };
     let context = ExecutionContext {
+        user_id: "ada".into(),
+        company_id: "company".into(),
+        agent_id: "agent".into(),
         agent_name: Some("Ann".to_owned()),
         todo_list_id: Some("list".to_owned()),
         timezone: Some("Europe/Berlin".to_owned()),
         thread_id: "thread".into(),
         run_id: "run".into(),
-        ..Principal::new("ada", "company", Caller::Session).agent_context(&role.id, Caller::Session)
+        caller: Caller::Session,
+        ..ExecutionContext::default()
     };
     Arc::new(Turn {
         run: RunIds { thread_id: "thread".into(), run_id: "run".into() },

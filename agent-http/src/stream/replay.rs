@@ -140,7 +140,6 @@ async fn collected_response(
 mod tests {
     use std::time::Duration;
 
-    use super::super::tests::read_frames;
     use super::*;
 
     /// The log of a run whose first event comes after 40 seconds, and its end 40 seconds later.
@@ -156,7 +155,13 @@ mod tests {
     async fn frames(framing: Framing, first: u64, is_queued: bool) -> Vec<String> {
         let limits = StreamLimits::default();
         let response = replay_response(framing, first, "r".into(), is_queued, log(), &limits).await;
-        read_frames(response.expect("the head comes at once").into_body()).await
+        let mut body = response.expect("the head comes at once").into_body();
+        let mut frames = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let data = frame.expect("a frame").into_data().expect("data");
+            frames.push(String::from_utf8(data.to_vec()).expect("text"));
+        }
+        frames
     }
 
     #[tokio::test(start_paused = true)]

@@ -156,7 +156,6 @@ mod tests {
     use agent_core::event::SourceEvent;
     use http_body_util::BodyExt;
 
-    use super::super::tests::read_frames;
     use super::super::{Framing, run_response};
     use super::*;
     use crate::error::Code;
@@ -185,8 +184,16 @@ mod tests {
     }
 
     async fn frames(framing: Framing) -> Vec<String> {
-        let response = run_response(framing, queued(), None, &limits()).await;
-        read_frames(response.expect("the head comes at once").into_body()).await
+        let mut body = run_response(framing, queued(), None, &limits())
+            .await
+            .expect("the head comes at once")
+            .into_body();
+        let mut frames = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let data = frame.expect("a frame").into_data().expect("data");
+            frames.push(String::from_utf8(data.to_vec()).expect("text"));
+        }
+        frames
     }
 
     #[tokio::test(start_paused = true)]

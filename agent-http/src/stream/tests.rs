@@ -28,18 +28,6 @@ mod writes;
 
 type Item = Result<Event, AgentError>;
 
-/// Reads a body to its end and returns the text of each frame.
-pub(super) async fn read_frames(
-    mut body: impl Body<Data = Bytes, Error: std::fmt::Debug> + Unpin,
-) -> Vec<String> {
-    let mut frames = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let data = frame.expect("a frame").into_data().expect("data");
-        frames.push(String::from_utf8(data.to_vec()).expect("text"));
-    }
-    frames
-}
-
 fn run() -> RunIds {
     RunIds { thread_id: "t".into(), run_id: "r".into() }
 }

@@ -122,7 +122,7 @@ impl<'a> VisualElement<'a> {
 
 /// The styles that determine whether the text of an element is visible, with those that its descendants inherit.
 #[derive(Debug, Clone)]
-pub(super) struct TextStyle {
+pub(super) struct TextVisibility {
     color: Paint,
     /// The color that letters are filled with in place of that of the text.
     fill: Option<Paint>,
@@ -137,7 +137,7 @@ pub(super) struct TextStyle {
     has_effects: bool,
 }
 
-impl TextStyle {
+impl TextVisibility {
     /// Returns the visibility of a page's text that has no style.
     pub(super) fn of_page(sheets: &StyleSheets) -> Self {
         Self {

@@ -14,7 +14,7 @@ use super::parts::OfficeParts;
 use super::relations::{part_name, related_part, relations_part};
 use super::slide_layout::{SlideLayout, SlideLayouts};
 use super::slide_text::{
-    Area, TextVisibility, area_of, color_behind, may_be_filled, may_overlap, text_visibility,
+    Area, RunVisibility, area_of, color_behind, may_be_filled, may_overlap, text_visibility,
 };
 use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
 use crate::superscript::raised;
@@ -217,7 +217,7 @@ impl<'x> ShapeEditor<'x> {
         match element.local_name().into_inner() {
             _ if is_formula => {
                 let colors = &self.layout.colors;
-                let is_hidden = |run: &str| text_visibility(run, colors) == TextVisibility::Hidden;
+                let is_hidden = |run: &str| text_visibility(run, colors) == RunVisibility::Hidden;
                 let (text, end) = read_formula(self.xml, events, &is_hidden);
                 self.changes.replace(start..end, format!("<a:r><a:t>{text}</a:t></a:r>"));
             }
@@ -256,9 +256,9 @@ impl<'x> ShapeEditor<'x> {
     fn check_text(&mut self, run: Range<usize>) {
         self.raise_text(&run);
         match text_visibility(&self.xml[run.clone()], &self.layout.colors) {
-            TextVisibility::Shown => {}
-            TextVisibility::Hidden => self.changes.remove(run),
-            TextVisibility::Colored(color) => {
+            RunVisibility::Shown => {}
+            RunVisibility::Hidden => self.changes.remove(run),
+            RunVisibility::Colored(color) => {
                 if let Some(shape) = self.shapes.last_mut() {
                     shape.texts.push((color, run));
                 }

@@ -17,7 +17,7 @@ const FILLED_SHAPES: [&str; 2] = ["rect", "roundRect"];
 
 /// Visibility of the text of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TextVisibility {
+pub(super) enum RunVisibility {
     Shown,
     /// Too small or transparent.
     Hidden,
@@ -35,7 +35,7 @@ enum Fill {
 }
 
 /// Returns the visibility of a run by its element or that of its properties.
-pub(super) fn text_visibility(run: &str, colors: &SlideColors) -> TextVisibility {
+pub(super) fn text_visibility(run: &str, colors: &SlideColors) -> RunVisibility {
     let mut properties = RunProperties::default();
     walk(run, |path, element| {
         let start = path.iter().position(|name| name == "rPr");
@@ -193,21 +193,21 @@ impl RunProperties {
         }
     }
 
-    fn visibility(&self) -> TextVisibility {
+    fn visibility(&self) -> RunVisibility {
         if self.size.is_some_and(|size| size <= MAX_HIDDEN_SIZE) {
-            return TextVisibility::Hidden;
+            return RunVisibility::Hidden;
         }
         if self.has_outline || self.has_effects {
-            return TextVisibility::Shown;
+            return RunVisibility::Shown;
         }
         match (self.fill, self.highlight) {
-            _ if self.is_transparent => TextVisibility::Hidden,
-            (Some(Fill::None), _) => TextVisibility::Hidden,
-            (Some(Fill::Color(color)), None) => TextVisibility::Colored(color),
+            _ if self.is_transparent => RunVisibility::Hidden,
+            (Some(Fill::None), _) => RunVisibility::Hidden,
+            (Some(Fill::Color(color)), None) => RunVisibility::Colored(color),
             (Some(Fill::Color(color)), Some(Fill::Color(behind))) if are_indistinguishable(color, behind) => {
-                TextVisibility::Hidden
+                RunVisibility::Hidden
             }
-            _ => TextVisibility::Shown,
+            _ => RunVisibility::Shown,
         }
     }
 }
@@ -227,27 +227,27 @@ mod tests {
             )
         };
         for (attributes, properties, expected) in [
-            ("", String::new(), TextVisibility::Shown),
-            ("sz=\"100\"", String::new(), TextVisibility::Hidden),
-            ("sz=\"800\"", String::new(), TextVisibility::Shown),
-            ("", white.to_owned(), TextVisibility::Colored([255; 3])),
-            ("", "<a:noFill/>".to_owned(), TextVisibility::Hidden),
-            ("", "<a:ln><a:solidFill/></a:ln><a:noFill/>".to_owned(), TextVisibility::Shown),
-            ("", "<a:ln><a:noFill/></a:ln><a:noFill/>".to_owned(), TextVisibility::Hidden),
+            ("", String::new(), RunVisibility::Shown),
+            ("sz=\"100\"", String::new(), RunVisibility::Hidden),
+            ("sz=\"800\"", String::new(), RunVisibility::Shown),
+            ("", white.to_owned(), RunVisibility::Colored([255; 3])),
+            ("", "<a:noFill/>".to_owned(), RunVisibility::Hidden),
+            ("", "<a:ln><a:solidFill/></a:ln><a:noFill/>".to_owned(), RunVisibility::Shown),
+            ("", "<a:ln><a:noFill/></a:ln><a:noFill/>".to_owned(), RunVisibility::Hidden),
             (
                 "",
                 "<a:noFill/><a:effectLst><a:glow rad=\"1\"/></a:effectLst>".to_owned(),
-                TextVisibility::Shown,
+                RunVisibility::Shown,
             ),
-            ("", "<a:noFill/><a:effectLst/>".to_owned(), TextVisibility::Hidden),
-            ("", format!("{white}<a:hlinkClick r:id=\"rId1\"/>"), TextVisibility::Shown),
-            ("", "<a:solidFill><a:schemeClr val=\"bg1\"/></a:solidFill>".to_owned(), TextVisibility::Shown),
-            ("", highlight("FEFEFE"), TextVisibility::Hidden),
-            ("", highlight("000000"), TextVisibility::Shown),
-            ("", alpha("0"), TextVisibility::Hidden),
-            ("", alpha("2%"), TextVisibility::Hidden),
-            ("", alpha("50000"), TextVisibility::Shown),
-            ("", alpha("100%"), TextVisibility::Shown),
+            ("", "<a:noFill/><a:effectLst/>".to_owned(), RunVisibility::Hidden),
+            ("", format!("{white}<a:hlinkClick r:id=\"rId1\"/>"), RunVisibility::Shown),
+            ("", "<a:solidFill><a:schemeClr val=\"bg1\"/></a:solidFill>".to_owned(), RunVisibility::Shown),
+            ("", highlight("FEFEFE"), RunVisibility::Hidden),
+            ("", highlight("000000"), RunVisibility::Shown),
+            ("", alpha("0"), RunVisibility::Hidden),
+            ("", alpha("2%"), RunVisibility::Hidden),
+            ("", alpha("50000"), RunVisibility::Shown),
+            ("", alpha("100%"), RunVisibility::Shown),
         ] {
             let properties = format!("<a:rPr {attributes}>{properties}</a:rPr>");
             assert_eq!(text_visibility(&properties, &SlideColors::default()), expected, "{properties}");
