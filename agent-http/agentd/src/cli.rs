@@ -289,7 +289,7 @@ pub(crate) struct LinkArgs {
 /// Subcommands of `agentd config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Print all errors of the configuration.
+    /// Print all errors of the configuration, and environment variables that are probably misspelt settings.
     Check(ConfigArgs),
     /// Print the settings with their sources; secrets are masked.
     Print(ConfigArgs),

@@ -2,14 +2,16 @@
 
 use std::io::Write;
 
-use crate::config::{AppConfig, ConfigError, Env, ResolvedSettings, RuntimeConfig, SchedulerConfig};
+use crate::config::{
+    AppConfig, ConfigError, Env, ResolvedSettings, RuntimeConfig, SchedulerConfig, misspelt_variables,
+};
 
 use crate::cli::{ConfigArgs, ServiceName};
 use crate::command_error::CommandError;
 
 const SERVICES: &[ServiceName] = &[ServiceName::App, ServiceName::Runtime, ServiceName::Scheduler];
 
-/// Writes all configuration errors, by service.
+/// Writes all configuration errors, by service, and warnings of variables that are probably misspelt settings.
 pub(crate) fn check(args: &ConfigArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let mut has_errors = false;
     for name in services(args) {
@@ -26,6 +28,9 @@ pub(crate) fn check(args: &ConfigArgs, env: &dyn Env, out: &mut dyn Write) -> Re
                 }
             }
         }
+    }
+    for warning in misspelt_variables(env) {
+        writeln!(out, "warning: {warning}")?;
     }
     if has_errors { Err(CommandError::InvalidConfig) } else { Ok(()) }
 }
@@ -103,6 +108,15 @@ mod tests {
             Some("scheduler: CALLBACK_URL is missing: jobs are delivered there")
         );
         assert_eq!(run(check, Some(ServiceName::Runtime), &[("SESSION_SECRET", "x")]).1, "runtime: ok\n");
+    }
+
+    #[test]
+    fn misspelt_variables_are_warnings() {
+        let env = [("SESSION_SECRT", "secret-canary-0000"), ("RUN_TIMEOUT", "5"), ("PATH", "/bin")];
+        let expected = "runtime: ok\n\
+            warning: RUN_TIMEOUT (environment) is not a setting; did you mean RUN_TIMEOUT_MS?\n\
+            warning: SESSION_SECRT (environment) is not a setting; did you mean SESSION_SECRET?\n";
+        assert_eq!(run(check, Some(ServiceName::Runtime), &env), (true, expected.to_owned()));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::file::read_file;
 use super::setting::Setting;
 use super::source::SettingSource;
+use super::suggestion::suggest;
 use super::table::{self, find};
 use super::{ConfigError, Env, Service, SettingError, parse};
 
@@ -183,11 +184,13 @@ fn read_toml(path: &Path, errors: &mut Vec<SettingError>) -> Result<BTreeMap<Str
             message: problem.to_owned(),
         };
         let Some(name) = setting_name(&key) else {
-            errors.push(error("is not a known setting"));
+            let suggested =
+                suggest(&key).map(|name| format!("; did you mean {}?", name.to_ascii_lowercase()));
+            errors.push(error(&format!("is not a known setting{}", suggested.unwrap_or_default())));
             continue;
         };
         match toml_value_text(value) {
-            None => errors.push(error("must be text, a number, or a list of texts")),
+            None => errors.push(error("must be text, a whole number, or a list of texts")),
             Some(text) => {
                 if values.insert(name, text).is_some() {
                     errors.push(error("is set twice, in different spellings"));

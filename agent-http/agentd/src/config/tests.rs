@@ -458,8 +458,16 @@ fn faults_of_files() {
         prot (file) is not a known setting"#]],
     );
     check("port = 1\nPORT = 2", expect!["port (file) is set twice, in different spellings"]);
-    check("port = true", expect!["port (file) must be text, a number, or a list of texts"]);
-    check("cors_origin = [1]", expect!["cors_origin (file) must be text, a number, or a list of texts"]);
+    check("port = true", expect!["port (file) must be text, a whole number, or a list of texts"]);
+    check("port = 1.5", expect!["port (file) must be text, a whole number, or a list of texts"]);
+    check(
+        "cors_origin = [1]",
+        expect!["cors_origin (file) must be text, a whole number, or a list of texts"],
+    );
+    check(
+        "session_secrt = \"sk-1\"",
+        expect!["session_secrt (file) is not a known setting; did you mean session_secret?"],
+    );
     check("port_file = \"x\"", expect!["port_file (file) is not a known setting"]);
     check("session_secret = \"sk-1\"", expect!["SESSION_SECRET (file) must have at least 16 bytes"]);
     let broken = from_file("port = 1\nsession_secret = sk-1", &[]).unwrap_err().to_string();
