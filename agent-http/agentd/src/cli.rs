@@ -70,7 +70,8 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: ConfigFileArg,
     },
-    /// Print the contents of the store as a workspace file. Secrets are masked, tokens left out.
+    /// Print agents, documents, lists and more as a workspace file, with masked secrets. Threads, files, tokens, budgets and
+    /// providers are not in it; `agentd backup` copies everything.
     Export {
         /// Export this company only.
         #[arg(long, value_name = "ID")]
