@@ -64,12 +64,8 @@ fn distance_within_limit(name: &str, setting: &str) -> Option<usize> {
     if setting.len() >= MIN_LENGTH_OF_DISTANT && setting.strip_suffix(UNIT_SUFFIX) == Some(name) {
         return Some(UNIT_SUFFIX.len());
     }
-    let limit = match setting.len() {
-        MIN_LENGTH_OF_DISTANT.. => MAX_DISTANCE,
-        MIN_LENGTH.. => 1,
-        _ => return None,
-    };
-    if name.len().abs_diff(setting.len()) > limit {
+    let limit = if setting.len() >= MIN_LENGTH_OF_DISTANT { MAX_DISTANCE } else { 1 };
+    if setting.len() < MIN_LENGTH || name.len().abs_diff(setting.len()) > limit {
         return None;
     }
     Some(edit_distance(name.as_bytes(), setting.as_bytes())).filter(|distance| *distance <= limit)
