@@ -13,7 +13,7 @@ const MIN_LENGTH: usize = 6;
 const MIN_LENGTH_OF_DISTANT: usize = 8;
 /// Suffix of settings in milliseconds.
 const UNIT_SUFFIX: &str = "_MS";
-/// Prefix that variables of other programs have, and settings of this one do not.
+/// Prefix by the program's name, which settings do not have.
 const PROGRAM_PREFIX: &str = "AGENTD_";
 /// Variables of other programs that resemble settings.
 const VARIABLES_OF_OTHER_PROGRAMS: &[&str] = &["OLLAMA_MODELS"];

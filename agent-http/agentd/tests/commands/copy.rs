@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use agent_store::postgres::{PostgresJobs, PostgresOptions};
 use tokio::process::Child;
 use tokio_postgres::Client;
 
@@ -190,26 +189,4 @@ async fn a_killed_copy_into_a_file_leaves_none() {
 fn entries(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("listed");
     entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
-}
-
-/// The way of docs/operating.md to move the jobs of a scheduler's file.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scheduler_opens_copied_jobs_under_the_name_of_its_schema() {
-    let (cluster, from) = start_source().await;
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = sqlite_url(&folder.path().join("scheduler.db"));
-    run(&["copy", &from, &file], &[]).await.success();
-    let admin = connect(&cluster, "source").await;
-    admin.batch_execute("CREATE DATABASE moved").await.expect("created");
-    let to = cluster.url("moved");
-    run(&["copy", &file, &to], &[]).await.success();
-    let client = connect(&cluster, "moved").await;
-    let rename = "DROP SCHEMA app CASCADE; ALTER SCHEMA app_jobs RENAME TO scheduler";
-    client.batch_execute(rename).await.expect("renamed");
-    drop(PostgresJobs::open(&to, PostgresOptions::default()).await.expect("a scheduler opens it"));
-    assert_eq!(count_rows(&client, "scheduler.jobs").await, count_rows(&admin, "app_jobs.jobs").await);
-}
-
-async fn count_rows(client: &Client, table: &str) -> i64 {
-    client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.expect("read").get(0)
 }
