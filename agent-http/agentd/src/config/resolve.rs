@@ -144,7 +144,7 @@ impl ResolvedSettings {
         let secret = if value.is_some() {
             Err(format!("conflicts with {file_name}: set only one of the two"))
         } else {
-            read_secret(Path::new(&path)).map_err(|problem| format!("names a file that {problem}"))
+            read_value(setting, Path::new(&path))
         };
         match secret {
             Ok(secret) => Some((secret, source.clone())),
@@ -154,6 +154,15 @@ impl ResolvedSettings {
                 None
             }
         }
+    }
+}
+
+/// Reads the value of a setting from the file that `NAME_FILE` names, and checks it, so that an error names that variable.
+fn read_value(setting: &Setting, path: &Path) -> Result<String, String> {
+    let value = read_secret(path).map_err(|problem| format!("names a file that {problem}"))?;
+    match parse::check(setting.kind, &value) {
+        Ok(()) => Ok(value),
+        Err(problem) => Err(format!("names a file whose value {problem}")),
     }
 }
 

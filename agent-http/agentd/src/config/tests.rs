@@ -504,7 +504,10 @@ fn secrets_from_files() {
     let (empty, short) = (TempFile::new("\n"), TempFile::new("sk-1\n"));
     for (path, expected) in [
         (empty.path(), "SESSION_SECRET_FILE (environment) names a file that is empty"),
-        (short.path(), "SESSION_SECRET (environment) must have at least 16 bytes"),
+        (
+            short.path(),
+            "SESSION_SECRET_FILE (environment) names a file whose value must have at least 16 bytes",
+        ),
         ("/nowhere/at/all", "SESSION_SECRET_FILE (environment) names a file that cannot be read"),
     ] {
         let error = app(&[("SESSION_SECRET_FILE", path)]).unwrap_err().to_string();
@@ -532,7 +535,8 @@ fn the_database_of_a_service_may_be_named_in_a_file() {
 
     let wrong = TempFile::new("mysql://ada:canary@h/db");
     let error = app(&[("DATABASE_URL_FILE", wrong.path())]).unwrap_err().to_string();
-    assert!(error.starts_with("DATABASE_URL (environment) must be") && !error.contains("canary"), "{error}");
+    let expected = "DATABASE_URL_FILE (environment) names a file whose value must be sqlite://";
+    assert!(error.starts_with(expected) && !error.contains("canary"), "{error}");
 }
 
 #[test]
