@@ -56,7 +56,7 @@ fn is_unconfigured(name: ServiceName, args: &ConfigArgs, env: &dyn Env) -> Resul
         return Ok(false);
     }
     let resolved = ResolvedSettings::new(name.service(), &args.service.flags(), env)?;
-    Ok(!resolved.is_set("PULSE_SECRET") && !resolved.is_set("CALLBACK_URL"))
+    Ok(!resolved.is_given("PULSE_SECRET") && !resolved.is_given("CALLBACK_URL"))
 }
 
 fn load(name: ServiceName, args: &ConfigArgs, env: &dyn Env) -> Result<(), ConfigError> {
@@ -108,6 +108,14 @@ mod tests {
             Some("scheduler: CALLBACK_URL is missing: jobs are delivered there")
         );
         assert_eq!(run(check, Some(ServiceName::Runtime), &[("SESSION_SECRET", "x")]).1, "runtime: ok\n");
+    }
+
+    #[test]
+    fn a_scheduler_whose_secret_cannot_be_read_is_configured() {
+        let (done, output) = run(check, None, &[("PULSE_SECRET_FILE", "/nowhere/at/all")]);
+        assert!(!done, "{output}");
+        let expected = "\nscheduler: PULSE_SECRET_FILE (environment) names a file that cannot be read";
+        assert!(output.contains(expected), "{output}");
     }
 
     #[test]

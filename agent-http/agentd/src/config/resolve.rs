@@ -66,6 +66,13 @@ impl ResolvedSettings {
         self.get(name).is_some_and(|(_, source)| *source != SettingSource::Default)
     }
 
+    /// Returns true if a setting is given, also by a file that cannot be read or by an invalid value in it.
+    pub(crate) fn is_given(&self, name: &str) -> bool {
+        let is_of_setting =
+            |error: &SettingError| error.name == name || error.name.strip_suffix("_FILE") == Some(name);
+        self.is_set(name) || self.errors.iter().any(is_of_setting)
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&(String, SettingSource)> {
         self.values.get(name)
     }
