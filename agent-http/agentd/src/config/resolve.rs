@@ -62,7 +62,7 @@ impl ResolvedSettings {
     }
 
     /// Returns true if a setting has a value other than its default.
-    pub(crate) fn is_set(&self, name: &str) -> bool {
+    fn is_set(&self, name: &str) -> bool {
         self.get(name).is_some_and(|(_, source)| *source != SettingSource::Default)
     }
 
