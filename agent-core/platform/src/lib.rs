@@ -23,6 +23,7 @@ pub mod conformance;
 pub mod console;
 pub mod content_notes;
 pub mod conversation;
+mod error_text;
 pub mod exact_json;
 pub mod exact_object;
 pub mod fallback;

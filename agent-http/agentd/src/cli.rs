@@ -24,9 +24,17 @@ pub(crate) use provider::ProviderCommand;
 pub(crate) use replay::ReplayArgs;
 pub(crate) use token::{ApiArgs, McpArgs, NewTokenArgs, SessionArgs, TokenCommand, WidgetArgs};
 
+/// End of the help.
+const EXIT_CODES: &str = "\
+Commands on stored data use the database of DATABASE_URL, by default sqlite://data/app.db.
+`agentd config print` shows all settings with their defaults.
+
+Exit codes: 0 if the command has done its work, 1 after an error, 2 for an invalid command line,
+130 after a third signal to stop, 141 if the reader of the output has ended. `replay` has others.";
+
 /// The agent chat platform: chat routing, context assembly, tools and the agent runtime.
 #[derive(Debug, Parser)]
-#[command(name = "agentd", version, max_term_width = 100, propagate_version = true)]
+#[command(name = "agentd", version, max_term_width = 100, propagate_version = true, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     /// Command to run.
     #[command(subcommand)]
@@ -37,12 +45,21 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run all services in one process on loopback, with a demo workspace.
+    #[command(
+        after_help = "The first available model answers: OpenAI's (OPENAI_API_KEY), Anthropic's (ANTHROPIC_API_KEY), one of an \
+            Ollama server on this machine, or a demo model that is downloaded."
+    )]
     Dev(DevArgs),
     /// Run the application server.
+    #[command(after_help = "`agentd config print app` shows its settings.")]
     App(ServiceArgs),
     /// Run the agent runtime.
+    #[command(after_help = "`agentd config print runtime` shows its settings.")]
     Runtime(ServiceArgs),
     /// Run the scheduler.
+    #[command(
+        after_help = "It needs PULSE_SECRET and CALLBACK_URL; `agentd config print scheduler` shows all settings."
+    )]
     Scheduler(ServiceArgs),
     /// Import a workspace file into the store, in full or not at all; importing it again changes nothing.
     Import {
@@ -53,7 +70,8 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: ConfigFileArg,
     },
-    /// Print the contents of the store as a workspace file. Secrets are masked, tokens left out.
+    /// Print agents, documents, lists and more as a workspace file, with masked secrets. Threads, files, tokens, budgets and
+    /// providers are not in it; `agentd backup` copies everything.
     Export {
         /// Export this company only.
         #[arg(long, value_name = "ID")]
@@ -63,6 +81,9 @@ pub(crate) enum Command {
         settings: ConfigFileArg,
     },
     /// Copy everything from one database into an empty one, SQLite or PostgreSQL, and compare them.
+    #[command(
+        after_help = "The jobs of a scheduler in the same PostgreSQL database are not copied.\n\nExamples:\n  agentd copy sqlite://data/app.db env:OWNER_URL\n  agentd copy env:OWNER_URL sqlite://copy.db"
+    )]
     Copy {
         /// URL of the source, or env:NAME for the environment variable that contains it. It may be in use.
         #[arg(value_name = "FROM")]
@@ -118,11 +139,15 @@ pub(crate) enum Command {
     Provider(ProviderCommand),
     /// Repeat a recorded run without calling a model or a tool, and compare it with its record. Exits with 0 if nothing differs,
     /// with 3 if something does, and with 4 if its inputs or events are not recorded.
+    #[command(
+        after_help = "Examples:\n  agentd replay run.json\n  agentd replay RUN --user ada --company acme --live"
+    )]
     Replay(ReplayArgs),
     /// Sign people in to the console.
     #[command(subcommand)]
     Console(ConsoleCommand),
     /// Show the prompt an agent would be sent, and why; nothing is sent, secrets are masked.
+    #[command(after_help = "Example:\n  agentd prompt --agent guide --message 'Are you open?'")]
     Prompt(PromptArgs),
     /// Check or show the configuration.
     #[command(subcommand)]
@@ -201,7 +226,7 @@ pub(crate) enum SecretsCommand {
 /// Subcommands of `agentd user`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {
-    /// Delete a user with threads, memory, notifications, files, todo lists and assignments, and revoke the user's tokens.
+    /// Delete a user with threads, memory, notifications, files, todo lists, assignments and jobs, and revoke the user's tokens.
     /// Agents and documents stay.
     Delete {
         /// Identifier of the user.
@@ -262,7 +287,8 @@ pub(crate) struct PromptArgs {
 /// Subcommands of `agentd console`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConsoleCommand {
-    /// Print a link that signs a user in to the console once, alone on the last line.
+    /// Print a link that signs a user in to the console once, alone on the last line. Its address is PUBLIC_URL, or else
+    /// loopback with PORT.
     Link(LinkArgs),
 }
 
@@ -289,7 +315,8 @@ pub(crate) struct LinkArgs {
 /// Subcommands of `agentd config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Print all errors of the configuration.
+    /// Print all errors of the configuration, and environment variables that are probably misspelt settings. Exits with 1 if
+    /// there are errors.
     Check(ConfigArgs),
     /// Print the settings with their sources; secrets are masked.
     Print(ConfigArgs),
@@ -374,6 +401,23 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+
+    #[test]
+    fn help_names_the_database_and_has_examples_that_parse() {
+        let mut command = Cli::command();
+        let help = command.render_help().to_string();
+        assert!(help.contains("DATABASE_URL") && help.contains("141"), "{help}");
+        let mut count = 0;
+        for name in ["copy", "prompt", "replay"] {
+            let help = command.find_subcommand_mut(name).expect("a command").render_help().to_string();
+            for example in help.lines().filter_map(|line| line.strip_prefix("  agentd ")) {
+                let parsed = parse(&example.replace("'Are you open?'", "text"));
+                assert!(parsed.is_ok(), "{example}: {parsed:?}");
+                count += 1;
+            }
+        }
+        assert_eq!(count, 5);
+    }
 
     fn parse(line: &str) -> Result<Command, clap::error::ErrorKind> {
         let words = std::iter::once("agentd").chain(line.split_whitespace());

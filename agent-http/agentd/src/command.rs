@@ -29,8 +29,11 @@ pub fn run_command_line() -> ExitCode {
     match execute(command, &mut out).and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // If standard error is closed, the error cannot be reported.
-            let _ = writeln!(std::io::stderr(), "agentd: {error}");
+            // A reader that has ended, such as `head`, wants no more: nothing has failed.
+            if !error.is_broken_pipe() {
+                // If standard error is closed, the error cannot be reported.
+                let _ = writeln!(std::io::stderr(), "agentd: {error}");
+            }
             error.exit_code()
         }
     }

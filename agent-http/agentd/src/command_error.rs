@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use crate::config::ConfigError;
 use crate::{StartError, store_message, with_source};
+use agent_core::ids::{AgentId, CompanyId};
 use agent_core::turn::TurnError;
 use agent_http::auth::MintError;
 use agent_platform::records::StoreError;
@@ -27,14 +28,22 @@ pub(crate) enum CommandError {
     #[error("the token cannot be created: {0}")]
     MintSession(#[from] MintError),
     /// The widget, MCP or API token cannot be created.
-    #[error("the token cannot be created: {0}")]
+    #[error("the token cannot be created: {}", with_source(.0))]
     MintToken(#[from] agent_platform::token::TokenMintError),
     /// The link to the console cannot be created.
     #[error("the link cannot be created: {}", with_source(.0))]
     ConsoleLink(#[from] agent_platform::console::ConsoleError),
-    /// The agent does not exist.
+    /// No company has the agent.
     #[error("there is no agent {0:?} in the database; see --agent and DATABASE_URL")]
     NoAgent(String),
+    /// The company has no such agent.
+    #[error("the company {company:?} has no agent {agent:?}; check --company, --agent and DATABASE_URL")]
+    NoAgentOfCompany {
+        /// Identifier of the agent.
+        agent: String,
+        /// Company in which the agent was searched.
+        company: String,
+    },
     /// Several companies have an agent of this id.
     #[error("several companies have an agent {0:?}; name one with --company")]
     AmbiguousAgent(String),
@@ -143,14 +152,31 @@ pub(crate) enum CommandError {
 const REPLAY_DIFFERS: u8 = 3;
 /// Exit code of a replay whose inputs or events are not recorded.
 const NOT_RECORDED_EXIT_CODE: u8 = 4;
+/// Exit code of a command whose output has no reader any more: that which shells report for the signal SIGPIPE.
+const BROKEN_PIPE_EXIT_CODE: u8 = 141;
 
 impl CommandError {
+    /// Returns the error of an agent that does not exist in the company, or in any.
+    pub(crate) fn no_agent(agent: &AgentId, company: Option<&CompanyId>) -> Self {
+        let agent = agent.to_string();
+        match company {
+            None => Self::NoAgent(agent),
+            Some(company) => Self::NoAgentOfCompany { agent, company: company.to_string() },
+        }
+    }
+
     /// Returns the exit code of the process.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::ReplayDiffers => REPLAY_DIFFERS.into(),
             Self::Bundle(BundleError::NoInputs | BundleError::NoEvents) => NOT_RECORDED_EXIT_CODE.into(),
+            _ if self.is_broken_pipe() => BROKEN_PIPE_EXIT_CODE.into(),
             _ => ExitCode::FAILURE,
         }
+    }
+
+    /// Returns true if the reader of the output has ended before the output.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }
 }

@@ -36,6 +36,7 @@ mod service;
 mod services;
 mod setting;
 mod source;
+mod suggestion;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -63,6 +64,7 @@ pub use source::SettingSource;
 
 pub(crate) use resolve::ResolvedSettings;
 pub(crate) use setting::SettingKind;
+pub(crate) use suggestion::misspelt_variables;
 
 impl AppConfig {
     /// Reads and validates the settings of the application server.

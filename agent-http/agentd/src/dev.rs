@@ -18,7 +18,7 @@ use agent_platform::roles::RoleStore as _;
 
 use crate::config::{AppConfig, Env, Flags, NotUnicodeError, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use crate::run;
-use crate::stores::{self, Stores};
+use crate::stores::{self, Stores, create_folder};
 use crate::{StartError, logging, sign_in_link, weights};
 
 pub use ollama::detect_ollama;
@@ -247,7 +247,7 @@ fn secrets(data: &Path) -> Result<BTreeMap<String, String>, StartError> {
     let path = data.join(SECRETS_FILE);
     let display_path = path.display().to_string();
     let unwritable = |source| StartError::Unwritable { path: display_path.clone(), source };
-    std::fs::create_dir_all(data).map_err(unwritable)?;
+    create_folder(data)?;
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),

@@ -57,7 +57,7 @@ pub enum StartError {
     #[error(transparent)]
     Outbound(#[from] OutboundError),
     /// The listen address cannot be bound.
-    #[error("cannot listen on {address}: {source}{} (see PORT and HOST)", listen_hint(.source))]
+    #[error("cannot listen on {address}: {source}{} (see --port, or PORT and HOST)", listen_hint(.source))]
     Listen {
         /// Address to listen on.
         address: SocketAddr,
@@ -146,12 +146,18 @@ mod tests {
             StartError::Listen { address, source: kind.into() }.to_string()
         };
         let in_use = text(io::ErrorKind::AddrInUse);
-        assert!(in_use.ends_with("; is another process using the port? (see PORT and HOST)"), "{in_use}");
+        assert!(
+            in_use.ends_with("; is another process using the port? (see --port, or PORT and HOST)"),
+            "{in_use}"
+        );
         for other in [io::ErrorKind::AddrNotAvailable, io::ErrorKind::PermissionDenied, io::ErrorKind::Other]
         {
             let other = text(other);
             assert!(other.starts_with("cannot listen on 192.0.2.1:3000: "), "{other}");
-            assert!(other.ends_with(" (see PORT and HOST)") && !other.contains("another process"), "{other}");
+            assert!(
+                other.ends_with(" (see --port, or PORT and HOST)") && !other.contains("another process"),
+                "{other}"
+            );
         }
     }
 

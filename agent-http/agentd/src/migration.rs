@@ -45,10 +45,10 @@ pub(crate) async fn copy_between(from: &str, to: &str, out: &mut dyn Write) -> R
         let problem = "is a database without tables of this program".to_owned();
         return Err(CommandError::Argument { argument: "FROM", problem });
     }
-    let (records, jobs) = copy_databases(&from, &to).await?;
+    let (records, threads, jobs) = copy_databases(&from, &to).await?;
     writeln!(
         out,
-        "{records} records and {jobs} jobs copied; the target has been read again and is the same."
+        "{records} records, {threads} threads and {jobs} jobs copied; the target has been read again and is the same."
     )?;
     Ok(())
 }
@@ -62,19 +62,19 @@ fn database(argument: &'static str, text: &str) -> Result<Database, CommandError
     parse_database(value.trim()).map_err(invalid)
 }
 
-/// Copies everything from one database into another, empty one. Returns the numbers of records and jobs.
+/// Copies everything from one database into another, empty one. Returns the numbers of records, threads and jobs.
 #[cfg(feature = "postgres")]
-pub(crate) async fn copy_databases(from: &Database, to: &Database) -> Result<(u64, u64), CommandError> {
+pub(crate) async fn copy_databases(from: &Database, to: &Database) -> Result<(u64, u64, u64), CommandError> {
     let convert = |database: &Database| match database {
         Database::Sqlite(path) => CopyDatabase::Sqlite(path.clone()),
         Database::Postgres(url) => CopyDatabase::Postgres(url.expose().to_owned()),
     };
     let summary = copy(&convert(from), &convert(to)).await?;
-    Ok((summary.records, summary.jobs))
+    Ok((summary.records, summary.threads, summary.jobs))
 }
 
 #[cfg(not(feature = "postgres"))]
-pub(crate) async fn copy_databases(_: &Database, _: &Database) -> Result<(u64, u64), CommandError> {
+pub(crate) async fn copy_databases(_: &Database, _: &Database) -> Result<(u64, u64, u64), CommandError> {
     Err(StartError::Other("this build does not support PostgreSQL".to_owned()).into())
 }
 
@@ -103,7 +103,10 @@ mod tests {
             agent_store::sqlite::SqliteOptions::default(),
         ));
         let output = run(&url("a.db"), &url("b.db")).await.expect("copied");
-        assert_eq!(output, "0 records and 0 jobs copied; the target has been read again and is the same.\n");
+        assert_eq!(
+            output,
+            "0 records, 0 threads and 0 jobs copied; the target has been read again and is the same.\n"
+        );
         let refused = run(&url("a.db"), &url("b.db")).await.expect_err("the target exists");
         assert_eq!(refused, "nothing was copied: the target is not empty");
     }

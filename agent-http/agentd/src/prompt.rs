@@ -88,8 +88,8 @@ async fn show_from(
 
 /// Returns the principal of the preview: the given user, or else the agent's owner.
 async fn principal(stores: &Stores, preview_args: &PreviewArgs) -> Result<Principal, CommandError> {
-    let no_agent = || CommandError::NoAgent(preview_args.agent.to_string());
     let company = stores.company_of(&preview_args.agent, preview_args.company.as_ref()).await?;
+    let no_agent = || CommandError::no_agent(&preview_args.agent, Some(&company));
     let user = match &preview_args.user {
         Some(user) => user.clone(),
         None => {

@@ -2,14 +2,16 @@
 
 use std::io::Write;
 
-use crate::config::{AppConfig, ConfigError, Env, ResolvedSettings, RuntimeConfig, SchedulerConfig};
+use crate::config::{
+    AppConfig, ConfigError, Env, ResolvedSettings, RuntimeConfig, SchedulerConfig, misspelt_variables,
+};
 
 use crate::cli::{ConfigArgs, ServiceName};
 use crate::command_error::CommandError;
 
 const SERVICES: &[ServiceName] = &[ServiceName::App, ServiceName::Runtime, ServiceName::Scheduler];
 
-/// Writes all configuration errors, by service.
+/// Writes all configuration errors, by service, and warnings of variables that are probably misspelt settings.
 pub(crate) fn check(args: &ConfigArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let mut has_errors = false;
     for name in services(args) {
@@ -26,6 +28,9 @@ pub(crate) fn check(args: &ConfigArgs, env: &dyn Env, out: &mut dyn Write) -> Re
                 }
             }
         }
+    }
+    for warning in misspelt_variables(env) {
+        writeln!(out, "warning: {warning}")?;
     }
     if has_errors { Err(CommandError::InvalidConfig) } else { Ok(()) }
 }
@@ -51,7 +56,7 @@ fn is_unconfigured(name: ServiceName, args: &ConfigArgs, env: &dyn Env) -> Resul
         return Ok(false);
     }
     let resolved = ResolvedSettings::new(name.service(), &args.service.flags(), env)?;
-    Ok(!resolved.is_set("PULSE_SECRET") && !resolved.is_set("CALLBACK_URL"))
+    Ok(!resolved.is_given("PULSE_SECRET") && !resolved.is_given("CALLBACK_URL"))
 }
 
 fn load(name: ServiceName, args: &ConfigArgs, env: &dyn Env) -> Result<(), ConfigError> {
@@ -103,6 +108,23 @@ mod tests {
             Some("scheduler: CALLBACK_URL is missing: jobs are delivered there")
         );
         assert_eq!(run(check, Some(ServiceName::Runtime), &[("SESSION_SECRET", "x")]).1, "runtime: ok\n");
+    }
+
+    #[test]
+    fn a_scheduler_whose_secret_cannot_be_read_is_configured() {
+        let (done, output) = run(check, None, &[("PULSE_SECRET_FILE", "/nowhere/at/all")]);
+        assert!(!done, "{output}");
+        let expected = "\nscheduler: PULSE_SECRET_FILE (environment) names a file that cannot be read";
+        assert!(output.contains(expected), "{output}");
+    }
+
+    #[test]
+    fn misspelt_variables_are_warnings() {
+        let env = [("SESSION_SECRT", "secret-canary-0000"), ("RUN_TIMEOUT", "5"), ("PATH", "/bin")];
+        let expected = "runtime: ok\n\
+            warning: RUN_TIMEOUT (environment) is not a setting; did you mean RUN_TIMEOUT_MS?\n\
+            warning: SESSION_SECRT (environment) is not a setting; did you mean SESSION_SECRET?\n";
+        assert_eq!(run(check, Some(ServiceName::Runtime), &env), (true, expected.to_owned()));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Opens the stores of the services.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 #[cfg(feature = "postgres")]
@@ -158,7 +159,7 @@ impl Stores {
         };
         match company_match {
             CompanyMatch::One(company) => Ok(company),
-            CompanyMatch::None => Err(CommandError::NoAgent(agent.to_string())),
+            CompanyMatch::None => Err(CommandError::no_agent(agent, company)),
             CompanyMatch::Ambiguous => Err(CommandError::AmbiguousAgent(agent.to_string())),
         }
     }
@@ -211,8 +212,7 @@ pub struct Imported {
 /// Opens a SQLite file. Creates it and its folder if they do not exist.
 fn open_at(path: &Path) -> Result<SqliteStore, StartError> {
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)
-            .map_err(|source| StartError::Unwritable { path: folder.display().to_string(), source })?;
+        create_folder(folder)?;
     }
     Ok(SqliteStore::open(path, SqliteOptions::default())?)
 }
@@ -247,8 +247,20 @@ pub(crate) async fn has_tables(url: &str) -> Result<bool, StartError> {
     Ok(status.iter().all(|status| status.found > 0))
 }
 
+/// Creates a folder and those above it, if they do not exist.
+///
+/// # Errors
+/// It cannot be created, such as where a file has its name.
+pub(crate) fn create_folder(folder: &Path) -> Result<(), StartError> {
+    std::fs::create_dir_all(folder).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => StartError::Other(format!("{} is not a directory", folder.display())),
+        _ => StartError::unwritable(folder)(error),
+    })
+}
+
 fn check_exists(path: &Path) -> Result<(), StartError> {
-    if path.exists() {
+    // A folder that may not be searched does not tell whether it has the file.
+    if path.try_exists().map_err(StartError::unreadable(path))? {
         return Ok(());
     }
     Err(StartError::Other(format!(

@@ -111,7 +111,7 @@ async fn check_tools(
     stores: &Stores,
 ) -> Result<(), CommandError> {
     let role = stores.roles.masked_role(company, agent).await?;
-    let role = role.ok_or_else(|| CommandError::NoAgent(agent.to_string()))?.value;
+    let role = role.ok_or_else(|| CommandError::no_agent(agent, Some(company)))?.value;
     let allowed = allowed_tools_in_run(&role, Caller::Session);
     match tools.iter().find(|tool| !allowed.contains(tool.as_str())) {
         None => Ok(()),
@@ -378,7 +378,7 @@ mod tests {
         let listed = listed.expect("a list");
         assert!(listed.contains("\tapi\tvalid\t-\tann\n"), "{listed}");
         let error = mint(&["guide", "other"]).await.expect_err("another company's").to_string();
-        assert!(error.starts_with("there is no agent \"other\""), "{error}");
+        assert!(error.starts_with("the company \"acme\" has no agent \"other\""), "{error}");
     }
 
     #[tokio::test]
@@ -397,7 +397,9 @@ mod tests {
         let found_token = tokens(&stores).find(output.lines().last().expect("a line")).await.expect("found");
         assert_eq!(found_token.company_id, "zeta");
         let unknown = mint(Some(&"other".into())).await.expect_err("no such agent").to_string();
-        assert!(unknown.starts_with("there is no agent \"guide\" in the database"), "{unknown}");
+        let expected =
+            "the company \"other\" has no agent \"guide\"; check --company, --agent and DATABASE_URL";
+        assert_eq!(unknown, expected);
         let listed = |company: &'static str| {
             let stores = &stores;
             written(async move |out| list_of((&"guide".into(), Some(&company.into())), stores, out).await)

@@ -40,8 +40,9 @@ fn open(config: &AppConfig) -> Result<Option<Arc<agent_embedded::EmbeddedModel>>
 
     let pulled = || Some(catalog::default_model().path_in(&config.model_dir)).filter(|path| path.exists());
     let Some(path) = config.embedded_model_path.clone().or_else(pulled) else { return Ok(None) };
-    let model = EmbeddedModel::open(EmbeddedConfig::new(&path))
-        .map_err(|error| StartError::Other(format!("the embedded model cannot be used: {error}")))?;
+    let model = EmbeddedModel::open(EmbeddedConfig::new(&path)).map_err(|error| {
+        StartError::Other(format!("the embedded model cannot be used: {}", crate::with_source(&error)))
+    })?;
     let info = model.info();
     tracing::info!(model = info.model, weights = %path.display(), "a demo model is available in this process");
     Ok(Some(Arc::new(model)))

@@ -27,6 +27,7 @@ use tracing::{Instrument, Span};
 use super::Peer;
 use super::eviction::Evictable;
 use super::target::check_target;
+use super::waiting::PROBE_PATHS;
 use crate::body::{Body, BodyError, EntersSpan, ResponseBody};
 use crate::error::HttpError;
 use crate::metrics::InFlightMetric;
@@ -226,6 +227,9 @@ impl Drop for ObservedBody {
     }
 }
 
+/// Path of the metrics, which monitoring reads every few seconds.
+const METRICS_PATH: &str = "/metrics";
+
 /// Access-log entry, written on drop, so that an exchange that the client has cancelled is logged too.
 struct AccessLogEntry {
     span: Span,
@@ -257,17 +261,53 @@ impl AccessLogEntry {
     }
 }
 
+/// Writes an access-log entry at the level of the macro.
+macro_rules! write_entry {
+    ($level:ident, $entry:ident) => {
+        tracing::$level!(
+            parent: &$entry.span,
+            method = %$entry.method,
+            path = $entry.path,
+            status = $entry.status.map(|status| status.as_u16()),
+            complete = $entry.complete,
+            duration_ms = $entry.started.elapsed().as_millis() as u64,
+            trace_id = $entry.trace.id(),
+            "answered",
+        )
+    };
+}
+
 impl Drop for AccessLogEntry {
     fn drop(&mut self) {
-        tracing::info!(
-            parent: &self.span,
-            method = %self.method,
-            path = self.path,
-            status = self.status.map(|status| status.as_u16()),
-            complete = self.complete,
-            duration_ms = self.started.elapsed().as_millis() as u64,
-            trace_id = self.trace.id(),
-            "answered",
-        );
+        if is_routine(&self.path, self.status) {
+            write_entry!(debug, self);
+        } else {
+            write_entry!(info, self);
+        }
+    }
+}
+
+/// Returns true for a successful probe or read of the metrics, which repeat every few seconds.
+fn is_routine(path: &str, status: Option<StatusCode>) -> bool {
+    let is_repeated = PROBE_PATHS.contains(&path) || path == METRICS_PATH;
+    is_repeated && status.is_some_and(|status| status.is_success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_are_routine_while_they_succeed() {
+        for (path, status, expected) in [
+            ("/livez", Some(StatusCode::OK), true),
+            ("/readyz", Some(StatusCode::OK), true),
+            ("/metrics", Some(StatusCode::OK), true),
+            ("/readyz", Some(StatusCode::SERVICE_UNAVAILABLE), false),
+            ("/health", None, false),
+            ("/api/agent/chat", Some(StatusCode::OK), false),
+        ] {
+            assert_eq!(is_routine(path, status), expected, "{path} {status:?}");
+        }
     }
 }

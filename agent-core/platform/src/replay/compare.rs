@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_core::event::{Event, Id};
+use agent_core::prompt::PromptTokens;
 use serde::Serialize;
 
 use super::bundle::RunBundle;
@@ -149,7 +150,10 @@ fn prompt_differences(recorded: &RunPrompt, bundle: &RunBundle, replayed: &Repla
     if differences.is_empty() {
         differences.extend(Difference::of("order of parts", Some(order(&ours)), Some(order(&theirs))));
     }
-    let counts = |prompt: &RunPrompt| Some(format!("{} of {:?}", prompt.messages, prompt.tokens));
+    let counts = |prompt: &RunPrompt| {
+        let PromptTokens { system, tools, messages } = prompt.tokens;
+        Some(format!("{}, of {messages} tokens (system prompt {system}, tools {tools})", prompt.messages))
+    };
     differences.extend(
         Difference::of("messages", counts(recorded), counts(again)).filter(|_| differences.is_empty()),
     );

@@ -15,6 +15,7 @@ use super::document_retriever::DocumentRetriever;
 use super::embedding_queue::FailureCause;
 use super::new_index::{NewIndex, index_text, only_by_chunker};
 use super::search_result::SkipReason;
+use crate::error_text::with_sources;
 use crate::records::StoreError;
 use crate::workspace::{self, DecodedDocIndex, EncodedDocIndex, IndexReplacement, StoredDocIndex};
 
@@ -282,7 +283,8 @@ impl DocumentRetriever {
                 }
                 // The embedding in the background stores it again: the document lacks vectors, or they are not verified.
                 Err(error) => {
-                    tracing::warn!(document = %id, ?error, "the index of a document was not stored");
+                    let cause = with_sources(&error);
+                    tracing::warn!(document = %id, error = cause, "the index of a document was not stored");
                     self.mark_unverified(entry, &new_index).await;
                     first_error.get_or_insert(error);
                 }

@@ -16,6 +16,7 @@ use futures_util::future::select;
 
 use super::metering::Metering;
 use super::table::{FLUSH_INTERVAL, Meter, MeterId, WaitingRequest};
+use crate::error_text::with_sources;
 use crate::minute_rate::{AdmittedBatch, MinuteState, RateLimitError};
 use crate::records::{Key, Precondition, Record, StoreError, UPDATE_ATTEMPTS, Write, to_json};
 use crate::run_registry::NewRunId;
@@ -316,7 +317,8 @@ impl Metering {
         table.release_waiting(company_id);
         let Some(flusher) = table.flushers.get_mut(company_id) else { return };
         if flusher.set_unavailable(self.clock.monotonic() + RETRY_INTERVAL) {
-            tracing::warn!(%error, company_id = %company_id, "failed to count requests in the store; this process counts alone");
+            let cause = with_sources(error);
+            tracing::warn!(error = cause, company_id = %company_id, "failed to count requests in the store; this process counts alone");
         }
     }
 }

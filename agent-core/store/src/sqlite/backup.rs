@@ -19,8 +19,8 @@ pub enum BackupError {
     /// The target exists; it is not overwritten.
     #[error("{} already exists", .0.display())]
     Exists(PathBuf),
-    /// The target folder does not exist.
-    #[error("the directory {} does not exist", .0.display())]
+    /// The target folder does not exist, or is a file.
+    #[error("there is no directory {}", .0.display())]
     NoFolder(PathBuf),
     /// Any other error, given by the source.
     #[error("{} cannot be written", .path.display())]

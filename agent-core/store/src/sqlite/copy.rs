@@ -158,6 +158,9 @@ impl SqliteCopyTarget {
             return Err(CopyError::NotEmpty);
         }
         let parent = path.parent().unwrap_or(&path);
+        if !parent.is_dir() {
+            return Err(CopyError::open(SqliteOpenError::NoFolder(parent.to_owned())));
+        }
         let folder = CopyFolder::create_in(parent)
             .map_err(|error| CopyError::open(SqliteOpenError::failed(&path, error)))?;
         let (connection, _) =

@@ -24,6 +24,8 @@ pub enum SqliteErrorKind {
     Locked,
     /// The file or its folder is not writable.
     ReadOnly,
+    /// The file cannot be opened, as one that another user owns.
+    Inaccessible,
     /// The file is corrupt, and should be restored from a backup.
     Damaged,
     /// The file is not a database.
@@ -57,6 +59,7 @@ impl fmt::Display for SqliteError {
             SqliteErrorKind::Full => "the disk is full, or the file has reached its limit",
             SqliteErrorKind::Locked => "the database is locked by another process",
             SqliteErrorKind::ReadOnly => "the database cannot be written",
+            SqliteErrorKind::Inaccessible => "the database file cannot be opened",
             SqliteErrorKind::Damaged => "the database is corrupt",
             SqliteErrorKind::NotADatabase => "the file is not a database",
             SqliteErrorKind::Busy => "too many operations of the company wait",
@@ -78,6 +81,7 @@ impl From<rusqlite::Error> for SqliteError {
             Some(ErrorCode::DiskFull) => SqliteErrorKind::Full,
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => SqliteErrorKind::Locked,
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => SqliteErrorKind::ReadOnly,
+            Some(ErrorCode::CannotOpen) => SqliteErrorKind::Inaccessible,
             Some(ErrorCode::DatabaseCorrupt) => SqliteErrorKind::Damaged,
             Some(ErrorCode::NotADatabase) => SqliteErrorKind::NotADatabase,
             _ => SqliteErrorKind::Failed,

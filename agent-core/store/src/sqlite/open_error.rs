@@ -14,8 +14,8 @@ pub enum SqliteOpenError {
         /// Library version.
         found: &'static str,
     },
-    /// The folder of the file does not exist.
-    #[error("the directory {} does not exist", .0.display())]
+    /// The folder of the file does not exist, or is a file.
+    #[error("there is no directory {}", .0.display())]
     NoFolder(PathBuf),
     /// The path exists but is not a file.
     #[error("{} is not a file", .0.display())]
@@ -23,6 +23,9 @@ pub enum SqliteOpenError {
     /// The file, or the folder of its write-ahead log, is not writable.
     #[error("{} cannot be written", .0.display())]
     ReadOnly(PathBuf),
+    /// The file exists and cannot be opened, as one that another user owns. SQLite gives no reason.
+    #[error("{} cannot be opened; may this user read and write it and its directory?", .0.display())]
+    Inaccessible(PathBuf),
     /// The file system does not support SQLite's write-ahead log.
     #[error("the file system of {} does not support SQLite's write-ahead log", .0.display())]
     NoWriteAheadLog(PathBuf),
@@ -76,9 +79,32 @@ impl SqliteOpenError {
             SqliteErrorKind::Full => Self::Full(path),
             SqliteErrorKind::Locked => Self::Locked(path),
             SqliteErrorKind::ReadOnly => Self::ReadOnly(path),
+            SqliteErrorKind::Inaccessible => Self::Inaccessible(path),
             SqliteErrorKind::Damaged => Self::Damaged(path),
             SqliteErrorKind::NotADatabase => Self::NotADatabase(path),
             _ => Self::Failed { path, source: error },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_named_once() {
+        let code = ffi::Error::new(ffi::SQLITE_CANTOPEN);
+        let text = "unable to open database file: /data/app.db".to_owned();
+        let error = SqliteOpenError::failed(
+            Path::new("/data/app.db"),
+            rusqlite::Error::SqliteFailure(code, Some(text)),
+        );
+        assert_eq!(
+            error.to_string(),
+            "/data/app.db cannot be opened; may this user read and write it and its directory?"
+        );
+        assert!(std::error::Error::source(&error).is_none());
     }
 }

@@ -18,7 +18,10 @@ fn a_missing_folder_is_named() {
     let path = temp_store.file().join("app.db");
     let error = refused(&path);
     assert!(matches!(&error, SqliteOpenError::NoFolder(folder) if *folder == temp_store.file()), "{error:?}");
-    assert_eq!(error.to_string(), format!("the directory {} does not exist", temp_store.file().display()));
+    assert_eq!(error.to_string(), format!("there is no directory {}", temp_store.file().display()));
+    // A file in its place is none either.
+    fs::write(temp_store.file(), "").expect("a file");
+    assert!(matches!(refused(&path), SqliteOpenError::NoFolder(folder) if folder == temp_store.file()));
 }
 
 #[test]

@@ -12,6 +12,8 @@ pub(crate) enum BudgetCommand {
     /// Print a budget and how far it is used, a limit a line.
     Show(BudgetArgs),
     /// Create or replace a budget. What is used in the current periods stays used.
+    #[command(after_help = r#"Example:
+  agentd budget set company --company acme --limits '[{"unit":"cost","amount":"50","window":"month"}]'"#)]
     Set {
         /// The budget.
         #[command(flatten)]

@@ -17,6 +17,7 @@ pub(crate) enum ProviderCommand {
         company: ProviderCompany,
     },
     /// Create or replace a provider. A key that is absent is kept while the address stays.
+    #[command(after_help = "Example:\n  agentd provider set groq --company acme --file - < groq.json")]
     Set {
         /// Identifier, which agents name as their provider.
         #[arg(value_name = "ID")]

@@ -14,6 +14,7 @@ use super::{AgentArgs, ConfigFileArg, whole_seconds};
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
     /// Print a session token, signed with SESSION_SECRET, alone on the last line.
+    #[command(after_help = "Example:\n  TOKEN=$(agentd token session --user ada --company acme | tail -n 1)")]
     Session(SessionArgs),
     /// Create a token for a page that embeds an agent, printed alone on the last line.
     Widget(WidgetArgs),
@@ -29,7 +30,7 @@ pub(crate) enum TokenCommand {
         #[command(flatten)]
         settings: ConfigFileArg,
     },
-    /// List an agent's widget, MCP and API tokens.
+    /// List an agent's widget, MCP and API tokens, a line each: id, kind, state, label, and origins or user.
     List(AgentArgs),
 }
 

@@ -10,6 +10,11 @@ pub trait Env {
     ///
     /// Returns [`NotUnicodeError`] if the value is not Unicode.
     fn var(&self, name: &str) -> Result<Option<String>, NotUnicodeError>;
+
+    /// Returns the names of all variables, to find misspelt ones; none if the source cannot list them.
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Error of a variable whose value is not Unicode.
@@ -29,10 +34,18 @@ impl Env for ProcessEnv {
             Err(std::env::VarError::NotUnicode(_)) => Err(NotUnicodeError),
         }
     }
+
+    fn names(&self) -> Vec<String> {
+        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect()
+    }
 }
 
 impl Env for BTreeMap<&str, &str> {
     fn var(&self, name: &str) -> Result<Option<String>, NotUnicodeError> {
         Ok(self.get(name).map(|value| (*value).to_owned()))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.keys().map(|name| (*name).to_owned()).collect()
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::file::read_file;
 use super::setting::Setting;
 use super::source::SettingSource;
+use super::suggestion::suggest;
 use super::table::{self, find};
 use super::{ConfigError, Env, Service, SettingError, parse};
 
@@ -61,8 +62,15 @@ impl ResolvedSettings {
     }
 
     /// Returns true if a setting has a value other than its default.
-    pub(crate) fn is_set(&self, name: &str) -> bool {
+    fn is_set(&self, name: &str) -> bool {
         self.get(name).is_some_and(|(_, source)| *source != SettingSource::Default)
+    }
+
+    /// Returns true if a setting is given, also by a file that cannot be read or by an invalid value in it.
+    pub(crate) fn is_given(&self, name: &str) -> bool {
+        let is_of_setting =
+            |error: &SettingError| error.name == name || error.name.strip_suffix("_FILE") == Some(name);
+        self.is_set(name) || self.errors.iter().any(is_of_setting)
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&(String, SettingSource)> {
@@ -143,7 +151,7 @@ impl ResolvedSettings {
         let secret = if value.is_some() {
             Err(format!("conflicts with {file_name}: set only one of the two"))
         } else {
-            read_secret(Path::new(&path)).map_err(|problem| format!("names a file that {problem}"))
+            read_value(setting, Path::new(&path))
         };
         match secret {
             Ok(secret) => Some((secret, source.clone())),
@@ -153,6 +161,15 @@ impl ResolvedSettings {
                 None
             }
         }
+    }
+}
+
+/// Reads the value of a setting from the file that `NAME_FILE` names, and checks it, so that an error names that variable.
+fn read_value(setting: &Setting, path: &Path) -> Result<String, String> {
+    let value = read_secret(path).map_err(|problem| format!("names a file that {problem}"))?;
+    match parse::check(setting.kind, &value) {
+        Ok(()) => Ok(value),
+        Err(problem) => Err(format!("names a file whose value {problem}")),
     }
 }
 
@@ -183,11 +200,13 @@ fn read_toml(path: &Path, errors: &mut Vec<SettingError>) -> Result<BTreeMap<Str
             message: problem.to_owned(),
         };
         let Some(name) = setting_name(&key) else {
-            errors.push(error("is not a known setting"));
+            let suggested =
+                suggest(&key).map(|name| format!("; did you mean {}?", name.to_ascii_lowercase()));
+            errors.push(error(&format!("is not a known setting{}", suggested.unwrap_or_default())));
             continue;
         };
         match toml_value_text(value) {
-            None => errors.push(error("must be text, a number, or a list of texts")),
+            None => errors.push(error("must be text, a whole number, or a list of texts")),
             Some(text) => {
                 if values.insert(name, text).is_some() {
                     errors.push(error("is set twice, in different spellings"));

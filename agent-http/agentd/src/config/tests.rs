@@ -458,8 +458,16 @@ fn faults_of_files() {
         prot (file) is not a known setting"#]],
     );
     check("port = 1\nPORT = 2", expect!["port (file) is set twice, in different spellings"]);
-    check("port = true", expect!["port (file) must be text, a number, or a list of texts"]);
-    check("cors_origin = [1]", expect!["cors_origin (file) must be text, a number, or a list of texts"]);
+    check("port = true", expect!["port (file) must be text, a whole number, or a list of texts"]);
+    check("port = 1.5", expect!["port (file) must be text, a whole number, or a list of texts"]);
+    check(
+        "cors_origin = [1]",
+        expect!["cors_origin (file) must be text, a whole number, or a list of texts"],
+    );
+    check(
+        "session_secrt = \"sk-1\"",
+        expect!["session_secrt (file) is not a known setting; did you mean session_secret?"],
+    );
     check("port_file = \"x\"", expect!["port_file (file) is not a known setting"]);
     check("session_secret = \"sk-1\"", expect!["SESSION_SECRET (file) must have at least 16 bytes"]);
     let broken = from_file("port = 1\nsession_secret = sk-1", &[]).unwrap_err().to_string();
@@ -496,7 +504,10 @@ fn secrets_from_files() {
     let (empty, short) = (TempFile::new("\n"), TempFile::new("sk-1\n"));
     for (path, expected) in [
         (empty.path(), "SESSION_SECRET_FILE (environment) names a file that is empty"),
-        (short.path(), "SESSION_SECRET (environment) must have at least 16 bytes"),
+        (
+            short.path(),
+            "SESSION_SECRET_FILE (environment) names a file whose value must have at least 16 bytes",
+        ),
         ("/nowhere/at/all", "SESSION_SECRET_FILE (environment) names a file that cannot be read"),
     ] {
         let error = app(&[("SESSION_SECRET_FILE", path)]).unwrap_err().to_string();
@@ -524,7 +535,8 @@ fn the_database_of_a_service_may_be_named_in_a_file() {
 
     let wrong = TempFile::new("mysql://ada:canary@h/db");
     let error = app(&[("DATABASE_URL_FILE", wrong.path())]).unwrap_err().to_string();
-    assert!(error.starts_with("DATABASE_URL (environment) must be") && !error.contains("canary"), "{error}");
+    let expected = "DATABASE_URL_FILE (environment) names a file whose value must be sqlite://";
+    assert!(error.starts_with(expected) && !error.contains("canary"), "{error}");
 }
 
 #[test]

@@ -22,6 +22,7 @@ use self::programs::{ServerAccount, ServerPrograms};
 use self::server::{DevServer, FAST_STOP_TIMEOUT, last_lines};
 use self::socket::SocketFolder;
 use crate::StartError;
+use crate::stores::create_folder;
 
 /// Name of the database that all services use.
 const DATABASE: &str = "agentd";
@@ -54,7 +55,7 @@ impl DevCluster {
                     .to_owned(),
             ));
         }
-        fs::create_dir_all(data).map_err(StartError::unwritable(data))?;
+        create_folder(data)?;
         let data = data.canonicalize().map_err(StartError::unreadable(data))?;
         let folder = data.join("postgres");
         let version = cluster_version(&folder)?;

@@ -109,6 +109,9 @@ async fn tokens_are_created_listed_and_revoked() {
         assert_eq!(lines, expected);
         let error = installation.run(&["token", "list", "--agent", "none"]).await.failure();
         assert!(error.contains("there is no agent \"none\""), "{error}");
+        let elsewhere = [&["token", "api", "--user", "ada", "--company", "zeta"][..], &agent].concat();
+        let error = installation.run(&elsewhere).await.failure();
+        assert!(error.contains("the company \"zeta\" has no agent \"guide\""), "{error}");
     })
     .await;
 }

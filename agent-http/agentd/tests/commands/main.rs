@@ -10,6 +10,7 @@ mod dev;
 #[path = "../../../../tests/support/grants.rs"]
 mod grants;
 mod migrate;
+mod output;
 mod refusals;
 mod restore;
 

@@ -1,7 +1,7 @@
 //! Databases that cannot be used: each command says why, and names no password.
 
 use super::cluster::Cluster;
-use super::{connect, run};
+use super::{TestDatabases, connect, run, sqlite_url};
 
 async fn refusal(url: &str) -> String {
     run(&["migrate"], &[("DATABASE_URL", url)]).await.failure()
@@ -71,4 +71,27 @@ async fn databases_that_cannot_be_used_are_refused_with_the_reason() {
     // The right password is accepted.
     admin.batch_execute("GRANT CREATE ON DATABASE postgres TO locked").await.expect("granted");
     run(&["migrate"], &[("DATABASE_URL", &tcp("locked:right", "postgres"))]).await.success();
+}
+
+#[tokio::test]
+async fn a_file_in_place_of_a_folder_is_named() {
+    let databases = TestDatabases::sqlite();
+    let taken = databases.path("taken");
+    std::fs::write(&taken, "notes").expect("written");
+    let within = taken.join("app.db");
+    let (taken, path) = (taken.display().to_string(), within.display().to_string());
+    let below = sqlite_url(&within);
+    let error = refusal(&below).await;
+    assert_eq!(error, format!("agentd: {taken} is not a directory\n"));
+    let error = run(&["export"], &[("DATABASE_URL", &below)]).await.failure();
+    assert!(error.starts_with(&format!("agentd: {path} cannot be read: ")), "{error}");
+
+    let database = databases.database("good").await;
+    let env = [("DATABASE_URL", &*database)];
+    run(&["migrate"], &env).await.success();
+    let error = run(&["backup", &path], &env).await.failure();
+    assert_eq!(error, format!("agentd: no backup was written: there is no directory {taken}\n"));
+    let error = run(&["copy", &database, &below], &env).await.failure();
+    assert_eq!(error, format!("agentd: nothing was copied: there is no directory {taken}\n"));
+    assert_eq!(std::fs::read_to_string(&taken).expect("read"), "notes");
 }

@@ -1,15 +1,18 @@
-//! The commands that docs/operating.md gives for a backup of PostgreSQL and its restore, run as they are written there.
+//! The commands that docs/operating.md gives for a backup of PostgreSQL, its restore, and the move of a scheduler's file, run as
+//! they are written there.
 
 use std::path::Path;
 use std::process::Stdio;
 
+use agent_store::postgres::{PostgresJobs, PostgresOptions};
 use serde_json::json;
 use tokio::process::Command;
+use tokio_postgres::Client;
 
 use super::cluster::Cluster;
 use super::copy::{contents, start_source};
 use super::grants::documented_grants;
-use super::{AGENTD, DATA_SECRET, connect, run};
+use super::{AGENTD, DATA_SECRET, connect, run, sqlite_url};
 
 const PAGE: &str = include_str!("../../../../docs/operating.md");
 /// Role of the processes in the documented statements.
@@ -75,4 +78,25 @@ async fn a_backup_is_restored_by_the_documented_commands() {
     let output =
         run(&["import", file.to_str().expect("text")], &[("DATABASE_URL", &url), secret]).await.success();
     assert!(output.ends_with(": 0 created, 0 changed, 2 unchanged.\n"), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_jobs_of_a_file_move_by_the_documented_commands() {
+    let (cluster, source) = start_source().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("data")).expect("created");
+    let file = sqlite_url(&folder.path().join("data/scheduler.db"));
+    run(&["copy", &source, &file], &[]).await.success();
+    let from = connect(&cluster, "source").await;
+    from.batch_execute("CREATE DATABASE moved").await.expect("created");
+    let to = cluster.url("moved");
+    let commands = documented_commands("data/scheduler.db");
+    run_commands(&cluster, commands, folder.path(), &[("JOBS_URL", &to)]).await;
+    drop(PostgresJobs::open(&to, PostgresOptions::default()).await.expect("a scheduler opens it"));
+    let moved = connect(&cluster, "moved").await;
+    assert_eq!(count_rows(&moved, "scheduler.jobs").await, count_rows(&from, "app_jobs.jobs").await);
+}
+
+async fn count_rows(client: &Client, table: &str) -> i64 {
+    client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.expect("read").get(0)
 }
