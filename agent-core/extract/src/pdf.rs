@@ -83,11 +83,11 @@ fn stream_options() -> PageStreamOptions {
 fn convert_error(error: &unpdf::Error) -> ExtractError {
     match error.kind() {
         ErrorKind::Encrypted | ErrorKind::InvalidPassword => ExtractError::Encrypted,
-        ErrorKind::UnknownFormat => ExtractError::Malformed("no PDF signature".to_owned()),
+        ErrorKind::UnknownFormat => ExtractError::Malformed("it has no PDF signature".to_owned()),
         ErrorKind::MissingObject => {
             ExtractError::Malformed("an object of the PDF document is missing".to_owned())
         }
-        _ => ExtractError::Malformed("no valid PDF document".to_owned()),
+        _ => ExtractError::Malformed("not a valid PDF document".to_owned()),
     }
 }
 

@@ -126,7 +126,7 @@ impl Ingestion {
     }
 
     /// Queues the text of a document's upload for another extraction if another extractor, or another version of it, has extracted
-    /// it. Returns false for any other document. The present text stays until then.
+    /// it. Returns false for any other document. The current text is used until the new one is extracted.
     ///
     /// # Errors
     /// Errors of the store; [`StoreError::Conflict`] if other writers change the document again and again.

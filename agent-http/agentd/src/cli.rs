@@ -53,7 +53,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: ConfigFileArg,
     },
-    /// Print the contents of the store as a workspace file. Secrets are masked, tokens left out.
+    /// Print the contents of the store as a workspace file. Secrets are masked, and tokens are left out.
     Export {
         /// Export this company only.
         #[arg(long, value_name = "ID")]
@@ -62,16 +62,16 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: ConfigFileArg,
     },
-    /// Copy everything from one database into an empty one, SQLite or PostgreSQL, and compare them.
+    /// Copy one database into an empty one, SQLite or PostgreSQL, and compare them.
     Copy {
-        /// URL of the source, or env:NAME for the environment variable that contains it. It may be in use.
+        /// URL of the source, or env:NAME for the environment variable that contains it. The source may be in use.
         #[arg(value_name = "FROM")]
         from: String,
         /// URL of the target, or env:NAME.
         #[arg(value_name = "TO")]
         to: String,
     },
-    /// Bring the tables of the database to the version of this program; starting the application does so too.
+    /// Migrate the tables of the database to the version of this program; the application does so too when it starts.
     Migrate {
         /// Change nothing; exit with an error if a migration is pending.
         #[arg(long)]
@@ -95,7 +95,7 @@ pub(crate) enum Command {
     /// Create, list and revoke tokens.
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Manage the people of a company.
+    /// Manage the users of a company.
     #[command(subcommand)]
     User(UserCommand),
     /// Export and delete the conversations of a user.
@@ -110,7 +110,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: ConfigFileArg,
     },
-    /// Show and set budgets: limits on what companies, agents, users, tokens and runs use.
+    /// Show and set budgets: limits on the usage of companies, agents, users, tokens and runs.
     #[command(subcommand)]
     Budget(BudgetCommand),
     /// List, set and delete the providers of models that belong to a company.
@@ -119,10 +119,10 @@ pub(crate) enum Command {
     /// Repeat a recorded run without calling a model or a tool, and compare it with its record. Exits with 0 if nothing differs,
     /// with 3 if something does, and with 4 if its inputs or events are not recorded.
     Replay(ReplayArgs),
-    /// Sign people in to the console.
+    /// Sign users in to the console.
     #[command(subcommand)]
     Console(ConsoleCommand),
-    /// Show the prompt an agent would be sent, and why; nothing is sent, secrets are masked.
+    /// Show the prompt that an agent's model would receive, with the reasons; nothing is sent, and secrets are masked.
     Prompt(PromptArgs),
     /// Check or show the configuration.
     #[command(subcommand)]
@@ -219,7 +219,7 @@ pub(crate) enum UserCommand {
 /// Subcommands of `agentd threads`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ThreadsCommand {
-    /// Print all threads of a user with all that is stored of them, a JSON object a line.
+    /// Print all threads of a user with all of their stored data, one JSON object per line.
     Export(ThreadsArgs),
     /// Delete all threads of a user.
     Delete(ThreadsArgs),
@@ -251,7 +251,7 @@ pub(crate) struct PromptArgs {
     /// Identifier of the user who sends the message; the agent's owner, if it is left out.
     #[arg(long, value_name = "ID")]
     pub(crate) user: Option<UserId>,
-    /// Todo list that tasks and plans are written to.
+    /// Todo list to which tasks and plans are written.
     #[arg(long, value_name = "ID")]
     pub(crate) todo_list: Option<String>,
     /// Print the preview as JSON, as the preview route returns it.
@@ -340,7 +340,7 @@ pub(crate) enum ModelCommand {
     },
     /// List the known models, and which of them are downloaded.
     List(ConfigFileArg),
-    /// Print the agents with models that the catalogue does not have; exits with an error if there are any.
+    /// Print the agents whose models are missing in the catalogue; exits with an error if there are any.
     Check(ConfigFileArg),
 }
 

@@ -287,7 +287,7 @@ fn discovery() -> Value {
 pub(super) fn describe_get(_: &mut Schemas) -> Operation {
     Operation::new("listAgentTools", AGENTS_TAG, "Lists an agent's tools with their states; for its owner.")
         .describe(
-            "The states of a tool server's tools are those of the latest comparison, by a run or a request for discovery. Nothing is sent.",
+            "The states of a tool server's tools are those of the latest comparison, by a run or a request for discovery. No request is sent to the tool server.",
         )
         .json_response(200, "The tools by name.", tool_list())
         .problems(&[Code::NotFound])
@@ -329,7 +329,7 @@ pub(super) fn describe_test(schemas: &mut Schemas) -> Operation {
         AGENTS_TAG,
         "Calls a tool that the agent's role defines, as the caller; for the agent's owner.",
     )
-    .describe("The call is a real one. It needs no approval, and the audit log has it.")
+    .describe("The tool is really called, without an approval, and the call is recorded in the audit log.")
     .body(schemas.schema_for::<TestRequest>())
     .json_response(200, "The result, as a model would read it.", result)
     .problems(&[Code::NotFound])

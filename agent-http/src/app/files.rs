@@ -277,7 +277,7 @@ pub(super) fn describe_get(_: &mut Schemas) -> Operation {
 }
 
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
-    Operation::new("deleteFile", TAG, "Deletes a file of the caller, also if a thread has it.")
+    Operation::new("deleteFile", TAG, "Deletes a file of the caller, also if a thread refers to it.")
         .empty_response(204, "Deleted.")
         .problems(&[Code::NotFound])
 }

@@ -79,7 +79,7 @@ pub(super) async fn run<S: HttpService>(
         () = shutdown.wait_for(ShutdownStage::Ending) => {}
         () = time::sleep(graceful) => {}
     }
-    tracing::warn!(connections = slots.taken(), "ending exchanges that exceeded the drain timeout");
+    tracing::warn!(connections = slots.taken(), "ending requests that exceeded the drain timeout");
     shutdown.end();
     if time::timeout(FINAL_EVENT_TIMEOUT, slots.wait_until_free()).await.is_err() {
         tracing::warn!(connections = slots.taken(), "closing connections that exceeded the drain timeout");

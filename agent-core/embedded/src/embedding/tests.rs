@@ -100,12 +100,15 @@ fn unusable_files_are_errors() {
         };
         let other = EmbeddingSpec { dimensions: 384, ..spec };
         let cases = [
-            (unusable(other, files(name)), "16 dimensions in place of 384"),
+            (unusable(other, files(name)), "16 dimensions; 384 were expected"),
             (
                 unusable(spec, config("\"num_hidden_layers\": ", "\"num_hidden_layers\": 1")),
                 "model.safetensors",
             ),
-            (unusable(spec, config("\"intermediate_size\": 24", "\"intermediate_size\": 25")), "in place of"),
+            (
+                unusable(spec, config("\"intermediate_size\": 24", "\"intermediate_size\": 25")),
+                "were expected",
+            ),
             (
                 unusable(spec, config("\"vocab_size\": 75", "\"vocab_size\": 74")),
                 "more tokens than the model",

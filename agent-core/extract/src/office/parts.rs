@@ -78,7 +78,7 @@ impl<'b> OfficeParts<'b> {
 }
 
 fn malformed() -> ExtractError {
-    ExtractError::Malformed("no valid zip archive".to_owned())
+    ExtractError::Malformed("not a valid zip archive".to_owned())
 }
 
 /// Decodes XML in UTF-8 or UTF-16, with or without a byte order mark.

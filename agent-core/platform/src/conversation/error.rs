@@ -19,10 +19,10 @@ pub enum ConversationError {
     #[error("the run does not exist")]
     RunNotFound,
     /// The owner has a thread of this id already.
-    #[error("a thread with this id exists")]
+    #[error("a thread with this id already exists")]
     ThreadExists,
     /// The thread belongs to another agent.
-    #[error("the thread is a conversation with another agent")]
+    #[error("the thread belongs to another agent")]
     AgentMismatch {
         /// The thread's agent.
         agent: AgentId,
@@ -58,7 +58,7 @@ pub enum ConversationError {
     #[error("the approval does not exist")]
     ApprovalNotFound,
     /// The approval was decided otherwise.
-    #[error("the approval is {} already", .state.as_str())]
+    #[error("the approval is already {}", .state.as_str())]
     ApprovalDecided {
         /// State of the approval.
         state: ApprovalState,

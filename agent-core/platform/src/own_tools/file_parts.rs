@@ -131,7 +131,7 @@ impl FileReader {
     ) -> Result<FormFiles, FileError> {
         let refuse = |argument: &str, message| FileError::Argument(ArgumentError::new(argument, message));
         if let (Some(first), Caller::Widget) = (references.first(), context.caller) {
-            return Err(refuse(&first.argument, "names a file, and a visitor has none"));
+            return Err(refuse(&first.argument, "names a file, but visitors have no files"));
         }
         if let Some(further) = references.get(MAX_FILES) {
             return Err(refuse(&further.argument, "makes a request with more than 16 files"));

@@ -131,8 +131,9 @@ pub(super) fn encode_multipart(
         last_argument = argument;
     }
     let boundary = choose_boundary(&parts, boundaries(&parts));
-    let boundary =
-        boundary.ok_or_else(|| ArgumentError::new(&last_argument, "has every boundary of the form"))?;
+    let boundary = boundary.ok_or_else(|| {
+        ArgumentError::new(&last_argument, "contains every boundary that was tried for the form")
+    })?;
     let content_type = format!("{MULTIPART_CONTENT_TYPE}; boundary={boundary}");
     Ok(FilledBody { content_type, pieces: write_parts(&parts, &boundary), file_bytes })
 }

@@ -231,7 +231,7 @@ fn read_models(body: &Map<String, Value>) -> Result<Vec<Map<String, Value>>, Inv
         let name = text(entry, "model").ok().flatten().unwrap_or_default();
         check_model_name(name).map_err(|fault| InvalidProviderError::new(format!("{at}.model"), fault))?;
         if !names.insert(name) {
-            return Err(InvalidProviderError::new(format!("{at}.model"), "is that of another model"));
+            return Err(InvalidProviderError::new(format!("{at}.model"), "is the name of another model"));
         }
         CatalogModel::read(&with_names(entry, "", ""), "").map_err(
             |CatalogEntryError { path, message }| {

@@ -61,7 +61,7 @@ impl DocumentRetriever {
             match select(load, self.config.clock.sleep(INDEXING_TIMEOUT)).await {
                 Either::Left((loaded, _)) => loaded?,
                 Either::Right(_) => {
-                    tracing::warn!("a search goes without documents that are not indexed yet")
+                    tracing::warn!("a search omits documents that are not indexed yet")
                 }
             }
         }

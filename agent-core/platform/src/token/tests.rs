@@ -312,7 +312,7 @@ fn a_token_that_could_not_be_is_not_made() {
         (with(|grant| grant.todo_list_id = Some(String::new())), "todoListId is empty"),
         (with(|grant| grant.tools = Some(vec!["x".into(); 501])), "tools has more than 500 elements"),
         (api(&[]), "agentId is empty"),
-        (api(&["a", "a"]), "agents has an agent twice"),
+        (api(&["a", "a"]), "agents names an agent twice"),
         (api(&["a", "b\nc"]), "agents has a control character"),
         (api(&["a"; 51]), "agents has more than 50 elements"),
         (NewToken { agent_id: "b".into(), ..api(&["a", "b"]) }, "agents must begin with the token's agent"),

@@ -316,7 +316,7 @@ impl Metering {
         table.release_waiting(company_id);
         let Some(flusher) = table.flushers.get_mut(company_id) else { return };
         if flusher.set_unavailable(self.clock.monotonic() + RETRY_INTERVAL) {
-            tracing::warn!(%error, company_id = %company_id, "failed to count requests in the store; this process counts alone");
+            tracing::warn!(%error, company_id = %company_id, "failed to count requests in the store; this process counts its own requests only");
         }
     }
 }
@@ -326,7 +326,7 @@ pub(super) fn parse(found: Record, key: &Key) -> Option<MinuteState> {
     match found.parse(key.collection()) {
         Ok(record) => Some(record.value),
         Err(error) => {
-            tracing::warn!(%error, "a stored count of a user's requests is malformed; it is counted again from zero");
+            tracing::warn!(%error, "a stored count of a user's requests is malformed; counting starts again at zero");
             None
         }
     }

@@ -183,8 +183,8 @@ impl StagedUpload {
     }
 }
 
-/// Extracts the text of a document's upload again, and returns the document with its version. The present text stays
-/// until then. An extraction that has not ended continues.
+/// Extracts the text of a document's upload again, and returns the document with its version. The current text is
+/// used until the new one is extracted. An extraction that has not ended continues.
 ///
 /// # Errors
 /// [`StoreError::Conflict`] if the precondition does not hold or the document is changed meanwhile;

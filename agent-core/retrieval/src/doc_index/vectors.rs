@@ -82,7 +82,7 @@ pub enum VectorsError {
         found: usize,
     },
     /// A vector has another number of components than the embedder's.
-    #[error("a vector has {found} components in place of {expected}")]
+    #[error("a vector has {found} components; {expected} were expected")]
     Dimensions {
         /// The embedder's number of components.
         expected: usize,

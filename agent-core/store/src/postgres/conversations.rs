@@ -386,7 +386,7 @@ impl Conversations for PostgresRecords {
         if !taken.is_empty()
             && let Err(error) = self.delete_signals(process, &taken).await
         {
-            tracing::warn!(%error, "signals to runs were not deleted, and may be taken again");
+            tracing::warn!(%error, "signals to runs were not deleted, and may be processed again");
         }
         Ok(signals.iter().filter_map(|signal| signal.current(now)).collect())
     }

@@ -48,9 +48,12 @@ impl From<BeginError> for HttpError {
             BeginError::Request(error) | BeginError::NotAdmitted { error, .. } => error,
             BeginError::StillWaiting { run, .. } => ConversationError::InterruptsOpen { run }.into(),
             BeginError::Repeated { run } => {
-                HttpError::conflict("the results were sent before").with_location(&events_path(&run.id))
+                HttpError::conflict("the results of the tool calls were already sent")
+                    .with_location(&events_path(&run.id))
             }
-            BeginError::Unanswered { .. } => HttpError::conflict("the results were sent before"),
+            BeginError::Unanswered { .. } => {
+                HttpError::conflict("the results of the tool calls were already sent")
+            }
         }
     }
 }

@@ -115,8 +115,8 @@ impl ContinuedTurn {
         let begin_result =
             begin_call(|| self.store_begin(approval), || self.has_begun(approval), clock).await;
         if let Err(error) = begin_result {
-            tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not made: its begin is not stored");
-            return error_result("the call was not made: its begin could not be stored".to_owned());
+            tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not made: its start could not be stored");
+            return error_result("the call was not made: its start could not be stored".to_owned());
         }
         let output = self.call(approval, &role, profile).await;
         DecidedCall { id: approval.tool_call_id.clone(), content: output.text, is_error: output.is_error }

@@ -106,7 +106,7 @@ fn check_kind(bytes: &[u8]) -> Result<(), HttpError> {
     if serde_json::from_value::<JobKind>(kind.into()).is_ok() {
         return Ok(());
     }
-    let error = HttpError::conflict("only a newer version of the application knows the job's kind");
+    let error = HttpError::conflict("the job's kind is known only to a newer version of the application");
     Err(error.with_retry_after(UNKNOWN_KIND_RETRY_AFTER))
 }
 

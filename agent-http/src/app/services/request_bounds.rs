@@ -161,7 +161,7 @@ fn acquire_connection(
     match connection.acquire(permits, company_id) {
         true => Ok(()),
         false => Err(HttpError::rate_limited(Some(RETRY_AFTER))
-            .with_detail("the company's requests and streams have as many connections in use as they may")),
+            .with_detail("the company has reached its limit of connections for requests and streams")),
     }
 }
 
