@@ -300,7 +300,7 @@ pub struct IdempotencyKey {
 /// Parameters of a new job.
 #[derive(Debug, Clone)]
 pub struct NewJob {
-    /// Work to do, and the user to do it for.
+    /// Work to do, and the user for whom it is done.
     pub payload: JobPayload,
     /// Times at which the job runs.
     pub schedule: Schedule,
@@ -334,7 +334,7 @@ impl NewJob {
 pub struct Job {
     /// Job id: a UUID version 7, so that jobs sort by creation time.
     pub id: JobId,
-    /// Work to do, and the user to do it for. Immutable, hence shared.
+    /// Work to do, and the user for whom it is done. Immutable, hence shared.
     pub payload: Arc<JobPayload>,
     /// Times at which the job runs.
     pub schedule: Schedule,

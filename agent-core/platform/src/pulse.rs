@@ -26,7 +26,7 @@ pub const MAX_OPEN_FOLLOW_UP_JOBS: usize = 10_000;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobRequest {
-    /// Work to do, and the user to do it for.
+    /// Work to do, and the user for whom it is done.
     pub payload: JobPayload,
     /// Times at which the job runs.
     #[serde(flatten)]

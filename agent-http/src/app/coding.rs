@@ -44,7 +44,7 @@ struct BegunSignInView {
     verification_uri: String,
     /// Remaining lifetime in seconds.
     expires_in: u64,
-    /// Interval in seconds at which the status changes at most.
+    /// Minimum interval in seconds between two changes of the status.
     interval: u64,
     /// Text to show with the code.
     notice: &'static str,

@@ -19,7 +19,7 @@ use crate::error::{Code, HttpError};
 use crate::request::Query;
 use crate::service::HandlerResult;
 
-/// A document with the account of its index.
+/// A document with the status of its index.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct IndexedDocument {

@@ -54,7 +54,7 @@ struct FileView {
     bytes: u64,
     /// SHA-256 in hexadecimal.
     sha256: String,
-    /// Time after which the file is deleted unless a thread has it, RFC 3339.
+    /// Time after which the file is deleted unless a thread refers to it, RFC 3339.
     expires_at: String,
 }
 

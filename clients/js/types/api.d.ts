@@ -2069,7 +2069,7 @@ export interface components {
             };
             /** @description Limits on the calls of the runtime. */
             retry?: components["schemas"]["RetrySettings"] | null;
-            /** @description Agent servers for the runs that this one fails to begin. They inherit neither address nor key, and have no further ones. */
+            /** @description Agent servers for the runs that this one fails to begin. They inherit neither address nor key, and have no fallbacks of their own. */
             fallbacks?: components["schemas"]["AgentServer"][];
             /**
              * Format: uint32
@@ -2257,7 +2257,7 @@ export interface components {
             expiresIn: number;
             /**
              * Format: uint64
-             * @description Interval in seconds at which the status changes at most.
+             * @description Minimum interval in seconds between two changes of the status.
              */
             interval: number;
             /** @description Text to show with the code. */
@@ -2276,7 +2276,7 @@ export interface components {
             /** Format: uint64 */
             cancelled: number;
         };
-        /** @description Callers whose clients may bring tools of their own. */
+        /** @description Callers whose clients may define tools of their own. */
         ClientTools: "session" | "all" | "off";
         /** @description Role of a user in the company, which decides which items of other users the user may change. */
         CompanyRole: "viewer" | "editor" | "admin";
@@ -2305,11 +2305,11 @@ export interface components {
         ContentFormat: "plain" | "markdown";
         /** @description State of the extraction of an upload's text. */
         ContentStatus: "pending" | "extracting" | "ready" | "failed";
-        /** @description Keeping of an agent's conversations. */
+        /** @description Storage of an agent's conversations. */
         ConversationSettings: {
-            /** @description Keeps no conversation if false. */
+            /** @description If false, no conversation is stored. */
             store?: boolean | null;
-            /** @description Callers that may bring tools of their own; absent means `session`. */
+            /** @description Callers that may define tools of their own; absent means `session`. */
             clientTools?: components["schemas"]["ClientTools"] | null;
             /**
              * Format: uint16
@@ -2323,7 +2323,7 @@ export interface components {
              * @description Time in milliseconds without a client after which a run is cancelled, if its request does not say; absent means 0.
              */
             graceMs?: number | null;
-            /** @description Treatment of a request in a thread that has a run, if the request does not say; absent means `reject`. */
+            /** @description Treatment of a request in a thread whose run has not ended, if the request does not say; absent means `reject`. */
             onBusy?: components["schemas"]["OnBusy"] | null;
         };
         /** @description The other agents that this agent may consult, and how. */
@@ -2405,7 +2405,7 @@ export interface components {
             hasCredits: boolean;
             /** @description True if they are unlimited. */
             unlimited: boolean;
-            /** @description Amount, in the vendor's own words. */
+            /** @description Amount, in the vendor's format. */
             balance?: string | null;
         };
         /** @description Result of one run of the fallback. */
@@ -2731,7 +2731,7 @@ export interface components {
             bytes: number;
             /** @description SHA-256 in hexadecimal. */
             sha256: string;
-            /** @description Time after which the file is deleted unless a thread has it, RFC 3339. */
+            /** @description Time after which the file is deleted unless a thread refers to it, RFC 3339. */
             expiresAt: string;
         };
         /** @description Policy for wall-clock times repeated when the clock is set back. */
@@ -2757,7 +2757,7 @@ export interface components {
             /** @description Last failure to embed the chunks that have no vector; absent once some of them have one. */
             embeddingFailure?: components["schemas"]["EmbeddingFailure"] | null;
         };
-        /** @description A document with the account of its index. */
+        /** @description A document with the status of its index. */
         IndexedDocument: {
             /** @description Identifier of the document, unique in its company. */
             id: string;
@@ -2802,7 +2802,7 @@ export interface components {
             jobId: string;
             /** @description State of the job. */
             state: components["schemas"]["JobState"];
-            /** @description Work to do, and the user to do it for. */
+            /** @description Work to do, and the user for whom it is done. */
             payload: components["schemas"]["JobPayload"];
             /** @description Times at which the job runs. */
             schedule: components["schemas"]["Schedule"];
@@ -2843,7 +2843,7 @@ export interface components {
         /** @description One page of jobs, in the order of their creation or its reverse. */
         JobList: {
             jobs: components["schemas"]["JobDetails"][];
-            /** @description Ids of jobs between them that are stored and cannot be read; the scheduler sets them aside. */
+            /** @description Ids of stored jobs in the range of this page that cannot be read; the scheduler does not run them. */
             unreadable?: string[];
             /** @description Cursor of the next page; absent on the last page. */
             nextCursor?: string | null;
@@ -2917,7 +2917,7 @@ export interface components {
             jobId: string;
             /** @description State of the job. */
             state: components["schemas"]["JobState"];
-            /** @description Work to do, and the user to do it for. */
+            /** @description Work to do, and the user for whom it is done. */
             payload: components["schemas"]["JobPayload"];
             /** @description Times at which the job runs. */
             schedule: components["schemas"]["Schedule"];
@@ -3070,7 +3070,7 @@ export interface components {
         };
         /** @description RFC 3339 in UTC with milliseconds. */
         OccurrenceTime: string;
-        /** @description Treatment of a request in a thread that has a run. */
+        /** @description Treatment of a request in a thread whose run has not ended. */
         OnBusy: "reject" | "interrupt" | "queue";
         /** @description Effect of a client's disconnect on a run. */
         OnDisconnect: "cancel" | "continue";
@@ -3322,7 +3322,7 @@ export interface components {
             approvals?: components["schemas"]["ApprovalRule"][];
             /** @description Enables the retrieval of fragments of the agent's documents for each turn. */
             enableAutoRag?: boolean;
-            /** @description Identifiers of the documents to retrieve from; if empty, `document_ids`. */
+            /** @description Identifiers of the documents to retrieve from; if empty, those in the prompt (`documentIds`). */
             ragDocumentIds?: string[];
             /** @description Placement of retrieved fragments in the prompt. */
             ragPlacement?: components["schemas"]["RagPlacement"] | null;
@@ -3368,14 +3368,14 @@ export interface components {
             };
             /** @description Limits on the calls of the runtime. */
             retry?: components["schemas"]["RetrySettings"] | null;
-            /** @description Agent servers for the runs that this one fails to begin. They inherit neither address nor key, and have no further ones. */
+            /** @description Agent servers for the runs that this one fails to begin. They inherit neither address nor key, and have no fallbacks of their own. */
             fallbacks?: components["schemas"]["AgentServer"][];
             /**
              * Format: uint32
              * @description Time in milliseconds in which a fallback's first content must arrive.
              */
             firstContentMs?: number | null;
-            /** @description Keeping of the agent's conversations. */
+            /** @description Storage of the agent's conversations. */
             conversations?: components["schemas"]["ConversationSettings"] | null;
         };
         /** @description A field of a role with a fault or without an effect. */
@@ -3632,7 +3632,7 @@ export interface components {
             todoListId?: string | null;
             /** @description MCP: restricts the agent's tools to these. */
             tools?: string[] | null;
-            /** @description API: further agents, which the caller owns, too. */
+            /** @description API: further agents, which the caller must also own. */
             agents?: string[] | null;
         };
         /** @description Credential of a tool. */

@@ -61,7 +61,7 @@ pub struct Credits {
     pub has_credits: bool,
     /// True if they are unlimited.
     pub unlimited: bool,
-    /// Amount, in the vendor's own words.
+    /// Amount, in the vendor's format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub balance: Option<String>,
 }
