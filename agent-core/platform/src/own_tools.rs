@@ -61,7 +61,7 @@ pub use server_calls::{CallMeta, ToolServerAddress, ToolServerClient, ToolServer
 pub use settings::ToolSettingsError;
 pub use tool_server::ToolDefinition;
 
-/// Request of a tool call, complete but for the headers that every request of the client has.
+/// Request of a tool call. It is complete except for the headers that the client adds to every request.
 #[derive(Debug, Clone)]
 pub struct HttpToolRequest {
     /// Company on whose behalf the tool is called.

@@ -84,8 +84,8 @@ pub trait RoleStore: RoleSource {
         }
     }
 
-    /// Deletes a role with its secrets and returns true if it existed. Its id becomes free. What belongs to the agent,
-    /// such as its memory and its tokens, is deleted by the caller.
+    /// Deletes a role with its secrets and returns true if it existed. Its id becomes free. The caller deletes the agent's
+    /// memory, tokens and other records.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if the precondition does not hold.

@@ -45,7 +45,7 @@ impl<'s> StepCounter<'s> {
             return false;
         }
         let Value::Object(keywords) = schema else { return true };
-        // What is unevaluated is found by another look at the schemas that are applied to the same value.
+        // Unevaluated members are found by a second look at the schemas that are applied to the same value.
         let is_repeated = ["unevaluatedItems", "unevaluatedProperties"];
         let rounds = if is_repeated.into_iter().any(|name| keywords.contains_key(name)) { 3 } else { 1 };
         (0..rounds).all(|_| self.apply_in_place(keywords, value, depth + 1))

@@ -269,7 +269,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     if format == NodeFormat::UiMessage && is_tree {
         return Err(HttpError::invalid("format", "must be ag-ui for messages=tree"));
     }
-    // What is shown of approvals changes without the version.
+    // The shown approvals change without a change of the version.
     let mut has_approvals = false;
     let view = match nodes {
         None => conversations.store.thread(&key).await?.map(ThreadView::without_nodes),

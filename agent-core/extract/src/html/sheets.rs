@@ -210,7 +210,7 @@ impl StyleSheets {
         let mut ranked: Vec<((bool, bool, usize), bool, &Declaration)> = Vec::new();
         for rule in rules {
             let is_exact = rule.selector.is_exact && !self.is_incomplete;
-            // What is not evaluated adds to the specificity.
+            // Conditions that are not evaluated add to the specificity.
             let specificity = if is_exact { rule.selector.specificity() } else { usize::MAX };
             ranked.extend(
                 rule.declarations.iter().map(|declaration| {

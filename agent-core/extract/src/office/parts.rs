@@ -30,7 +30,7 @@ impl<'b> OfficeParts<'b> {
     /// Returns the bytes of a part of the archive. A part that is missing or damaged has none.
     pub(super) fn bytes(&mut self, name: &str) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
-        // What can be read of a damaged part is the reader's to judge.
+        // The reader decides which parts of a damaged part can be read.
         self.archive.by_name(name).ok()?.read_to_end(&mut bytes).ok()?;
         Some(bytes)
     }

@@ -71,7 +71,7 @@ fn is_notes(name: &str) -> bool {
 /// document.
 fn place_notes(parts: &mut OfficeParts<'_>, names: &[String], hidden_slides: &BTreeSet<&str>) {
     let mut notes_by_slide = BTreeMap::new();
-    // Notes belong to one slide. Copies for each would exceed the limits of what the archive expands to.
+    // Notes belong to one slide. Copies for each would exceed the limits on the archive's expanded size.
     let mut placed = BTreeSet::new();
     for slide in names.iter().filter(|name| is_slide(name) && !hidden_slides.contains(name.as_str())) {
         let relations = parts.xml(&relations_part(slide)).unwrap_or_default();

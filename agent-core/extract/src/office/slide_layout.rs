@@ -22,7 +22,7 @@ const FIRST_BACKGROUND: &str = "1001";
 const PLAIN_FIRST_BACKGROUND: &str = "<a:bgFillStyleLst><a:solidFill><a:schemeClr val=\"phClr\"/>";
 /// Element of a slide or layout with other names of colors than its master's.
 const OTHER_COLOR_NAMES: &str = "overrideClrMapping";
-/// Shapes that paint, but for those with text.
+/// Shapes that paint, except for those with text.
 const PAINTED_SHAPES: [&str; 4] = ["pic", "graphicFrame", "cxnSp", "contentPart"];
 
 /// The layout of slides, with its master and theme.

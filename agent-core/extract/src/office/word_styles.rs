@@ -75,7 +75,7 @@ impl WordStyles {
         self.chain(id).fold(TextProperties::default(), |properties, style| properties.or(&style.properties))
     }
 
-    /// Returns the position of a style's paragraphs in a list, as far as the style and those that it is based on tell it.
+    /// Returns the position of a style's paragraphs in a list, as far as the style and its base styles define it.
     pub(super) fn list_position(&self, id: Option<&str>) -> ListPosition {
         self.chain(id).fold(ListPosition::default(), |position, style| position.or(&style.list))
     }

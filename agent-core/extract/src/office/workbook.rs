@@ -171,7 +171,7 @@ struct OpenCell {
     is_error: bool,
     is_hidden: bool,
     value: String,
-    /// The place of the formula's text.
+    /// The position of the formula's text.
     formula: Option<Range<usize>>,
 }
 

@@ -1,4 +1,4 @@
-//! Reading of XML with the places of its elements, and changes at these places.
+//! Reading of XML with the positions of its elements, and changes at these positions.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ impl<'x> XmlEvents<'x> {
         Self { reader, mark, length: xml.len() }
     }
 
-    /// Returns the next event and the place of its markup.
+    /// Returns the next event and the position of its markup.
     pub(super) fn next(&mut self) -> Option<(Event<'x>, Range<usize>)> {
         let start = self.position();
         match self.reader.read_event() {

@@ -301,7 +301,7 @@ impl Canvas {
         self.rows[rows].iter().any(|row| row & columns != 0)
     }
 
-    /// Returns the columns and rows of a rectangle. What is outside of the page counts to its edge.
+    /// Returns the columns and rows of a rectangle. Areas outside of the page count as far as its edge.
     fn cells(&self, bounds: Bounds) -> (u128, RangeInclusive<usize>) {
         // The conversion saturates.
         let column = |x: f32| (((x - self.origin.0) / self.cell.0) as usize).min(COLUMNS - 1);

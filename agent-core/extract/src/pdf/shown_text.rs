@@ -239,7 +239,7 @@ fn is_right_to_left(character: char) -> bool {
     matches!(character, '\u{590}'..='\u{8ff}')
 }
 
-/// The document as it is read, but for the operations on its pages.
+/// The document as it is read, without the operations on its pages.
 impl PdfBackend for ShownText<'_> {
     fn decode_content(&self, data: &[u8]) -> unpdf::Result<Vec<ContentOp>> {
         let operations = self.unseen.remove(data, self.document.decode_content(data)?);

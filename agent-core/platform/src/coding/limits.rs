@@ -67,8 +67,8 @@ pub struct Credits {
 }
 
 impl SubscriptionLimits {
-    /// Reads the `x-codex-*` headers of an answer, which `header` returns by their names in lower case. What is absent
-    /// or malformed is left out.
+    /// Reads the `x-codex-*` headers of an answer, which `header` returns by their names in lower case. Absent or malformed
+    /// members are left out.
     pub fn from_headers<'h>(header: impl Fn(&str) -> Option<&'h str>) -> Self {
         let text = |name: &str| header(name).map(str::trim);
         let window = |name: &str| {

@@ -66,7 +66,7 @@ pub enum ConversationError {
     /// The decision came too late.
     #[error("the time for the decision is over")]
     ApprovalExpired,
-    /// An approved call must not be made: it was begun before, or its run is not this process's any more.
+    /// An approved call cannot be made: it was started before, or its run no longer belongs to this process.
     #[error("the call must not be made")]
     CallRefused,
     /// A limit on the number of nodes or threads.

@@ -227,7 +227,7 @@ pub trait Conversations: Send + Sync {
     async fn reap(&self, now: RunClock) -> Result<usize, ConversationError>;
 
     /// Appends chunks to the logs of a process's runs, in one commit. A chunk that the log has is left out. Nothing is
-    /// appended to the logs of runs that the process does not have any more or that another transaction has locked. The
+    /// appended to the logs of runs that no longer belong to the process, or that another transaction has locked. The
     /// commit waits for none of them, since the runs of all companies share it.
     ///
     /// # Errors

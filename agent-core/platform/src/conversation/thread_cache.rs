@@ -250,8 +250,8 @@ impl LoadedThread {
         self.path.prompt(&merged.instructions, merged.new_messages())
     }
 
-    /// Returns true if messages need no repair of their tool calls. Of those of the latest [`prompt`](Self::prompt), only the
-    /// messages are looked at that no prompt before had.
+    /// Returns true if messages need no repair of their tool calls. Of the latest [`prompt`](Self::prompt), only messages that
+    /// no earlier prompt contained are examined.
     pub fn is_paired(&mut self, messages: &Arc<Vec<Arc<Message>>>) -> bool {
         self.path.is_paired(messages)
     }

@@ -82,7 +82,7 @@ pub(super) struct FormFile {
     pub(super) content: Bytes,
 }
 
-/// The files of a call, by the arguments that name them. Their memory is counted until this is dropped.
+/// The files of a call, by the arguments that name them. Their memory is counted until this value is dropped.
 #[derive(Default)]
 pub(super) struct FormFiles {
     by_reference: HashMap<String, FormFile>,

@@ -219,8 +219,8 @@ fn escape_name(name: &str) -> String {
     escaped
 }
 
-/// Returns boundaries for the parts, each a hash of all of them. A file counts by its own hash, so that it cannot be made to have
-/// one of them.
+/// Returns boundaries for the parts, each a hash of all of them. A file is included by its hash, so that a file that contains a
+/// boundary cannot be constructed.
 fn boundaries(parts: &[FormPart<'_>]) -> impl Iterator<Item = String> {
     let mut hash = Sha256::new();
     for text in parts.iter().flat_map(|part| [&*part.name, part.distinguishing_text(), part.text()]) {

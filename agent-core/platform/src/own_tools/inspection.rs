@@ -50,7 +50,7 @@ pub enum ToolSource {
     ToolServer,
 }
 
-/// A tool server's list in comparison with its pins.
+/// Comparison of a tool server's list of tools with its pins.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Discovery {

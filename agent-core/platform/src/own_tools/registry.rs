@@ -79,7 +79,7 @@ impl OwnToolKind {
     }
 }
 
-/// A preview's role in place of the stored one, until this is dropped.
+/// Guard that replaces the stored role of an agent by a preview's role until it is dropped.
 pub struct PreviewedRole {
     _run: OpenRun<RoleBlock>,
 }

@@ -65,7 +65,7 @@ pub struct Provider {
     /// Base URL; absent for that of the operator's settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
-    /// Models with what is known of them, as catalogues have it.
+    /// Models with their known properties, in the format of a catalogue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<Map<String, Value>>,
 }

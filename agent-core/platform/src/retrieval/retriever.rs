@@ -25,8 +25,8 @@ pub trait Retriever: Send + Sync + 'static {
     /// Those of the store of the documents. An index that fails finds nothing, and its documents are skipped.
     async fn search(&self, search: DocumentSearch<'_>) -> Result<SearchResult, StoreError>;
 
-    /// Returns the present versions of documents, in their order; `None` for one that the company does not have. What was found at
-    /// another version is not quoted.
+    /// Returns the present versions of documents, in their order; `None` for one that the company does not have. Text that was
+    /// found at another version is not quoted.
     ///
     /// # Errors
     /// Those of the store of the documents.

@@ -22,7 +22,8 @@ use super::search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocum
 use crate::records::StoreError;
 use crate::workspace::{index_key, vector_drops_key};
 
-/// Maximum time that a search waits for documents that are not indexed yet. It goes without those that are not by then.
+/// Maximum time that a search waits for documents that are not indexed yet. Documents that are not indexed by then are left
+/// out.
 const INDEXING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A search of one company's documents.

@@ -190,8 +190,8 @@ impl MeteredCall {
         entries
     }
 
-    /// Returns the provider and the model of a report: those that were asked for where it names none. The model that was
-    /// asked for also stands for its dated versions, in whatever case they are written, and for one without a price.
+    /// Returns the provider and the model of a report: those that were asked for where it names none. The requested model also
+    /// stands for its dated versions, in any letter case, and for a model without a price.
     fn names<'a>(&'a self, usage: &'a Usage) -> (&'a str, &'a str) {
         if self.billing.as_ref().is_some_and(CallBilling::is_of_company) {
             return (&self.provider, &self.model);

@@ -136,8 +136,8 @@ impl Meter {
     }
 }
 
-/// The meters of the users that were active last, and the tasks of companies that have requests to count. What an
-/// evicted meter has not counted in the store is forgotten.
+/// The meters of the users that were active last, and the tasks of companies that have requests to count. Requests that
+/// an evicted meter has not yet counted in the store are lost.
 pub(super) struct MeterTable {
     pub(super) meters: CompanyTable<MeterId, Meter>,
     /// Companies whose task runs.

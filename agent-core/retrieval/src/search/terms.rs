@@ -22,7 +22,7 @@ pub(super) struct WeightedTerm {
     pub(super) idf: f32,
     pub(super) weight: f32,
     pub(super) origin: TermOrigin,
-    /// The bits of the languages in whose documents the term counts: those in which a word of the query has it.
+    /// Bits of the languages of the documents in which the term counts: those in which it is the stem of a word of the query.
     pub(super) languages: u32,
 }
 

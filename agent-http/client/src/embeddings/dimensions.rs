@@ -9,8 +9,8 @@ const ADOPTION_THRESHOLD: u32 = 3;
 
 /// The number of components that was requested of a model, or that its answers have.
 ///
-/// The first answer tells the number, and answers with another one are invalid. If the first one was wrong, or the server
-/// has another model by now, the answers agree on another number, which is adopted then.
+/// The first answer determines the number, and answers with another number are invalid. If the first one was wrong, or the
+/// server has another model by now, the answers agree on another number, which is adopted then.
 pub(super) struct Dimensions {
     requested: Option<usize>,
     learned: Mutex<LearnedDimensions>,

@@ -184,7 +184,7 @@ impl ContinuedTurn {
             run_id: self.turn.run_id.clone(),
             caller: self.principal.caller,
             idempotency_key: Some(format!("{}/approval/{}", self.run.id, approval.tool_call_id)),
-            // The run is stored. What the tool writes for it, such as a notification, names the thread.
+            // The run is stored. Records that the tool writes for it, such as a notification, name the thread.
             can_suspend: true,
             trace: self.turn.trace.clone(),
             arguments_text: Some(arguments.text().into()),

@@ -129,7 +129,7 @@ impl LogReader {
             if is_over && page.run.events.count == 0 {
                 return Err(log_gone());
             }
-            // What is missing may be there at the next read.
+            // Missing events may be there at the next read.
             let has_gap = page.chunks.iter().any(|chunk| chunk.first > self.cursor.next);
             if !has_gap && (is_over || !self.follows) {
                 return Ok(None);

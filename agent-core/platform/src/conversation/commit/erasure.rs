@@ -63,7 +63,7 @@ pub fn erase_node<'m>(
     node.message = node.message.erased();
     node.link.status = NodeStatus::Deleted;
     node.feedback = None;
-    // The hash would tell a short text to an attacker who tries all of them.
+    // An attacker could find a short text by hashing all candidates.
     node.link.hash = ContentHash::default();
     if thread.title_from == TitleSource::Message {
         thread.title = title(others);

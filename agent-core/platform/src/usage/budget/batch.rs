@@ -190,7 +190,7 @@ impl BudgetState {
             if writes.is_empty() {
                 return Ok(decisions);
             }
-            // One of each is committed whatever it needs.
+            // One of each is committed regardless of its size.
             if writes.len() > MAX_BATCH_WRITES && settlements.len().max(admissions.len()) > 1 {
                 return Err(BatchError::TooLarge);
             }

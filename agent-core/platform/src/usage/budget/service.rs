@@ -60,7 +60,7 @@ pub struct BudgetStatus {
     pub limits: Vec<LimitStatus>,
 }
 
-/// A run's part of the limits on concurrent runs, until it is dropped.
+/// Guard that counts a run towards the limits on concurrent runs until it is dropped.
 pub(in crate::usage) type RunReservation = (Option<ReservationGuard>, Option<RunSlot>);
 
 /// Admission of a run.

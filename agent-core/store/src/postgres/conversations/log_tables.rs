@@ -169,7 +169,7 @@ impl ConversationTables {
         Ok(Some(LogPage { run, chunks: rows.map(|row| log_row(row, 2).into_chunk()).collect() }))
     }
 
-    /// Adds the last chunks of a run's log and the inputs of the run. What the log has stays.
+    /// Adds the last chunks of a run's log and the inputs of the run. Events that are already in the log stay.
     pub(super) async fn insert_log_end(&self, run: i64, end: &LogEnd) -> Result<(), TableError> {
         let chunk = |chunk: &LogChunk| LogRow {
             run,

@@ -289,7 +289,7 @@ pub(super) async fn erase_node(
 }
 
 /// Deletes threads until [`DELETE_BATCH_NODES`] nodes or [`BATCH_LOG_BYTES`] of logs are deleted. Returns how many of
-/// them are done with.
+/// them need no further call.
 pub(super) async fn delete_batch(
     tables: &ConversationTables,
     owner: &ThreadOwner,

@@ -275,7 +275,7 @@ fn respond_with_error(batch: impl IntoIterator<Item = QueuedCommit>, error: &Pos
     }
 }
 
-/// Runs transactions that wait for locks, until no commit of the owner needs them. What waits for too long fails.
+/// Runs transactions that wait for locks, until no commit of the owner needs them. Writes that wait for too long fail.
 async fn run_blocked(shared: Arc<Shared>, owner: QueueOwner) {
     loop {
         let batch = shared.lock().next_blocked(&owner);

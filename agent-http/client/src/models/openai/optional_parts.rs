@@ -1,4 +1,4 @@
-//! Parts of requests that some servers refuse, and in whose place they take others or none.
+//! Parts of requests that some servers refuse, so that they are replaced or left out.
 
 use agent_core::payload::Payload;
 use serde::de::IgnoredAny;
@@ -60,7 +60,7 @@ impl OptionalPart for CallMember {
     }
 }
 
-/// The older name of the limit on the answer, in whose place the newer one is sent.
+/// The older name of the limit on the answer, which is replaced by the newer one.
 pub(super) struct OldLimitName;
 
 impl OptionalPart for OldLimitName {
@@ -78,7 +78,7 @@ impl OptionalPart for OldLimitName {
     }
 }
 
-/// The level of reasoning beside tools, in whose place none is sent.
+/// The level of reasoning in requests with tools, which is left out.
 pub(super) struct EffortBesideTools;
 
 impl OptionalPart for EffortBesideTools {

@@ -321,8 +321,8 @@ impl AnswerDecoder {
         Ok(())
     }
 
-    /// Starts a call with the arguments that have been held back for its name. The calls are numbered as they start, whatever the
-    /// server's indices.
+    /// Starts a call with the arguments that have been held back for its name. The calls are numbered in the order of their
+    /// start, regardless of the server's indices.
     fn start_call(&mut self, found: usize, name: String) {
         let (index, call) = (self.started_calls, &mut self.calls[found]);
         if call.position.is_some() {

@@ -222,8 +222,8 @@ impl Queues {
         shares
     }
 
-    /// Ends the part of an owner in the transaction of another. What was left out has a transaction of the owner's own. Returns
-    /// true if the caller must start one.
+    /// Ends the part of an owner in the transaction of another. Commits that were left out get a transaction of their own.
+    /// Returns true if the caller must start one.
     pub(super) fn end_share(&mut self, owner: &QueueOwner, left_out: Vec<QueuedCommit>) -> bool {
         let queue = self.owners.entry(owner.clone()).or_default();
         queue.is_in_shared = false;
