@@ -260,7 +260,7 @@ pub struct ToolOutput {
 pub enum Suspension {
     /// The client of the run executes the call.
     ClientSide,
-    /// A person has to decide about the call.
+    /// A person must decide about the call.
     Interrupt(Box<Interrupt>),
 }
 

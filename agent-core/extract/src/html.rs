@@ -240,7 +240,7 @@ fn style_sheets(tree: &Rc<Node>) -> StyleSheets {
     sheets
 }
 
-/// Returns the visibility of an element or text within an element; `None` if nothing of it is seen.
+/// Returns the visibility of an element or text within an element; `None` if it is invisible.
 fn visibility_of(node: &Rc<Node>, outer: &TextVisibility, sheets: &StyleSheets) -> Option<TextVisibility> {
     let NodeData::Element { name, attrs, .. } = &node.data else {
         return (!outer.hides_text()).then(|| outer.clone());

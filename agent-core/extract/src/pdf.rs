@@ -94,7 +94,7 @@ fn convert_error(error: &unpdf::Error) -> ExtractError {
 /// Collects the text of the pages.
 struct PageReader<'b> {
     bytes: &'b [u8],
-    /// The document as it is read without text that is not seen, if a page of it may have some.
+    /// The document without invisible text, if a page may have such text.
     shown: Option<ShownText<'b>>,
     builder: TextBuilder,
     max_pages: u32,

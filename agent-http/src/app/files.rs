@@ -168,7 +168,7 @@ pub(super) async fn find_file(
     let records = get_user_files(&*app.records, (company_id, user_id), &[id]).await;
     match records {
         Ok(records) => Ok(records.into_iter().flatten().next().map(|record| record.value)),
-        // An invalid id is that of no file.
+        // An invalid id belongs to no file.
         Err(StoreError::Invalid(_)) => Ok(None),
         Err(error) => Err(error),
     }

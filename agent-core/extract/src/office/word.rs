@@ -21,7 +21,7 @@ use crate::superscript::raised;
 
 /// Elements with the text and the properties before tracked changes. The reader would take the properties for the present
 /// ones. The last element is the reading beside a text, which would be read as a part of it.
-const LEFT_OUT: [&str; 10] = [
+const OMITTED_ELEMENTS: [&str; 10] = [
     "w:del",
     "w:moveFrom",
     "w:pPrChange",
@@ -202,7 +202,7 @@ impl<'x> PartEditor<'x> {
         let mut events = XmlEvents::new(self.xml);
         while let Some((event, range)) = events.next() {
             match event {
-                Event::Start(element) if LEFT_OUT.contains(&element.name().into_inner()) => {
+                Event::Start(element) if OMITTED_ELEMENTS.contains(&element.name().into_inner()) => {
                     let end = events.skip(&element);
                     self.changes.remove(range.start..end);
                 }
@@ -284,7 +284,7 @@ impl<'x> PartEditor<'x> {
         let mut events = XmlEvents::new(properties);
         while let Some((event, _)) = events.next() {
             match event {
-                Event::Start(element) if LEFT_OUT.contains(&element.name().into_inner()) => {
+                Event::Start(element) if OMITTED_ELEMENTS.contains(&element.name().into_inner()) => {
                     events.skip(&element);
                 }
                 Event::Start(element) | Event::Empty(element) => match element.name().into_inner() {

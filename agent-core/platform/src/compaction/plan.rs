@@ -37,7 +37,7 @@ pub(super) struct PlanLimits {
     pub(super) available: usize,
     /// Share that a history must exceed, in thousandths.
     pub(super) at: usize,
-    /// Share that is left of it, in thousandths.
+    /// Share that remains, in thousandths.
     pub(super) to: usize,
     pub(super) keep_turns: usize,
     pub(super) keep_tool_results: usize,

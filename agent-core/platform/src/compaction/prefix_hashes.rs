@@ -34,7 +34,7 @@ pub(super) struct PrefixKey {
     pub(super) max_tokens: usize,
 }
 
-/// Cache of the hashes of the beginnings of histories, the latest history of each key. Companies have a share of it.
+/// Cache of the hashes of the beginnings of histories, the latest history of each key. Each company has a share.
 pub(super) struct PrefixHashes(Mutex<CompanyTable<PrefixKey, HashedPrefix>>);
 
 impl Default for PrefixHashes {

@@ -213,7 +213,7 @@ pub trait Conversations: Send + Sync {
     /// Extends the lease of a process. The runs of a process whose lease has expired count as interrupted.
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError>;
 
-    /// Interrupts a run if its process's lease has expired: completes its log, adds the nodes of what it has said, and
+    /// Interrupts a run if its process's lease has expired: completes its log, adds the nodes of its answer so far, and
     /// frees the thread. Returns the run as it is then; `None` if there is none.
     async fn interrupt_expired(
         &self,

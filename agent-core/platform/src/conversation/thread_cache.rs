@@ -33,7 +33,7 @@ const OVERHEAD_BYTES: usize = 16;
 /// Size of a shared message without what it has on the heap, in bytes.
 const SHARED_MESSAGE_BYTES: usize = size_of::<Message>() + OVERHEAD_BYTES;
 
-/// Cache of threads of all companies, by company, owner and id. The threads of a company have a share of it.
+/// Cache of threads of all companies, by company, owner and id. The threads of a company have a share.
 pub struct ThreadCache {
     state: Mutex<CacheState>,
 }

@@ -291,7 +291,7 @@ impl DocumentsLayer {
             return Ok(true);
         }
         let user = match workspace::get_user(&*self.records, &context.company_id, &context.user_id).await {
-            // An invalid identifier is that of no user.
+            // An invalid identifier belongs to no user.
             Err(StoreError::Invalid(_)) => None,
             user => user?,
         };

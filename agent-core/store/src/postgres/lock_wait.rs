@@ -11,7 +11,7 @@ use super::fair_queue::{FairQueue, Permit};
 /// of other processes that change the same rows end sooner.
 pub(super) const MAX_LOCK_WAIT: Duration = Duration::from_millis(200);
 /// Maximum time for which a transaction waits for a lock while commits of the company wait for locks that are held.
-pub(super) const MAX_LOCK_WAIT_BESIDE_HELD: Duration = Duration::from_millis(50);
+pub(super) const MAX_CONTENDED_LOCK_WAIT: Duration = Duration::from_millis(50);
 
 /// Permits of a store's transactions to use a connection.
 #[derive(Clone, Copy)]
@@ -68,7 +68,7 @@ impl<'s> LockAttempts<'s> {
     pub(super) fn lock_timeout(&self) -> String {
         let is_beside_held =
             self.blocked_until.is_none() && self.queues.blocked.is_used_by(self.company.unwrap_or_default());
-        let limit = if is_beside_held { MAX_LOCK_WAIT_BESIDE_HELD } else { MAX_LOCK_WAIT };
+        let limit = if is_beside_held { MAX_CONTENDED_LOCK_WAIT } else { MAX_LOCK_WAIT };
         format!("{}ms", limit.min(self.queues.lock_timeout).as_millis().max(1))
     }
 

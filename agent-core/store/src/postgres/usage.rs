@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use super::error::{OperationError, PostgresErrorKind};
-use super::lock_wait::{MAX_LOCK_WAIT, MAX_LOCK_WAIT_BESIDE_HELD};
+use super::lock_wait::{MAX_CONTENDED_LOCK_WAIT, MAX_LOCK_WAIT};
 use super::param::Param;
 use super::session::{Session, contains_nul};
 use super::{PostgresError, PostgresRecords};
@@ -227,7 +227,7 @@ impl UsageBatch {
 
 impl PostgresRecords {
     /// Books a batch. Begins again on another connection if one was lost, as all idle ones are by a restart of the server:
-    /// entries that were booked all the same are left out then.
+    /// entries that were booked nevertheless are left out then.
     async fn book_batch(&self, batch: &UsageBatch, lock_timeout: Duration) -> Result<usize, OperationError> {
         let _permit = self.permits.acquire("", self.wait_timeout).await?;
         let mut remaining_retries = self.sessions.max_size();
@@ -282,7 +282,7 @@ impl UsageStore for PostgresRecords {
         let mut locked = HashSet::new();
         for (company_id, batch) in batches {
             let may_try = Instant::now() < deadline;
-            if !may_try || !self.try_book_batch(&batch, MAX_LOCK_WAIT_BESIDE_HELD).await? {
+            if !may_try || !self.try_book_batch(&batch, MAX_CONTENDED_LOCK_WAIT).await? {
                 locked.insert(company_id);
             }
         }

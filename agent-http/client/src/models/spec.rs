@@ -139,7 +139,7 @@ impl ModelSpec {
         }
     }
 
-    /// Returns true if the server's API does not have a member of requests, as far as it has said so.
+    /// Returns true if the server has rejected a member of requests as unknown.
     pub(super) fn refuses(&self, member: &str) -> bool {
         self.limits.learned.refuses(&self.window_key, member)
     }

@@ -11,7 +11,7 @@ pub(super) enum BeginError {
     Store(ConversationError),
     Turn(TurnError),
     Request(HttpError),
-    /// A limit on runs refuses the run. Nothing of it is stored but its place in a queue.
+    /// A limit on runs refuses the run. Only its place in a queue is stored.
     NotAdmitted {
         error: HttpError,
         /// True if as many runs as permitted are in progress.

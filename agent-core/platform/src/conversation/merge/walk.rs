@@ -82,7 +82,7 @@ impl<'l> WalkIndex<'l> {
 /// State of a walk.
 #[derive(Default)]
 struct Cursor {
-    /// Node that the walk has come to.
+    /// Node that the walk has reached.
     node: Option<usize>,
     is_known: bool,
     /// New messages after the last known element, and the node below which they go.

@@ -21,7 +21,7 @@ pub(super) enum AdmissionDecision {
         output: u64,
         /// Id of the reservation and what it holds, if something is reserved.
         reservation: Option<(String, Vec<ReservedAmount>)>,
-        /// Reservation of what the run counts once it is stored, likewise.
+        /// Id and amounts of the reservation that counts the run once it is stored, if there is one.
         pending: Option<(String, Vec<ReservedAmount>)>,
     },
     /// The request waits: this limit does not admit it while others have reserved, and may admit it later.

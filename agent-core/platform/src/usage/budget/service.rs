@@ -45,7 +45,7 @@ pub struct Budgets {
     observer: Option<Arc<dyn UsageObserver>>,
     /// The latest refusals of runs in this process, by the runs' [keys](RunScope::run_key).
     refusals: Arc<Mutex<CompanyTable<String, BudgetExceededError>>>,
-    /// Runs in this process whose backend may start again, likewise.
+    /// Runs in this process whose backend may start again, with the same key.
     restarts: Arc<Mutex<CompanyTable<String, ()>>>,
 }
 

@@ -22,7 +22,7 @@ use super::batch::WrittenVersions;
 use super::commit::{CommitOutcome, Committer, LockPolicy};
 use crate::postgres::error::{PostgresError, PostgresErrorKind};
 use crate::postgres::fair_queue::{FairQueue, Permit};
-use crate::postgres::lock_wait::{MAX_LOCK_WAIT, MAX_LOCK_WAIT_BESIDE_HELD};
+use crate::postgres::lock_wait::{MAX_CONTENDED_LOCK_WAIT, MAX_LOCK_WAIT};
 
 mod queues;
 
@@ -118,7 +118,7 @@ impl Shared {
 
     /// Returns the maximum time for which a transaction of the owner's commits waits for a lock.
     fn max_lock_wait(&self, owner: &QueueOwner) -> Duration {
-        let limit = if self.lock().is_waiting(owner) { MAX_LOCK_WAIT_BESIDE_HELD } else { MAX_LOCK_WAIT };
+        let limit = if self.lock().is_waiting(owner) { MAX_CONTENDED_LOCK_WAIT } else { MAX_LOCK_WAIT };
         limit.min(self.lock_timeout)
     }
 
@@ -146,7 +146,7 @@ impl Shared {
         let counts: Vec<usize> =
             std::iter::once(batch.own.len()).chain(shares.iter().map(Vec::len)).collect();
         let commits: Vec<_> = batch.own.into_iter().chain(shares.into_iter().flatten()).collect();
-        let timeout = MAX_LOCK_WAIT_BESIDE_HELD.min(self.lock_timeout);
+        let timeout = MAX_CONTENDED_LOCK_WAIT.min(self.lock_timeout);
         let outcome = self.commit(&commits, LockPolicy { timeout, skips_held: true }).await;
         let mut commits = commits.into_iter();
         let mut parts = counts.into_iter().map(|count| commits.by_ref().take(count).collect::<Vec<_>>());
@@ -330,7 +330,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::queues::{
-        MAX_QUEUED_PER_COMPANY, MAX_TRANSACTIONS_ALONE, MIN_COMMITS_BESIDE_TRANSACTION, max_transactions,
+        MAX_QUEUED_PER_COMPANY, MAX_TRANSACTIONS_ALONE, MIN_COMMITS_FOR_SECOND_TRANSACTION, max_transactions,
     };
     use super::*;
     use crate::postgres::PostgresOptions;
@@ -407,7 +407,7 @@ mod tests {
         let _begun = begin(&queue, "a").await;
         let mut waiting = Vec::new();
         let mut transactions = Vec::new();
-        for n in 0..MIN_COMMITS_BESIDE_TRANSACTION {
+        for n in 0..MIN_COMMITS_FOR_SECOND_TRANSACTION {
             let mut commit = Box::pin(queue.commit(put(&n.to_string())));
             assert!((&mut commit).now_or_never().is_none());
             waiting.push(commit);
@@ -468,7 +468,7 @@ mod tests {
         let shared = &queue.shared;
         let (batch, mut receivers): (Vec<_>, Vec<_>) = ["a", "b", "c"].map(queued).into_iter().unzip();
         assert!(shared.add_blocked(&own("acme"), batch), "the first ones start the wait");
-        assert_eq!(shared.max_lock_wait(&own("acme")), MAX_LOCK_WAIT_BESIDE_HELD);
+        assert_eq!(shared.max_lock_wait(&own("acme")), MAX_CONTENDED_LOCK_WAIT);
         let (later, mut later_receiver) = queued("d");
         assert!(!shared.add_blocked(&own("acme"), vec![later]), "those that wait do so together");
         drop(receivers.remove(0));

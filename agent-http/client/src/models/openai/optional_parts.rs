@@ -79,9 +79,9 @@ impl OptionalPart for OldLimitName {
 }
 
 /// The level of reasoning in requests with tools, which is left out.
-pub(super) struct EffortBesideTools;
+pub(super) struct EffortWithTools;
 
-impl OptionalPart for EffortBesideTools {
+impl OptionalPart for EffortWithTools {
     fn name(&self) -> &'static str {
         EFFORT_MEMBER
     }

@@ -81,7 +81,7 @@ struct OpenCall {
     has_all_arguments: bool,
 }
 
-/// Kind of the item that an event is about.
+/// Kind of item that an event looks up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Message,

@@ -13,7 +13,7 @@ use crate::postgres::records::batch::WrittenVersions;
 pub(super) const MAX_TRANSACTIONS_ALONE: usize = 2;
 /// Minimum number of waiting commits for which a company has more than one transaction at a time. Fewer cost the server less
 /// if they share the next transaction than if they have one of their own at once.
-pub(super) const MIN_COMMITS_BESIDE_TRANSACTION: usize = 32;
+pub(super) const MIN_COMMITS_FOR_SECOND_TRANSACTION: usize = 32;
 /// Maximum number of commits of one company that wait.
 pub(super) const MAX_QUEUED_PER_COMPANY: usize = 4096;
 /// Maximum size of a transaction. A commit that exceeds it has one of its own.
@@ -273,7 +273,7 @@ impl Queues {
 /// Returns the maximum number of concurrent transactions of a queue with `queued` waiting commits, while `queues` commit. It is
 /// one while other companies commit, so that a company with many commits gets no more of the server's time than they do.
 pub(super) const fn max_transactions(queues: usize, queued: usize) -> usize {
-    if queues > 1 || queued < MIN_COMMITS_BESIDE_TRANSACTION { 1 } else { MAX_TRANSACTIONS_ALONE }
+    if queues > 1 || queued < MIN_COMMITS_FOR_SECOND_TRANSACTION { 1 } else { MAX_TRANSACTIONS_ALONE }
 }
 
 /// Takes commits for a transaction from the front of a queue.
