@@ -145,7 +145,7 @@ export function useArguments(args, schema) {
     else {
       const fields = formFields(schema, found.value);
       if (!fields) {
-        setErrors(new Map([['', 'has what the form does not show']]));
+        setErrors(new Map([['', 'has fields that the form does not show']]));
         return;
       }
       setTexts(textsOf(found.value, fields));

@@ -20,7 +20,7 @@ export const ACTIONS = [
     text: 'Runs begin by the schedule again.' },
   { id: 'redrive', name: 'Run again', route: 'POST /api/pulse/jobs/{id}/redrive', fits: ({ state }, filter) => state === 'discarded' || filter === 'discarded',
     ask: (jobs) => `Run ${jobs} again?`,
-    text: 'The run that was discarded last is made again, now.' },
+    text: 'The last discarded run is made again, now.' },
   { id: 'cancel', name: 'Cancel', route: 'DELETE /api/pulse/jobs/{id}', fits: isChangeable, isFinal: true,
     ask: (jobs) => `Cancel ${jobs}?`, text: 'No further run begins. A run in progress goes on.' },
 ];
