@@ -381,12 +381,12 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_command_definition_passes_claps_checks() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn commands_that_can_be_said() {
+    fn valid_command_lines_are_parsed() {
         for line in [
             "dev",
             "dev --data here",
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_cannot() {
+    fn invalid_command_lines_are_refused() {
         use clap::error::ErrorKind;
         for (line, expected) in [
             ("", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),

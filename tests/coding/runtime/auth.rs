@@ -131,7 +131,7 @@ async fn an_issuer_slows_polls_down() {
 }
 
 #[tokio::test]
-async fn a_scope_is_that_of_the_request_or_of_the_operator() {
+async fn the_scope_of_a_request_precedes_the_operators() {
     let issuer = FakeIssuer::start(DeviceAuthDialect::Rfc8628).await;
     let settings = issuer.settings();
     let mut settings: Vec<_> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();

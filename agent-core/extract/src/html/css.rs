@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_pixels() {
+    fn lengths_are_converted_to_pixels() {
         for (value, expected) in [
             ("0", Some(0.0)),
             ("-9999px", Some(-9999.0)),

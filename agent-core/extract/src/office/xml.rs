@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_shifts_no_place() {
+    fn a_byte_order_mark_does_not_shift_positions() {
         let xml = "\u{feff}<a>é<b/></a>";
         let mut changes = XmlChanges::new(xml);
         let mut events = XmlEvents::new(xml);

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_have_shapes_and_edges() {
+    fn paths_report_bounds_and_slanted_edges() {
         let mut path = Path::default();
         path.begin((0.0, 0.0));
         path.extend(&[(10.0, 0.0)]);

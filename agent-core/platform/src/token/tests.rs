@@ -117,7 +117,7 @@ fn a_minted_token_is_found() {
 }
 
 #[test]
-fn the_secret_is_nowhere() {
+fn the_secret_is_neither_stored_nor_shown() {
     let fixture = fixture();
     let minted = fixture.mint(widget("a"));
     let text = minted.text.expose();

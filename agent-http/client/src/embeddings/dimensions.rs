@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_requested_number_stays() {
+    fn requested_dimensions_are_never_replaced() {
         let dimensions = Dimensions::new(Some(4));
         for _ in 0..2 * ADOPTION_THRESHOLD {
             assert!(!check(&dimensions, 8));
