@@ -132,7 +132,7 @@ fn append_vary(headers: &mut HeaderMap) {
     headers.insert(VARY, value);
 }
 
-/// Header names of protocols that a service has, beside those of all services. In lower case.
+/// Header names of a service's protocols, in addition to the headers of all services. In lower case.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ProtocolHeaders {
     /// Request headers that pages may send.

@@ -134,8 +134,8 @@ impl OperatorModels {
 }
 
 impl UsageMetrics {
-    /// Creates the metrics, and registers them. `configured` are the providers and models that settings name, beside those of the
-    /// catalogue.
+    /// Creates the metrics, and registers them. `configured` are the providers and models that settings name, in addition to
+    /// the catalogue's.
     pub fn new(
         metrics: &Metrics,
         catalog: Arc<Catalog>,

@@ -151,7 +151,7 @@ impl<'b> PageReader<'b> {
         }
     }
 
-    /// Begins a page by its number, so that pages that cannot be read are empty ones.
+    /// Begins the page with this number. Pages before it that could not be read become empty pages.
     fn begin_page(&mut self, number: u32) -> Result<(), ExtractError> {
         while self.builder.pages() < number {
             self.builder.begin_page()?;

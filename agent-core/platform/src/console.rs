@@ -181,7 +181,7 @@ struct StoredCode {
     idle_seconds: u64,
 }
 
-/// The ids of a user's sessions, the oldest first. Ended ones are removed when another one is opened.
+/// The ids of a user's sessions, the oldest first. Ended sessions are removed when another session is opened.
 #[derive(Default, Serialize, Deserialize)]
 struct UserSessions {
     ids: Vec<String>,
@@ -319,7 +319,7 @@ impl ConsoleSessions {
         }
     }
 
-    /// Returns the writes that add a session to the user's list, and delete those that end for it.
+    /// Returns the writes that add a session to the user's list, and delete the sessions that it replaces.
     async fn session_list_writes(
         &self,
         session: &ConsoleSession,

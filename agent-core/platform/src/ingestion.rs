@@ -60,7 +60,7 @@ pub struct IngestionLimits {
     pub poll_interval: Duration,
     /// Maximum duration of an extraction; 5 min.
     pub timeout: Duration,
-    /// Maximum number of attempts, also of those that end with their process; 8.
+    /// Maximum number of attempts, including attempts that end with their process; 8.
     pub attempts: u32,
 }
 
@@ -146,8 +146,8 @@ impl Ingestion {
         Ok(true)
     }
 
-    /// Returns true for a document with a text by another extractor that this one can extract, too. It has such a text, too, after
-    /// an attempt to extract it again that failed.
+    /// Returns true for a document with a text by another extractor that this one can extract, too. It also has such a text
+    /// after a failed attempt to extract it again.
     fn is_outdated(&self, document: &Document) -> bool {
         document.content.as_ref().is_some_and(|content| {
             let has_text = match content.status {

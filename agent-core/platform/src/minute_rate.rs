@@ -87,7 +87,7 @@ impl MinuteState {
 /// interval: if nothing was used meanwhile, it gives back nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct AdmittedBatch {
-    /// Number of requests that were admitted, less those that were refunded.
+    /// Number of admitted requests, less the refunded ones.
     count: i64,
     /// Arrival time after these requests alone.
     arrival_micros: u64,

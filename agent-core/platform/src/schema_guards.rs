@@ -158,7 +158,7 @@ impl GuardWriter<'_> {
     }
 }
 
-/// Returns those keywords of a schema that apply no further schema, with those of its properties.
+/// Returns the keywords of a schema and of its properties that apply no further schema.
 fn own_part(keywords: &Map<String, Value>) -> Map<String, Value> {
     let mut part = copy_of(keywords, &["type", "required"]);
     let properties = keywords.get("properties").and_then(Value::as_object);

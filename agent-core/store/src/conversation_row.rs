@@ -405,8 +405,8 @@ pub(crate) fn parse_run(id: &str, body: &str) -> Result<Run, StoreError> {
     from_json("runs", id, body)
 }
 
-/// Parses a run among those of all companies. One that cannot be read is logged and is `None`, so that it does not hide the
-/// others.
+/// Parses a run in a list of the runs of all companies. A run that cannot be read is logged and is `None`, so that
+/// it does not hide the others.
 pub(crate) fn parse_run_of_any(id: &str, body: &str) -> Option<Run> {
     let parsed = parse_run(id, body);
     parsed.inspect_err(|error| tracing::error!(run = id, %error, "the run's row cannot be read")).ok()

@@ -185,8 +185,8 @@ fn limit_json(kind: BudgetKind, status: &LimitStatus) -> Value {
     view
 }
 
-/// Returns the limits that the caller may see beside those of sessions: the limits of the caller's budget, the default limits of
-/// runs and, for an admin, the limits of the company.
+/// Returns the limits that the caller may see, in addition to the limits of sessions: the limits of the caller's budget, the
+/// default limits of runs and, for an admin, the limits of the company.
 pub(super) async fn own_limits(app: &App, principal: &Principal) -> Result<Vec<Value>, HttpError> {
     let (budgets, company) = (app.usage.budgets()?, &principal.company_id);
     let is_admin = is_admin(app, principal).await?;

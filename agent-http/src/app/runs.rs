@@ -87,7 +87,7 @@ impl OwnConversations {
         Ok(RunKey { owner: self.owner.clone(), id: id.into() })
     }
 
-    /// Returns a run; one that this process has, with its record so far.
+    /// Returns a run, with its record so far if it runs in this process.
     async fn recorded_run(&self, key: &RunKey) -> Result<Run, HttpError> {
         let run = self.store.run(&key.owner, &key.id).await?.ok_or_else(HttpError::not_found)?;
         let observers = self.app.conversations.observers();

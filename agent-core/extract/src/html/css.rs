@@ -173,8 +173,8 @@ impl Paint {
     }
 }
 
-/// Returns the alpha of a color, from 0 to 255, by the arguments behind its channels. One that is not understood makes the
-/// color a translucent one.
+/// Returns the alpha of a color, from 0 to 255, by the arguments behind its channels. A value that is not understood makes
+/// the color translucent.
 fn alpha(arguments: &[&str]) -> f32 {
     match arguments {
         [] => 255.0,

@@ -108,8 +108,8 @@ impl StyleSheets {
         self.is_incomplete = true;
     }
 
-    /// Returns true if the background of a text may come from an element that does not contain it: one that lies behind it, or a
-    /// table column.
+    /// Returns true if the background of a text may come from an element that does not contain it: an element that lies behind
+    /// it, or a table column.
     pub(super) fn is_layered(&self) -> bool {
         self.is_layered
     }

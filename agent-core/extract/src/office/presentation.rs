@@ -23,7 +23,7 @@ use crate::superscript::raised;
 const NOTES_PLACEHOLDERS: [&str; 5] = ["dt", "ftr", "hdr", "sldImg", "sldNum"];
 /// Types of placeholders on slides whose text is not the author's.
 const SLIDE_PLACEHOLDERS: [&str; 1] = ["sldNum"];
-/// A slide without content, in place of a hidden one, so that the others keep their numbers.
+/// A slide without content, which replaces a hidden slide so that the others keep their numbers.
 const EMPTY_SLIDE: &str = "<p:sld xmlns:p=\"http://schemas.openxmlformats.org/presentationml/2006/main\">\
     <p:cSld><p:spTree/></p:cSld></p:sld>";
 /// Maximum number of painted shapes that are compared with the areas of texts. Behind further ones, nothing is certain.

@@ -85,7 +85,7 @@ impl WordStyles {
         self.chain(id).any(|style| style.is_heading)
     }
 
-    /// Returns a style and those that it is based on.
+    /// Returns a style and its base styles.
     fn chain<'s>(&'s self, id: Option<&'s str>) -> impl Iterator<Item = &'s WordStyle> {
         let first = id.and_then(|id| self.styles.get(id));
         let base = move |style: &&'s WordStyle| style.base.as_deref().and_then(|id| self.styles.get(id));

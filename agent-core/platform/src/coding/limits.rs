@@ -120,7 +120,7 @@ impl SubscriptionLimits {
         Self { primary: window("primary"), secondary: window("secondary"), credits: credits() }
     }
 
-    /// Returns these limits, with those of `earlier` for the ones that are absent.
+    /// Returns these limits, with absent ones taken from `earlier`.
     fn or(self, earlier: Self) -> Self {
         Self {
             primary: self.primary.or(earlier.primary),

@@ -41,7 +41,7 @@ pub(super) struct PlanLimits {
     pub(super) to: usize,
     pub(super) keep_turns: usize,
     pub(super) keep_tool_results: usize,
-    /// Tokens that a summary and what belongs to it can have.
+    /// Maximum tokens of a summary with its surrounding text.
     pub(super) summary_tokens: usize,
 }
 

@@ -45,7 +45,7 @@ impl Default for PrefixHashes {
 
 /// Messages that were hashed.
 struct HashedPrefix {
-    /// Kept, so that no other message gets the address of one of them.
+    /// The messages are kept alive, so that no other message gets the address of one of them.
     messages: Vec<Arc<PromptMessage>>,
     /// State of the hash after all of them.
     hasher: PrefixHasher,

@@ -253,7 +253,7 @@ impl Compaction {
         self.prefixes.sha256(&key, &history.messages[..count])
     }
 
-    /// Returns the summary that the prompt has: the stored one, or one that is made now.
+    /// Returns the summary that the prompt has: the stored summary, or a new one.
     async fn summary(
         &self,
         turn: &TurnInput,

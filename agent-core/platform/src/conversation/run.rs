@@ -320,7 +320,7 @@ pub enum RunStep {
     Start,
     /// Ends a running run, or a queued one that does not begin.
     End(RunEnding),
-    /// Completes a run that waits, since another one continues it.
+    /// Completes a waiting run, because another run continues it.
     Continue,
     /// Records that the process of the run has ended.
     Interrupt,

@@ -143,7 +143,7 @@ pub trait Conversations: Send + Sync {
     /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`].
     async fn erase_node(&self, key: &ThreadKey, node: &NodeId) -> Result<Thread, ConversationError>;
 
-    /// Queues a run for a thread that has one that has not ended, or has queued ones: stores it as `queued`, behind the others.
+    /// Queues a run for a thread with an unfinished run or queued runs: stores it as `queued`, behind the others.
     /// Returns it; `None` if the run need not wait, and nothing is stored.
     ///
     /// # Errors

@@ -259,7 +259,7 @@ impl DocumentsLayer {
         self.omission_note("docs-left-out", text, sizes)
     }
 
-    /// Reads the documents of the role and decides which of them are in the prompt: in their order, those for which
+    /// Reads the documents of the role and decides which of them are in the prompt: in their order, as far as
     /// there is room.
     async fn plan(&self, turn: &TurnInput) -> Result<DocumentPlan, StoreError> {
         let ids = &turn.role.content.document_ids;

@@ -289,7 +289,7 @@ impl Providers {
         Ok(Some(provider))
     }
 
-    /// Returns the providers of its company that a role names, with their keys, without those that the company does not have.
+    /// Returns the company's providers that a role names, with their keys. Names without a provider are left out.
     ///
     /// # Errors
     /// Those of [`open`](Self::open).

@@ -381,7 +381,7 @@ impl IndexState {
         wanted.iter().any(is_too_large) && self.versions.keys().any(|id| !wanted.contains(id))
     }
 
-    /// Removes the documents that are not `wanted`; those that were too large can be indexed again.
+    /// Removes the documents that are not `wanted`; documents that were too large can be indexed again.
     pub(super) fn prepare_retry(&mut self, wanted: &HashSet<DocumentId>) {
         self.unusable.retain(|id, (_, reason)| *reason != SkipReason::TooLarge || !wanted.contains(id));
         self.remove_others(wanted);

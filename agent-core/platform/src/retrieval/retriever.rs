@@ -19,7 +19,7 @@ use crate::records::StoreError;
 /// `conformance::retriever`.
 #[async_trait]
 pub trait Retriever: Send + Sync + 'static {
-    /// Searches documents. Those that the company does not have, or that are not indexed in time, are skipped.
+    /// Searches documents. Documents that the company does not have, or that are not indexed in time, are skipped.
     ///
     /// # Errors
     /// Those of the store of the documents. An index that fails finds nothing, and its documents are skipped.

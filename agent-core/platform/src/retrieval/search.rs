@@ -84,7 +84,7 @@ impl DocumentRetriever {
         Ok(SearchResult { ranking, scope, skipped, documents, embedder, duration })
     }
 
-    /// Indexes a document that was written, so that the next search need not.
+    /// Indexes a document that was written, so that the next search does not have to.
     ///
     /// # Errors
     /// Those of the store.
@@ -214,7 +214,7 @@ impl DocumentRetriever {
         Ok(WantedDocuments { present, absent, reverted, index_versions, vector_drops })
     }
 
-    /// Returns the documents of the hits whose texts are still those that were searched.
+    /// Returns the documents of the hits whose texts have not changed since they were searched.
     async fn read_texts(
         &self,
         company_id: &CompanyId,

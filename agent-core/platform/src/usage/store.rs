@@ -52,7 +52,7 @@ impl RunEntries {
     }
 }
 
-/// Source of the runs that are stored, for those that count once they are.
+/// Source of the stored runs, for runs that count once they are stored.
 #[async_trait]
 pub trait StoredRuns: Send + Sync {
     /// Returns true if a user or visitor has a run with an id that is stored and has begun.

@@ -188,7 +188,7 @@ impl Metering {
         select(woken, self.clock.sleep(duration)).await;
     }
 
-    /// Takes the requests of a company that are due now, those that wait first; none if the next commit is not
+    /// Takes the requests of a company that are due now, waiting ones first; none if the next commit is not
     /// due. Returns `None` and ends the task if there is nothing to count.
     fn take_unsettled(&self, company_id: &CompanyId) -> Option<Vec<UnsettledRequests>> {
         let mut table = self.lock();

@@ -81,10 +81,10 @@ impl Meter {
         }
     }
 
-    /// Decides on another request beside those that wait.
+    /// Decides on another request in addition to the waiting ones.
     ///
     /// # Errors
-    /// The limit is reached, or is so if those that wait are admitted.
+    /// The limit is reached, or would be once the waiting requests are admitted.
     pub(super) fn decide(&self, now: Duration) -> Result<LocalDecision, RateLimitError> {
         let used = MinuteUse::new(self.known, self.per_minute, now);
         let reserved = self.waiting.len() + self.settling + self.joined;

@@ -45,7 +45,7 @@ struct StoredIndex {
     /// Account of the index; absent in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     status: Option<IndexStatus>,
-    /// Digest of the text and of what was analyzed beside it; absent in records of older versions.
+    /// Digest of the text and of the other analyzed fields; absent in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source_digest: Option<String>,
     data: String,

@@ -121,7 +121,7 @@ impl Vectors {
         Ok(quantized.finish())
     }
 
-    /// Returns the vectors of the same chunks with further ones in place of those that the chunks had: for each the
+    /// Returns the vectors of the same chunks, with further vectors that replace earlier ones: for each the
     /// number of the chunk, in ascending order, the hash of its input, and its components.
     pub(super) fn with<'v>(
         &self,

@@ -130,7 +130,7 @@ impl QueryTerms {
         Self { weighted, total_weight, best_score, is_unspaced: unspaced > 0.0 }
     }
 
-    /// Scales the weights so that those of one language add up to `share`.
+    /// Scales the weights so that the weights of one language add up to `share`.
     pub(super) fn normalize(&mut self, share: f32) {
         if self.total_weight > 0.0 {
             let factor = f64::from(share) / self.total_weight;
@@ -197,7 +197,7 @@ struct AnalyzedText {
 
 /// Adds the words of a text, analyzed in each language of the corpus.
 ///
-/// The text is in one language. Its function words are those of the language that finds the most of them.
+/// The text is in one language. The language with the most matches determines its function words.
 fn collect_words(
     corpus: &Corpus<'_>,
     text: &str,

@@ -18,7 +18,7 @@ pub(super) const MAX_CONTENDED_LOCK_WAIT: Duration = Duration::from_millis(50);
 pub(super) struct LockQueues<'s> {
     /// Permits of all transactions.
     pub(super) all: &'s FairQueue,
-    /// Permits, beside those, of transactions that wait for locks that are known to be held.
+    /// Additional permits of transactions that wait for locks that are known to be held.
     pub(super) blocked: &'s FairQueue,
     /// Time limit of waiting for a permit.
     pub(super) wait_timeout: Duration,
@@ -27,7 +27,7 @@ pub(super) struct LockQueues<'s> {
 }
 
 /// Attempts at a transaction, which is repeated while other transactions hold locks that it needs. It holds no connection
-/// between two attempts, and the later ones are queued round-robin with those of other companies.
+/// between two attempts, and later attempts are queued round-robin with other companies' attempts.
 pub(super) struct LockAttempts<'s> {
     queues: LockQueues<'s>,
     /// Company of the transaction; `None` for one of the process itself, which needs no permit of the first queue.

@@ -197,7 +197,7 @@ impl StoredTurn {
     }
 
     /// Returns true if the request ends with results without their calls, of which none is pending, in a thread that has results of
-    /// its client. They may be these ones, and what precedes them is not a new message then.
+    /// its client. The results may repeat stored ones, and then the message before them is not a new one.
     fn may_repeat_results(&self, links: &[NodeLink], pending: &[Id]) -> bool {
         let is_client_result =
             |link: &NodeLink| (link.role, link.origin) == (NodeRole::Tool, NodeOrigin::Client);

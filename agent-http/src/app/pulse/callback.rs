@@ -92,8 +92,8 @@ pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> Handle
     response::json(StatusCode::OK, &body)
 }
 
-/// Checks that this version knows the job's kind. A signed callback with another one comes from a newer version beside this
-/// one: its occurrence is handed back without using up an attempt, so that a newer application runs it.
+/// Checks that this version knows the job's kind. A signed callback with another kind comes from a newer version that runs
+/// beside this one: its occurrence is handed back without using up an attempt, so that a newer application runs it.
 ///
 /// # Errors
 /// `Conflict` with `Retry-After`, for an unknown kind. A body that is not a delivery has no kind and is left to its parser.

@@ -73,7 +73,7 @@ pub struct ConversationService {
     pub(in crate::app) observers: Arc<RunObservers>,
     /// Signal to store the events of a large tail without delay.
     pub(in crate::app) large_tail: Notify,
-    /// Signals to runs that this process does not know yet. Locked while signals are taken, so that those that the store has
+    /// Signals to runs that this process does not know yet. Locked while signals are taken, so that signals that the store has
     /// deleted reach their runs before the next call ends.
     pub(in crate::app) early_signals: AsyncMutex<Vec<EarlySignal>>,
     /// The lease of this process as it was last renewed.

@@ -1,7 +1,8 @@
 //! Calls of the embedder for the chunks of a document that lack vectors.
 //!
-//! A batch that fails does not stop those behind it. One that is rejected, or for which the answer is invalid, is halved until
-//! only the texts that cause it are left. An attempt ends early where calls fail in a row: then it is the embedder that fails.
+//! A batch that fails does not stop those behind it. A batch that is rejected, or whose answer is invalid, is halved until only
+//! the texts that cause the failure are left. An attempt ends early where calls fail in a row: then it is the embedder that
+//! fails.
 
 use std::time::Duration;
 

@@ -126,7 +126,7 @@ impl LiveTokenTable {
         self.companies.get(company)?.detached.first().map(|(_, id)| *id)
     }
 
-    /// Marks a token as one that outlives its run, so that it may be evicted.
+    /// Marks a token that outlives its run, so that it may be evicted.
     pub(super) fn detach(&mut self, id: Uuid) {
         let Some(LiveToken { token, expires_at, .. }) = self.tokens.get(&id) else { return };
         let (company_id, position) = (token.company_id.clone(), (*expires_at, id));

@@ -255,8 +255,8 @@ impl BudgetState {
         waiting
     }
 
-    /// Sets the meter of a limit that did not apply for some time to the ledger's sums of the current window. One that
-    /// does not exist begins with it anyway.
+    /// Sets the meter of a limit that did not apply for some time to the ledger's sums of the current window. A meter
+    /// that does not exist begins with these sums anyway.
     pub(super) async fn renew(
         &self,
         company_id: &CompanyId,

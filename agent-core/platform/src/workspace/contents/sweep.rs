@@ -91,7 +91,7 @@ pub(crate) fn unchanged_write(
     Ok(Write::Check { key, precondition: Precondition::unchanged_since(version) })
 }
 
-/// Deletes pieces in one commit with other writes, unless one of those fails.
+/// Deletes pieces in one commit with other writes; nothing is deleted if one of the writes fails.
 async fn delete_sets(
     records: &dyn Records,
     company_id: &CompanyId,

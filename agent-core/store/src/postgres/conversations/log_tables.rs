@@ -88,8 +88,8 @@ const SELECT_SIGNALS: &str = "
     SELECT runs.company, runs.owner, runs.id, signals.run, signals.kind, signals.until_ms
     FROM signals LEFT JOIN runs ON runs.n = signals.run WHERE signals.process = $1";
 
-/// Deletes signals to a process, unless they were sent again since. Rows that others have locked are left to the next call, so
-/// that it waits for nothing.
+/// Deletes signals to a process, unless they were sent again since. Rows that other transactions have locked are left to the
+/// next call, so that this one does not wait.
 const DELETE_TAKEN_SIGNALS: &str = "
     DELETE FROM signals WHERE (process, run, kind) IN (
         SELECT found.process, found.run, found.kind

@@ -1,9 +1,9 @@
-//! Queue of commits: those of one company that wait share a transaction. Commits to the platform's records about a company, such
-//! as its meters, run in separate transactions. These do not wait for the transactions of other companies, and not for the
+//! Queue of commits: waiting commits of one company share a transaction. Commits to the platform's records about a company,
+//! such as its meters, run in separate transactions. These do not wait for the transactions of other companies, and not for the
 //! company's large ones.
 //!
 //! A transaction waits for locks of other transactions for a short time, and then continues without the commits that need
-//! them. These share transactions that wait for their locks beside the company's others.
+//! them. These commits share separate transactions, which wait for the locks.
 //!
 //! While all connections are taken, a small transaction that gets one also runs the commits of other companies that wait, if they
 //! are few. Such a shared transaction waits for no lock: a commit that needs a held lock, and all commits after an error, run in
@@ -139,8 +139,8 @@ impl Shared {
     }
 
     /// Runs a transaction of several owners' commits, which waits for no lock, so that none delays another. Commits that need a
-    /// lock that is held, and all after an error that another owner may have caused, have transactions of their owners alone.
-    /// Returns those of the owner whose transaction it is.
+    /// held lock, and all commits after an error that another owner may have caused, run in transactions of their own owners.
+    /// Returns these commits of the transaction's owner.
     async fn run_shared(self: &Arc<Self>, batch: TransactionBatch) -> Vec<QueuedCommit> {
         let (owners, shares): (Vec<_>, Vec<_>) = batch.others.into_iter().unzip();
         let counts: Vec<usize> =

@@ -21,8 +21,8 @@ const EFFORT_REFUSAL: &str = "function tools with reasoning_effort are not suppo
 const MESSAGES_START: &str = r#","messages":["#;
 const TOOLS_START: &str = r#","tools":["#;
 
-/// A member of all messages with tool calls, or of the calls. Servers of others, on which the vendors' models run too, may refuse
-/// it.
+/// A member of all messages with tool calls, or of the calls. Servers of other operators, on which the vendors' models run too,
+/// may refuse it.
 pub(super) struct CallMember {
     name: &'static str,
     /// Beginning of the member, up to its value.
