@@ -457,7 +457,7 @@ pub trait RoleSource: Send + Sync + 'static {
     /// Returns the role of `agent_id` with its secrets, if the company has it. An agent of another company is absent.
     ///
     /// # Errors
-    /// Those of the store, among them [`StoreError::UnreadableSecret`] and [`StoreError::NotConfigured`].
+    /// Errors of the store, among them [`StoreError::UnreadableSecret`] and [`StoreError::NotConfigured`].
     async fn role(
         &self,
         company_id: &CompanyId,

@@ -351,7 +351,7 @@ impl ConsoleSessions {
         Ok(writes)
     }
 
-    /// Returns the deletions of some of the codes that have expired, as work of a company that creates another one.
+    /// Returns the deletions of some expired codes; a company that creates a code performs them.
     async fn expired_codes(&self, company_id: &CompanyId, now: Timestamp) -> Result<Vec<Write>, StoreError> {
         let codes = Collection::of_platform(CODES)?.counted_for(company_id);
         let list = ListQuery { limit: Some(EXPIRED_CODE_SCAN_LIMIT), ..ListQuery::default() };

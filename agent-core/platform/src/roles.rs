@@ -75,7 +75,7 @@ pub trait RoleStore: RoleSource {
     /// `max_roles` together. The default implementation counts before it puts, so that they can.
     ///
     /// # Errors
-    /// Those of [`put_role`](Self::put_role); [`StoreError::Conflict`] if the role exists, or if the company has `max_roles`
+    /// Errors of [`put_role`](Self::put_role); [`StoreError::Conflict`] if the role exists, or if the company has `max_roles`
     /// roles.
     async fn create_role(&self, role: RoleBlock, max_roles: u64) -> Result<u64, StoreError> {
         match self.count_roles(&role.company_id).await? < max_roles {

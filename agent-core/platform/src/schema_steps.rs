@@ -4,7 +4,7 @@
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Number, Value};
 
-/// Maximum number of schemas that are applied within one another.
+/// Maximum nesting depth of applied schemas.
 const MAX_CHECK_DEPTH: usize = 256;
 /// Number of bytes of text that are read in the time of one step.
 const TEXT_BYTES_PER_STEP: usize = 64;

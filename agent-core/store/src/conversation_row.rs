@@ -308,7 +308,7 @@ pub(crate) struct ContextRow {
     pub(crate) body: String,
 }
 
-/// Returns the column `body` of a context; `None` for one that is too long to be stored.
+/// Returns the column `body` of a context; `None` for a context that is too long to be stored.
 pub(crate) fn context_body(sent: &SentContext) -> Result<Option<String>, StoreError> {
     match sent.text.len() <= MAX_CONTEXT_BYTES {
         true => to_json(&*sent.text).map(Some),

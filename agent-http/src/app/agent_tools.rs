@@ -124,7 +124,7 @@ impl OwnedAgent {
         AllowedTools::new(self.app.approved_calls.tools.clone(), names)
     }
 
-    /// Lists the tools that the agent has in a run of a user, and those that its role defines.
+    /// Lists the tools of the agent in a user's run, and the tools that its role defines.
     async fn list(&self) -> Result<Vec<ListedTool>, HttpError> {
         let specs = self.allowed_tools().list(&self.context()).await.map_err(HttpError::from_tool_list)?;
         let mut reports = self.registry().report(&self.role).await?;

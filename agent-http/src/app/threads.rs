@@ -1,5 +1,5 @@
 //! `/api/threads`: the conversations of a user, or of a widget's visitor. An id is looked up with company and owner, so
-//! that another user's thread is as absent as one that never was.
+//! that another user's thread looks like one that never existed.
 
 use std::sync::Arc;
 

@@ -98,7 +98,7 @@ pub(super) enum PropertyValue<'a> {
 }
 
 impl StyleSheets {
-    /// Returns true if there are scripts, or rules that were not read, such as those of other files.
+    /// Returns true if there are scripts, or rules that were not read, such as rules in other files.
     pub(super) fn is_incomplete(&self) -> bool {
         self.is_incomplete
     }

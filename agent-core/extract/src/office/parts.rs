@@ -11,7 +11,7 @@ use zip::{ZipArchive, ZipWriter};
 /// The parts of an Office document.
 pub(super) struct OfficeParts<'b> {
     archive: ZipArchive<Cursor<&'b [u8]>>,
-    /// The parts that differ from those of the archive by their names; `None` for removed ones.
+    /// Changed parts of the archive by their names; `None` for removed ones.
     changes: BTreeMap<String, Option<Vec<u8>>>,
 }
 

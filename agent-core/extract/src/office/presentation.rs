@@ -98,7 +98,7 @@ fn place_notes(parts: &mut OfficeParts<'_>, names: &[String], hidden_slides: &BT
 }
 
 /// Returns the tables of a slide's charts and diagrams by the identifiers of their relations. Removes the relations of charts, by
-/// which the reader would find them in any order, also those of hidden shapes. A chart or diagram is placed on one slide only,
+/// which the reader would find charts in any order and also in hidden shapes. A chart or diagram is placed on one slide only,
 /// like notes.
 fn take_charts(
     parts: &mut OfficeParts<'_>,

@@ -89,8 +89,8 @@ impl SlideLayout {
 pub(super) struct SlideLayouts(HashMap<String, Rc<SlideLayout>>);
 
 impl SlideLayouts {
-    /// Returns the layout of a slide. Of one that cannot be read, or whose colors the slide has other names for, nothing is
-    /// certain.
+    /// Returns the layout of a slide. Nothing is certain about a layout that cannot be read, or for whose colors the slide has
+    /// other names.
     pub(super) fn of_slide(
         &mut self,
         parts: &mut OfficeParts<'_>,

@@ -70,7 +70,7 @@ impl WordStyles {
         styles
     }
 
-    /// Returns the properties of a style with those that it is based on.
+    /// Returns the properties of a style, including its base styles.
     pub(super) fn properties(&self, id: Option<&str>) -> TextProperties {
         self.chain(id).fold(TextProperties::default(), |properties, style| properties.or(&style.properties))
     }

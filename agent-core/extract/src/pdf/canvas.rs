@@ -27,7 +27,7 @@ impl Matrix {
         Self([1.0, 0.0, 0.0, 1.0, x, y])
     }
 
-    /// Returns the transformation that applies this one first and then another.
+    /// Returns the composition: this transformation, then another.
     pub(super) fn then(self, next: Self) -> Self {
         let [a, b, c, d, e, f] = self.0;
         let [next_a, next_b, next_c, next_d, ..] = next.0;
@@ -111,7 +111,7 @@ impl Bounds {
         }
     }
 
-    /// Returns the part of the rectangle that is in another one.
+    /// Returns the intersection with another rectangle.
     pub(super) fn intersection(self, other: Self) -> Self {
         Self {
             left: self.left.max(other.left),

@@ -43,7 +43,7 @@ impl<'b> ShownText<'b> {
     /// Reads a document.
     ///
     /// # Errors
-    /// Those of the library.
+    /// Errors of the library.
     pub(super) fn load(bytes: &'b [u8]) -> unpdf::Result<Self> {
         let document = RawBackend::load_bytes(bytes)?;
         let pages = document.pages();
@@ -87,7 +87,7 @@ impl<'b> ShownText<'b> {
     /// Returns the words of a page, as the library reads them and in the order of their letters.
     ///
     /// # Errors
-    /// Those of the library.
+    /// Errors of the library.
     pub(super) fn ligature_words(&mut self, number: u32) -> unpdf::Result<LigatureWords> {
         (self.unseen, self.drops_invisible) = (UnseenText::default(), false);
         self.keeps_ligatures = true;
@@ -107,7 +107,7 @@ impl<'b> ShownText<'b> {
     /// lines.
     ///
     /// # Errors
-    /// Those of the library.
+    /// Errors of the library.
     pub(super) fn page(
         &mut self,
         number: u32,

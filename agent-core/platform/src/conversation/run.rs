@@ -103,7 +103,7 @@ pub struct Run {
     pub ended_at: Option<Timestamp>,
 }
 
-/// Context of a run as its request gave it, with which another run continues it.
+/// Context of a run as given by its request; a run that continues it has the same context.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunContext {

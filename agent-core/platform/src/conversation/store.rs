@@ -27,7 +27,7 @@ pub const MAX_DELETED_THREADS: usize = 1_000;
 /// kept to the millisecond.
 ///
 /// Each commit that adds, changes or deletes nodes of a thread, or moves its head, increments the thread's version, by which
-/// [`ThreadCache`](super::ThreadCache) knows that what it has is current.
+/// [`ThreadCache`](super::ThreadCache) detects that its copy is current.
 #[async_trait]
 pub trait Conversations: Send + Sync {
     /// Returns true if operations that arrive together share a commit, which costs less than one each.
@@ -231,7 +231,7 @@ pub trait Conversations: Send + Sync {
     /// commit waits for none of them, since the runs of all companies share it.
     ///
     /// # Errors
-    /// Those of the store. Nothing is appended, or everything if the store's answer was lost.
+    /// Errors of the store. Nothing is appended, or everything if the store's answer was lost.
     async fn append_events(
         &self,
         process: &str,

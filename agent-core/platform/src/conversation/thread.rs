@@ -166,7 +166,7 @@ impl ThreadOrigin {
 pub struct ThreadFilter {
     /// Only those of this agent.
     pub agent: Option<AgentId>,
-    /// Restricts to archived threads, or to those that are not; `None` for both.
+    /// Restricts to archived threads, or to threads that are not archived; `None` for both.
     pub archived: Option<bool>,
     /// Only those in this state.
     pub status: Option<ThreadStatus>,

@@ -206,7 +206,7 @@ impl<T: CallTarget> RoundCalls<T> {
         self.later.is_empty() && self.with_notes.is_empty()
     }
 
-    /// Takes the next entry from those that were not tried. True if it was postponed because it gets notes.
+    /// Takes the next entry that was not tried. True if it was postponed because it gets notes.
     fn next_entry(&mut self) -> Option<(usize, bool)> {
         match self.later.pop_front() {
             Some(entry) => Some((entry, false)),

@@ -271,7 +271,7 @@ impl Model for ModelWithFallbacks {
     }
 
     /// Builds the request of the first entry that can take the call, beginning with the one that answered last. An entry that
-    /// supports all content is preferred to one that gets notes in its place.
+    /// supports all content is preferred to an entry that gets notes instead of unsupported content.
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
         let first = self.answered.load(Ordering::Relaxed);
         let (entry, payload) = self.entries.prepare_first(first, request)?;

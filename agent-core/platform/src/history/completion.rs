@@ -1,7 +1,7 @@
 //! Parsing of the body of a request in OpenAI's Chat Completions API.
 //!
 //! Parameters that the agent's role decides, such as those of sampling, are ignored. Unsupported ones that would change
-//! the meaning or the shape of the answer are errors, since a client would take the answer for another one.
+//! the meaning or the shape of the answer are errors, since a client would misinterpret the answer.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -120,7 +120,7 @@ impl DocumentsLayer {
     /// if nothing can be searched: the layer is without retrieval, no document is named, or there is no message.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn retrieve(
         &self,
         turn: &TurnInput,
@@ -368,8 +368,8 @@ impl DocumentPlan {
         short.map(|(document, _)| document).chain(&self.long)
     }
 
-    /// Returns the documents to search: those that do not fit into the prompt and, with `is_enabled`, the role's other documents
-    /// that are not in the prompt.
+    /// Returns the documents to search: documents that do not fit into the prompt and, with `is_enabled`, the role's other
+    /// documents that are not in the prompt.
     fn scope(&self, turn: &TurnInput, is_enabled: bool) -> Vec<String> {
         let content = &turn.role.content;
         let named = match &content.rag_document_ids[..] {

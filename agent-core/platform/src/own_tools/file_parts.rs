@@ -46,7 +46,7 @@ pub struct ToolFile {
 /// The stored files of users, for tools that send them.
 #[async_trait]
 pub trait ToolFiles: Send + Sync + 'static {
-    /// Returns a user's files by their ids, in their order; absent ones, and those of other users, are `None`.
+    /// Returns a user's files by their ids, in their order; absent files and files of other users are `None`.
     ///
     /// # Errors
     /// Errors of the store.

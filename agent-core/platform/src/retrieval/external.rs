@@ -84,7 +84,7 @@ impl IndexRetriever {
     /// Updates the index to the stored version of a document, or removes the document if it was deleted.
     ///
     /// # Errors
-    /// Those of the index; [`IndexError::Unavailable`] if the store fails, or if it takes more than a minute.
+    /// Errors of the index; [`IndexError::Unavailable`] if the store fails, or if it takes more than a minute.
     pub async fn index(&self, company_id: &CompanyId, id: &str) -> Result<(), IndexError> {
         let put = pin!(self.index_document(company_id, id));
         match select(put, self.texts.clock.sleep(PUT_TIMEOUT)).await {

@@ -87,7 +87,7 @@ impl DocumentRetriever {
     /// Indexes a document that was written, so that the next search does not have to.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn index(&self, company_id: &CompanyId, id: &str) -> Result<(), StoreError> {
         let entry = self.cache.entry(company_id);
         let wanted = self.find(company_id, &entry, &[id.to_owned()]).await?;

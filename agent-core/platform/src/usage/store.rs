@@ -75,7 +75,7 @@ pub trait UsageStore: Send + Sync {
     /// more than a moment. Returns these companies, whose entries must be booked again.
     ///
     /// # Errors
-    /// Those of the store. Some entries may be booked.
+    /// Errors of the store. Some entries may be booked.
     async fn book_unlocked(&self, entries: Vec<UsageEntry>) -> Result<HashSet<CompanyId>, StoreError> {
         self.book(entries).await.map(|_| HashSet::new())
     }

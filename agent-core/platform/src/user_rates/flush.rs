@@ -2,7 +2,7 @@
 //!
 //! It runs while there is something to count. Requests that were admitted already are committed at intervals; those that
 //! wait for the store are committed at once, and those that arrive meanwhile by the next commit. An interval after a
-//! commit the record is read again, for what other processes have admitted in the same moment.
+//! commit the record is read again, to include requests that other processes have admitted at the same time.
 //!
 //! A commit that admits runs whose ids their clients have chosen claims these ids, too.
 

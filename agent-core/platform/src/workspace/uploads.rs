@@ -32,7 +32,7 @@ pub struct UploadQuotas {
 pub struct NewUpload {
     /// Document that gets the original; created if it does not exist.
     pub document_id: String,
-    /// Title of the document; `None` keeps that of an existing one, and takes that of the original for a new one.
+    /// Title of the document; `None` keeps the title of an existing document, and takes the original's title for a new one.
     pub title: Option<String>,
     /// Media type of the original.
     pub media_type: String,

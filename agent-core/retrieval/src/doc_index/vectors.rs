@@ -56,7 +56,7 @@ pub(super) struct VectorsBuilder {
     components: Vec<i8>,
 }
 
-/// The vector of a query, in the form of those that it is compared with.
+/// The vector of a query, in the form of the vectors with which it is compared.
 #[derive(Debug, Clone)]
 pub(crate) struct QuantizedQuery {
     vector: Vectors,

@@ -158,7 +158,7 @@ impl QueryTerms {
     }
 }
 
-/// Drops all but [`MAX_TERMS`] terms; those that no chunk has first, since they add nothing.
+/// Drops all but [`MAX_TERMS`] terms; terms that no chunk has are dropped first, since they add nothing.
 fn keep_heaviest(terms: &mut Vec<WeightedTerm>, is_found: impl Fn(&str) -> bool) {
     if terms.len() > MAX_TERMS {
         let key = |term: &WeightedTerm| term.weight * term.idf;

@@ -75,7 +75,7 @@ fn insert_calls() -> String {
     )
 }
 
-/// Returns the statement that adds sums from arrays to those of their days.
+/// Returns the statement that adds sums from arrays to the sums of their days.
 fn upsert_days() -> String {
     let columns = [KEY_COLUMNS.as_slice(), SUM_COLUMNS.as_slice()].concat().join(", ");
     let texts = (1..=KEY_COLUMNS.len()).map(|n| format!("${n}::text[]"));
@@ -206,7 +206,7 @@ impl UsageBatch {
         let mut inserted = insert_call_rows(session, &self.rows).await?;
         let mut booked = Vec::with_capacity(inserted.len());
         for (entry, row) in self.entries.iter().zip(&self.rows) {
-            // The first of several entries with one id is the one that was inserted.
+            // Of several entries with one id, the first was inserted.
             if inserted.remove(&(row.company.clone(), row.id.clone())) {
                 let (user, visitor) = (entry.scope.user_id.to_string(), entry.scope.visitor.clone());
                 let run = [row.company.clone(), row.run.clone(), user, visitor.unwrap_or_default()];

@@ -10,7 +10,7 @@ use agent_platform::parameters::{ModelParameters, ReasoningLevel};
 
 use super::limits::{ModelLimits, ResolvedLimits, window_key};
 
-/// Vendors whose models require that later requests repeat the reasoning that preceded tool calls: words in names of models or in
+/// Vendors whose models require later requests to repeat the reasoning that preceded tool calls: words in names of models or in
 /// addresses.
 const REASONING_ECHO_VENDORS: [&str; 3] = ["deepseek", "kimi", "moonshot"];
 

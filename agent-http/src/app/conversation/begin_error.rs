@@ -18,7 +18,7 @@ pub(super) enum BeginError {
         is_full: bool,
     },
     /// A run waits for further decisions: the caller has decided about all own calls and others about theirs not yet, or has sent
-    /// results of the client's calls alone. Decisions and results are those that are not stored.
+    /// results of the client's calls alone. Decisions and results are the ones that are not yet stored.
     StillWaiting {
         run: Box<Run>,
         decisions: Vec<Decision>,

@@ -1,4 +1,4 @@
-//! A run that continues one whose tool calls have waited for decisions: makes the approved calls, and then asks the
+//! Continuation of a run whose tool calls have waited for decisions: makes the approved calls, and then asks the
 //! agent's backend with the results of all calls. If results of the client's calls are missing, the run ends and waits for
 //! them instead.
 
@@ -252,7 +252,7 @@ impl ContinuedTurn {
 /// and `has_begun` indicates that it was this one.
 ///
 /// # Errors
-/// Those of the store, and [`ConversationError::CallRefused`], if the call must not be made.
+/// Errors of the store, and [`ConversationError::CallRefused`], if the call must not be made.
 async fn begin_call<S, B>(
     store_begin: impl Fn() -> S,
     has_begun: impl Fn() -> B,
@@ -293,7 +293,7 @@ async fn read_role(
 /// Reads from the store. While it is unavailable, reads again until the run ends, which drops the future.
 ///
 /// # Errors
-/// Those of the store other than [`StoreError::Unavailable`].
+/// Errors of the store other than [`StoreError::Unavailable`].
 async fn retry_while_unavailable<T, F>(clock: &dyn Clock, read: impl Fn() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,

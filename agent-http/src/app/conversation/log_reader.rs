@@ -125,7 +125,7 @@ impl LogReader {
             if !events.is_empty() {
                 return Ok(Some(events));
             }
-            // Every run has a terminal event, so that a log without events is one that was deleted.
+            // Every run has a terminal event, so a log without events was deleted.
             if is_over && page.run.events.count == 0 {
                 return Err(log_gone());
             }

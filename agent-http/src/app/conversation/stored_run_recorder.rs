@@ -131,7 +131,7 @@ impl StoredRunRecorder {
     /// Stores the run. If the future is dropped, the commit continues once the run ends.
     ///
     /// # Errors
-    /// Those of [`Conversations::begin_run`] or [`Conversations::queue_run`]. The run does not exist then, unless the store is
+    /// Errors of [`Conversations::begin_run`] or [`Conversations::queue_run`]. The run does not exist then, unless the store is
     /// unavailable.
     pub(super) async fn wait_until_stored(&mut self) -> Stored {
         let Some(commit) = &mut self.commit else { return Err(ConversationError::RunNotFound) };

@@ -273,7 +273,7 @@ fn requested_follow_up(app: &App, delivery: &Delivery, output: &ToolOutput) -> O
         );
         return None;
     }
-    // Equal for all attempts at the occurrence, so that it gets one follow-up only.
+    // Equal for all attempts at the occurrence, so that only one follow-up is created.
     let idempotency_key = Some(format!("followUp:{}", delivery.occurrence_key()));
     let max_open_jobs = Some(MAX_OPEN_FOLLOW_UP_JOBS as u64);
     Some(JobRequest { idempotency_key, max_open_jobs, ..JobRequest::new(payload, schedule) })

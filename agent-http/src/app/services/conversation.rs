@@ -1,4 +1,4 @@
-//! The store of conversations, the runs of this process that are kept in it, and the lease under which it has them.
+//! The store of conversations, the stored runs of this process, and its lease on them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as StdInstant};
@@ -162,8 +162,8 @@ impl ConversationService {
         RunLease { process: self.process.clone(), until: add_saturating(self.now(), self.times.lease) }
     }
 
-    /// Returns the lease under which a run begins: the stored one while most of its time is left, so that the commit need not
-    /// write it.
+    /// Returns the lease under which a run begins: the stored lease while most of its time is left, so that the commit does not
+    /// have to write it.
     pub(in crate::app) fn begin_lease(&self) -> RunLease {
         let max_used = self.times.lease.mul_f32(MAX_USED_LEASE);
         match &*self.renewed() {
@@ -218,7 +218,7 @@ impl ConversationService {
     /// Commits the beginning of a run.
     ///
     /// # Errors
-    /// Those of [`Conversations::begin_run`].
+    /// Errors of [`Conversations::begin_run`].
     pub(in crate::app) async fn begin_run(
         &self,
         store: &dyn Conversations,

@@ -28,7 +28,7 @@ fn erase_run(mut run: Run) -> Run {
     run
 }
 
-/// Removes calls from those that the client has to execute.
+/// Removes calls from the run's pending calls of the client.
 fn drop_pending_calls(run: &mut Run, calls: &[ToolCall]) {
     if let Some(
         RunOutcome::Success { pending_tool_call_ids } | RunOutcome::Interrupt { pending_tool_call_ids, .. },

@@ -27,7 +27,7 @@ const MAX_FAILURES_IN_A_ROW: u32 = 32;
 pub(super) struct Slice {
     pub(super) chunks: Vec<usize>,
     pub(super) embeddings: Embeddings,
-    /// Number of chunks that were tried, from the first of those that lack vectors on.
+    /// Number of chunks that were tried, counted from the first chunk without a vector.
     pub(super) tried: usize,
     /// The failure of some of them. One that is worth a repetition comes before one that is not.
     pub(super) failure: Option<EmbedError>,

@@ -87,7 +87,7 @@ impl LiveTokenTable {
         self.tokens.get_mut(&id)
     }
 
-    /// Adds a token and returns those that were removed for it, expired or evicted.
+    /// Adds a token and returns the tokens that were removed for it because they had expired or were evicted.
     ///
     /// At its share, a company's detached token that expires first is evicted. If the table is full, it is a token of the company
     /// with the most tokens; on a tie, of the same company.

@@ -184,8 +184,8 @@ impl Batch {
         Ok(AdmissionDecision::Admit { output, reservation, pending })
     }
 
-    /// Adds the amounts of an admitted request to the meters. Returns those to reserve until its end, and those to reserve until
-    /// the run is stored.
+    /// Adds the amounts of an admitted request to the meters. Returns the amounts to reserve until the request's end, and the
+    /// amounts to reserve until the run is stored.
     fn take_amounts(
         &mut self,
         admission: &Admission,

@@ -435,7 +435,7 @@ impl Budgets {
     /// Settles reservations whose entries are in the ledger.
     ///
     /// # Errors
-    /// Errors of the store. Settling again has no effect on those that are settled.
+    /// Errors of the store. Settling again has no effect on settled reservations.
     pub(in crate::usage) async fn settle(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
         self.state.settle(settlements).await
     }

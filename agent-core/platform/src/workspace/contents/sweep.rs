@@ -1,5 +1,5 @@
-//! Deletion of pieces that no document names: those of interrupted uploads and extractions, and those of documents that
-//! a process of an older version has replaced.
+//! Deletion of pieces that no document names: pieces of interrupted uploads and extractions, and of documents that a
+//! process of an older version has replaced.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

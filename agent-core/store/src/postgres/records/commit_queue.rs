@@ -213,7 +213,7 @@ impl Shared {
         self.committer.commit(&commits, policy).await
     }
 
-    /// Runs the commits of a transaction that had no effect one by one, each of which may wait for a lock for `timeout`. Those
+    /// Runs the commits of a transaction that had no effect one by one; each may wait for a lock for `timeout`. Those
     /// that would begin after `limit` get the error of the transaction.
     async fn run_each(
         &self,

@@ -103,7 +103,7 @@ impl ChatStream {
         Ok(DecodeStep::NeedMore)
     }
 
-    /// Ends the stream with a failure. Of the event that reports it, the usage alone is kept: another model may answer in place
+    /// Ends the stream with a failure. Only the usage of the event that reports it is kept: another model may answer in place
     /// of this one.
     fn end(&mut self, failure: AgentError) {
         self.is_finished = true;
