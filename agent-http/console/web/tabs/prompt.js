@@ -83,7 +83,7 @@ export function PromptTab({ preview, run }) {
     ${run && run.status !== 'running' && has('runEvents') && html`<${Recorded} key=${run.runId} runId=${run.runId} />`}`;
 }
 
-/** What the inspected run was sent, which is asked for when it is opened. */
+/** The prompt of the inspected run, which is loaded when it is opened. */
 function Recorded({ runId }) {
   const [isOpen, setOpen] = useState(false);
   return html`<${Fold} summary="Prompt of the inspected run" onToggle=${({ target }) => setOpen(target.open)}>${isOpen && html`<${RunPrompt} runId=${runId} />`}<//>`;

@@ -21,7 +21,7 @@ function dayWords(date) {
   return (time.getUTCFullYear() === new Date().getUTCFullYear() ? day : dayWithYear).format(time);
 }
 
-/** Returns what the address selects, with what it leaves out. */
+/** Returns the selection in the address, completed with defaults. */
 function selection({ query }) {
   const one = (name, values, other) => (Object.hasOwn(values, query.get(name) ?? '') ? query.get(name) : other);
   return {
