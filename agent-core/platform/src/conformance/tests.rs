@@ -192,7 +192,7 @@ async fn a_defective_store_is_detected() {
         (Defect::FoldsCase, "ids that differ in case differ"),
         (Defect::SkipsAtThePageBreak, "in pages of Some(1)"),
         (Defect::ForgetsTheOrder, "a list is in the order of the ids' bytes"),
-        (Defect::CommitsOneByOne, "of a refused commit nothing is new"),
+        (Defect::CommitsOneByOne, "a refused commit creates no record"),
         (Defect::ForgetsTheKeys, "records come in the order of the keys"),
     ] {
         let make = async || {
@@ -345,8 +345,8 @@ async fn a_defective_role_store_is_detected() {
         (RoleDefect::ForgetsMasks, "masked secrets stay as they are"),
         (RoleDefect::FollowsAddresses, "a changed address clears its secret"),
         (RoleDefect::ShowsSecrets, "a masked role holds no secret"),
-        (RoleDefect::IgnoresPreconditions, "a version of what is absent is a conflict"),
-        (RoleDefect::KeepsWhatItRead, "of a role that is replaced"),
+        (RoleDefect::IgnoresPreconditions, "writing a version of an absent record conflicts with"),
+        (RoleDefect::KeepsWhatItRead, "a replaced role keeps only its secrets"),
         (RoleDefect::DeletesNothing, "deleting a version of an absent record"),
         (RoleDefect::TakesLongIds, "in the company \"company\" is invalid"),
         (RoleDefect::ListsOnePage, "roles are listed by the bytes of their ids"),

@@ -48,7 +48,7 @@ pub(super) fn output(output: ToolOutput) -> CallToolResult {
 
 /// Returns the result of a call that waits, which the platform's own runtime reads from its metadata.
 fn suspended(suspension: &Suspension) -> CallToolResult {
-    let text = "the call has not been made: it waits for a person's approval";
+    let text = "the call was not made yet: it waits for a person's approval";
     let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
     result.meta = Some(MetaObject(suspension_meta(suspension)));
     result
