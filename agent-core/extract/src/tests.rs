@@ -169,7 +169,7 @@ fn invisible_text_is_kept_only_over_a_scan() {
         // On a page that shows nothing, or no more than some lines.
         (line(3, 600, hidden), ""),
         (strokes(20) + &line(3, 600, hidden), ""),
-        // Text that is seen in what is painted in its shape, and text that is not.
+        // Visible text in drawings of its shape, and invisible text.
         (
             format!(
                 "q BT /F1 12 Tf 7 Tr 72 690 Td (The first rule.) Tj ET 0 600 612 120 re f Q {}q {} Q 0 0 9 9 re f",

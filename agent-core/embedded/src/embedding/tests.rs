@@ -60,7 +60,7 @@ fn vectors_are_those_of_an_independent_implementation() {
                 embedded.iter().zip(vector).map(|(left, right)| (left - right).abs()).fold(0.0, f32::max);
             assert!(distance < 2e-4 && embedded.len() == vector.len(), "{name}, {text:?}: {distance}");
         }
-        // The fixture tells texts apart that differ in their order alone, and long ones from their beginnings.
+        // The fixture distinguishes texts that differ only in their order, and long texts from their beginnings.
         assert_ne!(expected[0].vector, expected[1].vector);
         assert_ne!(expected[5].vector, expected[6].vector);
     }
