@@ -3,8 +3,8 @@
 //! Starts its own server in the directory for temporary files (`TMPDIR`), which must be on a disk for meaningful
 //! figures. The figure is the median of five repeats, in each of which both subjects run in turns. The reference uses
 //! `tokio-postgres` for the work that a store cannot avoid. It locks, reads and writes the same rows by the same
-//! statements in the same transactions, and does not interpret them. It writes what the store wrote for another job, so
-//! that its rows grow alike. `--check` exits with status 1 if the limit is missed.
+//! statements in the same transactions, and does not interpret them. It writes the same columns as the store, so that
+//! its rows grow in the same way. `--check` exits with status 1 if the limit is missed.
 #![allow(clippy::print_stdout, reason = "printing is what this program is for")]
 
 use std::process::ExitCode;

@@ -139,7 +139,7 @@ fn runtime_request(provider: Provider, model: &str, base: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_fault_ends_a_run_of_the_runtime_once_and_soon() {
+async fn every_fault_ends_a_runtime_run_once_and_in_time() {
     every_fault_ends_a_run_once_and_soon(Topology::Runtime, Provider::OpenAi).await;
 }
 

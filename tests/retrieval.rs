@@ -1,5 +1,4 @@
-//! Retrieval from the agent's documents: what a run sends and announces, what previews show, and what the management
-//! route explains.
+//! Retrieval from the agent's documents: requests and events of runs, previews, and the explanations of the management route.
 
 mod changes;
 mod freshness;

@@ -63,7 +63,7 @@ const ESTIMATED_MEDIA_TOKENS: usize = 1_000;
 /// Approximate number of Base64 bytes of a file per token of the text within.
 const FILE_BYTES_PER_TOKEN: usize = 20;
 
-/// Returns the tokens of a message, including those that surround it.
+/// Returns the tokens of a message, including the tokens around it.
 pub(crate) fn count_message(message: &Message, counter: &dyn TokenCounter) -> usize {
     let content = match &message.content {
         Content::Text(text) => counter.count(text),

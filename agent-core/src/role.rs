@@ -106,7 +106,7 @@ pub struct RoleContent {
     /// Enables the retrieval of fragments of the agent's documents for each turn.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub enable_auto_rag: bool,
-    /// Identifiers of the documents to retrieve from; if empty, `document_ids`.
+    /// Identifiers of the documents to retrieve from; if empty, those in the prompt (`documentIds`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rag_document_ids: Vec<String>,
     /// Placement of retrieved fragments in the prompt.
@@ -127,7 +127,7 @@ pub struct RoleContent {
     /// The agent runtime that answers, if the role names one itself.
     #[serde(flatten, deserialize_with = "deserialize_flattened")]
     pub agent_server: AgentServer,
-    /// Keeping of the agent's conversations.
+    /// Storage of the agent's conversations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conversations: Option<ConversationSettings>,
 }
@@ -266,7 +266,7 @@ pub struct AgentServer {
     /// Limits on the calls of the runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetrySettings>,
-    /// Agent servers for the runs that this one fails to begin. They inherit neither address nor key, and have no further ones.
+    /// Agent servers for the runs that this one fails to begin. They inherit neither address nor key, and have no fallbacks of their own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fallbacks: Vec<AgentServer>,
     /// Time in milliseconds in which a fallback's first content must arrive.
@@ -457,7 +457,7 @@ pub trait RoleSource: Send + Sync + 'static {
     /// Returns the role of `agent_id` with its secrets, if the company has it. An agent of another company is absent.
     ///
     /// # Errors
-    /// Those of the store, among them [`StoreError::UnreadableSecret`] and [`StoreError::NotConfigured`].
+    /// Errors of the store, among them [`StoreError::UnreadableSecret`] and [`StoreError::NotConfigured`].
     async fn role(
         &self,
         company_id: &CompanyId,

@@ -98,7 +98,7 @@ pub struct ExecutionContext {
     /// Limit on answers, of the [request](crate::request::TurnRequest::max_output_tokens). Not serialized.
     #[serde(skip)]
     pub max_output_tokens: Option<std::num::NonZeroU32>,
-    /// Tools to which the credential is restricted, for tools that call others; `None` allows all. Not serialized.
+    /// Tools to which the credential is restricted, for tools that call other tools; `None` allows all. Not serialized.
     #[serde(skip)]
     pub granted_tools: Option<Vec<String>>,
     /// Trace of the run, which the requests to other services continue; never to models. Not serialized.
@@ -260,7 +260,7 @@ pub struct ToolOutput {
 pub enum Suspension {
     /// The client of the run executes the call.
     ClientSide,
-    /// A person has to decide about the call.
+    /// A person must decide about the call.
     Interrupt(Box<Interrupt>),
 }
 

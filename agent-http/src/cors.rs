@@ -132,7 +132,7 @@ fn append_vary(headers: &mut HeaderMap) {
     headers.insert(VARY, value);
 }
 
-/// Header names of protocols that a service has, beside those of all services. In lower case.
+/// Header names of a service's protocols, in addition to the headers of all services. In lower case.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ProtocolHeaders {
     /// Request headers that pages may send.
@@ -187,7 +187,7 @@ fn request_headers(protocols: &[ProtocolHeaders]) -> Vec<HeaderName> {
     standard.into_iter().chain(ours).collect()
 }
 
-/// Returns the response headers that pages may read in addition to those that the standard always allows.
+/// Returns the response headers that pages may read, in addition to the headers that the standard always allows.
 fn response_headers(protocols: &[ProtocolHeaders]) -> Vec<HeaderName> {
     let standard = [RequestId::HEADER, ETAG, RETRY_AFTER, RATE_LIMIT, RATE_LIMIT_POLICY];
     let of_protocols = protocols.iter().flat_map(|protocol| protocol.response).copied();

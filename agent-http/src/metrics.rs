@@ -214,7 +214,7 @@ where
     }
 }
 
-/// Returns the method label. Clients can send arbitrary methods, so those without routes share one label.
+/// Returns the method label. Clients can send arbitrary methods, so methods without routes share one label.
 fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -90,7 +90,7 @@ impl ToolServerTransport for OutboundTransport {
             outbound = outbound.secret_header(&name, &value)?;
         }
         let response = for_tenant(&self.tenant, outbound.send()).await?;
-        // An unsuccessful status tells the outcome, whatever its body is.
+        // An unsuccessful status determines the outcome, regardless of the body.
         if response.is_encoded() && response.status.is_success() {
             let text = "the tool server compressed its response, which no request allows";
             return Err(AgentError::new(AgentErrorKind::Failed, text));

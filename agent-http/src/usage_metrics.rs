@@ -134,8 +134,8 @@ impl OperatorModels {
 }
 
 impl UsageMetrics {
-    /// Creates the metrics, and registers them. `configured` are the providers and models that settings name, beside those of the
-    /// catalogue.
+    /// Creates the metrics, and registers them. `configured` are the providers and models that settings name, in addition to
+    /// the catalogue's.
     pub fn new(
         metrics: &Metrics,
         catalog: Arc<Catalog>,
@@ -277,7 +277,7 @@ impl std::fmt::Debug for OpenCircuits {
 impl Collector for OpenCircuits {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let count = ConstGauge::new(self.0.open_count(Instant::now()) as f64);
-        let text = "Number of circuits through which no call of a model or an agent server is made";
+        let text = "Number of open circuits, through which no call is made to a model or an agent server";
         let kind = count.metric_type();
         count.encode(encoder.encode_descriptor("circuit_open", text, None, kind)?)
     }

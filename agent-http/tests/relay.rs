@@ -47,7 +47,7 @@ const CASES: u32 = 256;
 struct Case {
     answer: Answer,
     framing: Framing,
-    /// Options that are compared too, beside all and none.
+    /// Options that are compared in addition to all and none.
     options: RelayOptions,
     /// Number of polls of the response body beside the one of each wake-up, as hyper does.
     extra_polls: usize,

@@ -1,8 +1,8 @@
 //! Cost of the job store beside bare SQLite, and its dependence on the number of jobs.
 //!
 //! The reference uses rusqlite for the work that a store cannot avoid: it reads and writes the same rows in the same
-//! tables and indices, in the same transactions at `synchronous=FULL`, without interpreting them. It writes what the
-//! store wrote for another job, so that its rows grow alike.
+//! tables and indices, in the same transactions at `synchronous=FULL`, without interpreting them. It writes the same
+//! columns as the store, so that its rows grow in the same way.
 
 use std::time::{Duration, Instant};
 

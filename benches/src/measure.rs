@@ -1,4 +1,4 @@
-//! The measurements: the load that each one sends and the figure that it returns.
+//! The measurements: the load and the returned figure of each.
 
 use std::{fmt, time::Duration};
 

@@ -389,7 +389,8 @@ fn coding_proxy(bench: &Bench) -> Result<RunningSubject> {
     Ok(RunningSubject { processes: vec![process], address, exchange: Box::new(coding_exchange) })
 }
 
-/// Returns a request whose response is the vendor's. The body has what the proxy requires and what the vendor reads.
+/// Returns a request whose response is the vendor's. The body has the members that the proxy requires and that the vendor
+/// reads.
 fn coding_exchange(behaviour: Behaviour) -> Vec<Step> {
     let body = json!({
         "accessToken": API_KEY,

@@ -1,4 +1,4 @@
-//! Runs that are not stored, beside those of a program that was built before.
+//! Runs that are not stored, compared with an earlier build.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Resident memory of stored runs: of one whose client reads it, and of one without a client.
+//! Resident memory of stored runs: of a run whose client reads it, and of a run without a client.
 
 use anyhow::Result;
 use benches::answer::Behaviour;

@@ -26,7 +26,7 @@ impl Model for EchoModel {
         }
     }
 
-    /// Serializes the vendor's request. Pure, so that a preview shows what would be sent.
+    /// Serializes the vendor's request. Pure, so that a preview shows the request that would be sent.
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
         let user_text = request.prompt.latest_user_text().unwrap_or_default();
         let result = request.appended_messages.iter().rfind(|message| message.role == Role::Tool);

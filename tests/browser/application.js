@@ -26,7 +26,7 @@ export async function startApplication(port = 0) {
     if (place >= 0) address = line.slice(place + PREFIX.length).trim();
     if (address) break;
   }
-  // What it prints later has to be read, too.
+  // Later output must be read, too.
   child.stdout.resume();
   assert.ok(address, 'the application has ended before it listens');
   return { address: `http://${address}/`, kill: () => end('SIGKILL'), terminate: () => end('SIGTERM') };

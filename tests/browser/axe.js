@@ -12,8 +12,7 @@ const COLOUR_RULES = ['color-contrast', 'link-in-text-block'];
 const LAYOUT_RULES = ['target-size', 'scrollable-region-focusable'];
 
 /**
- * Adds functions to the page that tell what was examined before, so that views in two schemes and three widths do not take six times as
- * long as one. It runs in the page.
+ * Adds functions to the page that remember examined elements, so that views in two schemes and three widths do not take six times as long as one. It runs in the page.
  */
 function remember() {
   const structures = new Set();

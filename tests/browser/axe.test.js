@@ -13,7 +13,7 @@ let browser;
 before(async () => (browser = await launch()));
 
 /**
- * Returns what is wrong with what is shown: violations that axe finds in it or in a part, and what is wider than the
+ * Returns the violations in the visible page: violations that axe finds in it or in a part, and what is wider than the
  * window. The dark scheme has other colours only.
  */
 async function checkShown(page, name, part) {
@@ -107,7 +107,7 @@ const AFTER = {
   tools: [{ ...BEFORE.tools[0], sha256: '7'.repeat(64) }, { name: 'searchDocs', sha256: '8'.repeat(64), tokens: 20 }],
 };
 
-/** Tools that a role defines, and what its tool server has in their place. */
+/** Tools that a role defines, and the changed definitions of its tool server. */
 const OWN_TOOLS = {
   tools: [
     { name: 'getOrder', source: 'http', status: 'ok', approval: 'ask' }, { name: 'shop_search', source: 'toolServer', status: 'changed', fingerprint: 'f'.repeat(64) },

@@ -34,7 +34,7 @@ inPage('the words of an error are text, in every view', async (page, { faults })
     assert.deepEqual(await page.evaluate(forbidden), [], view);
     assert.deepEqual(faults, [], view);
     await page.unrouteAll({ behavior: 'wait' });
-    // Another view, so that the next one begins anew.
+    // Another view, so that the next view begins from scratch.
     await visit(page, 'agents');
     await page.locator('.card').first().waitFor();
   }

@@ -21,7 +21,7 @@ const at = (values, part) => sorted(values)[Math.min(values.length - 1, Math.flo
 const ms = (value) => `${value.toFixed(1)} ms`;
 const kib = (bytes) => `${(bytes / 1024).toFixed(1)} KiB`;
 
-/** Adds a module and those that it needs to a set of addresses. */
+/** Adds a module and its dependencies to a set of addresses. */
 async function followImports(address, found) {
   if (found.has(address)) return;
   found.add(address);

@@ -1,4 +1,4 @@
-// Where the keyboard is, what the window is called, and what is shown while there is nothing to show.
+// Keyboard focus, window titles, and placeholders of empty views.
 
 import assert from 'node:assert/strict';
 

@@ -4,7 +4,7 @@
 import process from 'node:process';
 import { setTimeout } from 'node:timers/promises';
 
-/** Time limit of a test, far above its duration, so that one that hangs is named. */
+/** Time limit of a test, far above its duration, so that a test that hangs is reported by its name. */
 const TEST_TIMEOUT_MS = 300_000;
 
 /** Hooks and tests of the file that is imported. */
@@ -14,7 +14,7 @@ let added;
 export const before = (run) => added.before.push(run);
 /** Adds a function that is called after them. */
 export const after = (run) => added.after.push(run);
-/** Adds a test. It gets `{after, diagnostic}`: a function that adds one that is called after it, and one that prints a line. */
+/** Adds a test. It gets `{after, diagnostic}`: a function that adds a clean-up to call after the test, and a function that prints a line. */
 export const test = (name, run) => added.tests.push({ name, run });
 
 /** Runs a step within the time limit, and returns what it throws. */

@@ -55,7 +55,7 @@ const BLOCKS = ['', 'text', '- a', '1. one', '- [ ] task', '    four', '\ttab', 
   ...['- b', '| a | b |', '|--|--|', '| 1 | `2` |', '```', '```js', '~~~', 'code', '  more code', '````', '- no item', ''].flatMap((line) => [0, 2, 2, 2, 3, 4].map((indent) => ' '.repeat(indent) + line))];
 const TABLES = LINES.filter((line) => line === '' || line.includes('|'));
 
-/** Draws a text in pieces, and compares what is there after each of them with what is drawn of so much text at once. */
+/** Draws a text in pieces, and compares the result after each piece with that of drawing the same text at once. */
 function compare(text, next, longest) {
   const root = newRoot();
   const view = new MarkdownView(root);

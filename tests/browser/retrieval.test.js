@@ -1,4 +1,4 @@
-// The Retrieval tab: what a message finds in documents that were uploaded.
+// The Retrieval tab: the passages that a message finds in uploaded documents.
 
 import assert from 'node:assert/strict';
 
@@ -19,7 +19,7 @@ inPage('a question shows what was found in the documents, and why each hit is in
   const { content, children } = await manage('GET', 'api/agents/reader');
   delete children[0].content.apiKey;
   await manage('PUT', `api/agents/${id}`, { name: 'Reader', content: { ...content, ragDocumentIds: ['hours'] }, children });
-  // One text in two documents, of which one is enough, and one that has nothing to do with the question.
+  // Two documents with the same text, of which one is enough, and an unrelated one.
   await visit(page, `agents/${id}/documents`);
   const names = ['Care of ferns', 'Copy of the care', 'Old wells'].map((name) => `${name} ${id}`);
   const files = names.map((name, place) => ({ name: `${name}.md`, mimeType: 'text/markdown', buffer: Buffer.from(place < 2 ? FERNS : WELLS) }));

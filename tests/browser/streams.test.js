@@ -1,4 +1,4 @@
-// Streams that are many, cut, foreign or too long, and sessions that end within one.
+// Many streams at once, cut, foreign and overlong streams, and sessions that end during a stream.
 
 import assert from 'node:assert/strict';
 

@@ -102,7 +102,7 @@ export async function openPage(browser, options = {}, at = base) {
       globalThis[name] = () => reportFault(`script: ${name}`);
     }
   });
-  // The browser finds no other host, so that nothing is sent to one.
+  // The browser resolves no other host, so that nothing is sent elsewhere.
   context.on('request', (request) => {
     if (new URL(request.url()).origin !== new URL(at).origin) faults.push(`request: ${request.url()}`);
   });
@@ -283,7 +283,7 @@ async function reset(opened) {
 }
 
 /**
- * Returns functions that add tests, each of which fails if its page did what it may not. A test of `inPage` runs in a signed-in page that
+ * Returns functions that add tests. A test fails if its page violates a rule, such as the content security policy. A test of `inPage` runs in a signed-in page that
  * it shares with others, and that is loaded anew for each: cookies are all that stays. A test of `inOwnPage` has a browser's context of
  * its own, with options: one that signs in or out, or in which something else than the server's data differs.
  *

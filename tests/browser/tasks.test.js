@@ -1,5 +1,5 @@
-// The work of the page while a long answer streams, counted and not timed: what ten thousand events cost does not grow with what
-// is there already, so that none of them is a long task. Each step of the stream waits for the drawing of the one before, so that
+// The work of the page while a long answer streams, counted and not timed: the cost of an event does not grow with the
+// number of earlier events, so that none of ten thousand is a long task. Each step of the stream waits for the drawing of the one before, so that
 // the counts do not depend on the machine.
 
 import assert from 'node:assert/strict';

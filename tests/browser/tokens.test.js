@@ -77,7 +77,7 @@ inTokens('an MCP token has tools and a todo list', async (page) => {
   await page.getByLabel('Label').fill(label);
   await page.getByLabel('Only these tools').fill('readTodos');
   await page.getByLabel('Todo list').fill('l1');
-  await page.getByLabel('It is good').selectOption({ label: 'one day' });
+  await page.getByLabel('It is valid').selectOption({ label: 'one day' });
   await page.getByRole('button', { name: 'Make the token' }).click();
   assert.match(await page.getByRole('region', { name: 'token', exact: true }).innerText(), /^agm_/);
   assert.equal(await page.getByRole('region', { name: 'address' }).innerText(), String(new URL('api/agent/mcp', base)));

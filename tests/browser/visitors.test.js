@@ -28,7 +28,7 @@ async function write(send, agentId, message) {
   return threadId;
 }
 
-/** Creates an agent that repeats what it is told, and returns its id. */
+/** Creates an agent that repeats its message, and returns its id. */
 async function newAgent(page) {
   const id = `visited-${Date.now()}`;
   const status = await page.evaluate(async (id) => {

@@ -398,7 +398,7 @@ test('it works on a page of an old library, and sends lists as lists', async () 
   await context.close();
 });
 
-/** A page that has frozen what the language has, as pages do that protect themselves from their own libraries. */
+/** A page that has frozen the language's built-in objects, to protect itself from its own libraries. */
 const FROZEN = `<script>
   for (const Type of [Object, Function, Array, String, Number, Boolean, Symbol, Error, TypeError, RangeError, Promise, Map, Set, WeakMap, RegExp, Date, Uint8Array, ArrayBuffer]) {
     Object.freeze(Type.prototype);

@@ -1,4 +1,4 @@
-// A process of `run.js`: runs the files that it is sent, one after the other, and sends the results of their tests.
+// A process of `run.js`: runs the received files one after another, and sends the results of their tests.
 
 import process from 'node:process';
 import { pathToFileURL } from 'node:url';

@@ -42,7 +42,7 @@ before(async () => {
 });
 after(() => server.close());
 
-/** Runs an agent by AG-UI's client: its events, and the messages that it has made of them. */
+/** Runs an agent by AG-UI's client: its events, and the messages that it has built from them. */
 async function runByAgUi(number) {
   const agent = new HttpAgent({ url: `${address}/record/${number}`, initialMessages: [{ id: 'u1', role: 'user', content: `Hello ${number}` }] });
   const events = [];

@@ -192,7 +192,7 @@ async fn a_call_that_cannot_be_made_is_answered_to_the_model() {
 }
 
 #[tokio::test]
-async fn odd_answers_end_in_one_way() {
+async fn unusual_answers_end_a_run_once() {
     let all = open(&[]).await;
     all.sign_in("u1").await;
     let text = || text_delta(0, "a").to_string();

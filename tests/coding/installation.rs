@@ -25,7 +25,7 @@ pub struct Installation {
     pub stores: Stores,
 }
 
-/// Settings of an installation beyond those that connect its servers.
+/// Settings of an installation, in addition to the settings that connect its servers.
 #[derive(Clone, Copy)]
 pub struct InstallationSettings<'a> {
     pub dialect: DeviceAuthDialect,

@@ -233,7 +233,7 @@ async fn stop_processes(database: TestDatabase, rounds: usize) {
         stopped.process.set_suspended(true).await;
         stopped.endpoint.idle().await;
         if installation.check_writable().await.is_err() {
-            // It was stopped within a write, during which a database may refuse those of others.
+            // It was stopped within a write, during which a database may refuse writes of other processes.
             blocked_rounds += 1;
             stopped.process.set_suspended(false).await;
             let outcomes = in_order(runs.join_all().await);

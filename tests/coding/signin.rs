@@ -235,7 +235,7 @@ async fn only_its_user_uses_a_sign_in() {
     let of_ids =
         ids.iter().flat_map(|id| ["GET", "DELETE", "HEAD"].map(|method| (method, format!("{SIGN_IN}/{id}"))));
     let of_ids: Vec<(&str, String)> = of_ids.collect();
-    // Routes that are about the caller alone, so that another user's session is answered with what that user has.
+    // Routes that return only the caller's data, so that a session of another user gets that user's data.
     let own_routes = [("POST", SIGN_IN), ("DELETE", SIGN_IN), ("GET", STATE), ("HEAD", STATE)];
     let own_routes = own_routes.map(|(method, path)| (method, path.to_owned()));
     let mut cells = 0;

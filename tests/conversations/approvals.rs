@@ -268,7 +268,7 @@ async fn a_decision_by_the_route_continues_the_run_in_the_background() {
     let resume = resume_entry(&interrupt, json!(true));
     let late = json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": resume});
     let problem = expect_problem(test.app.chat(&late).await, 400, "INVALID_REQUEST").await;
-    assert_eq!(problem["detail"], "resume has decisions for which the thread does not wait");
+    assert_eq!(problem["detail"], "resume has decisions that the thread is not waiting for");
     assert_eq!(test.titles().await.len(), 2);
     let approvals = test.get("/api/approvals?state=approved").await;
     assert_eq!(approvals["approvals"][0]["id"], interrupt["id"]);

@@ -183,7 +183,7 @@ async fn results_are_answered_again_only_in_their_own_thread() {
     {
         let response = test.app.chat_as(session, "", &results(thread)).await;
         let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
-        let expected = "messages has results of tool calls for which the thread does not wait";
+        let expected = "messages has results of tool calls that the thread is not waiting for";
         assert_eq!(problem["detail"], expected, "{thread}");
     }
     let again = test.app.chat(&results("t")).await;

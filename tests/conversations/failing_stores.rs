@@ -309,7 +309,7 @@ async fn a_run_whose_events_cannot_be_stored_continues_and_its_log_marks_the_gap
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_has_no_gap_if_the_store_is_writable_again_in_time() {
-    // One after the other, so that the messages in the log are of the store that fails.
+    // One after another, so that the log's messages come from the failing store.
     check_log_without_gap(FailingStore::full().await).await;
     check_log_without_gap(FailingStore::read_only().await).await;
 }

@@ -1,4 +1,4 @@
-//! Hostile requests and answers: edited arguments that break out, runs that displace one another a
+//! Hostile requests and answers: edited arguments that break out, runs that replace one another a
 //! hundred times, a model that repeats the id of a call, answers in a hundred thousand pieces.
 
 use serde_json::{Value, json};

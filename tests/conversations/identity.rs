@@ -1,4 +1,4 @@
-//! Isolation: what belongs to others is answered as what never was, byte for byte.
+//! Isolation: a request for an object of others has the same response, byte for byte, as one for an object that never existed.
 
 use serde_json::{Value, json};
 

@@ -235,7 +235,7 @@ async fn a_client_s_own_history_gets_the_contexts_of_the_thread() {
 }
 
 #[tokio::test]
-async fn contexts_are_neither_shown_nor_left_behind() {
+async fn contexts_are_not_shown_and_are_deleted_with_their_thread() {
     let test = ConversationApp::start().await;
     test.vendor.on("m", ["A", "B"].map(|text| answer(&[text])));
     let first = test.chat(at_page(7, json!({"message": "Q"}))).await;

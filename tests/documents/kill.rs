@@ -94,13 +94,13 @@ async fn start(url: &str) -> AppProcess {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kills_leave_no_half_document_on_sqlite() {
+async fn kills_leave_no_partial_document_on_sqlite() {
     let folder = tempfile::tempdir().expect("a folder");
     run_kill_rounds(&format!("sqlite://{}", folder.path().join("app.db").display()), 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kills_leave_no_half_document_on_postgres() {
+async fn kills_leave_no_partial_document_on_postgres() {
     let cluster = Cluster::start();
     run_kill_rounds(&cluster.url("postgres"), 2).await;
 }

@@ -1,4 +1,4 @@
-//! Credentials of the chat endpoint: which are accepted, and the responses to those that are not.
+//! Credentials of the chat endpoint: accepted credentials, and the responses to others.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -147,7 +147,7 @@ async fn a_bad_body_names_the_field() {
         (json!({"kind": "mcp", "agents": []}), "agents does not apply to tokens of this kind"),
         (json!({"kind": "mcp", "caps": {"runsPerMinute": 1}}), "caps does not apply to tokens of this kind"),
         (json!({"kind": "api", "tools": []}), "tools does not apply to tokens of this kind"),
-        (json!({"kind": "api", "agents": ["a1"]}), "agents has an agent twice"),
+        (json!({"kind": "api", "agents": ["a1"]}), "agents names an agent twice"),
         (json!({"kind": "api", "agents": vec!["a1"; 50]}), "agents has more than 50 elements"),
         (json!({"kind": "mcp", "label": "x".repeat(201)}), "label has more than 200 bytes"),
         (json!({"kind": "mcp", "tools": vec!["readTodos"; 501]}), "tools has more than 500 elements"),

@@ -102,7 +102,7 @@ async fn the_version_with_sessions_is_kept_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_version_without_sessions_is_kept_to() {
+async fn the_protocol_version_without_sessions_is_kept() {
     run_suite("2026-07-28").await;
 }
 

@@ -172,7 +172,7 @@ async fn no_cell_of_the_matrix_leaks() {
         let client = TokenClient::new(&app, &query);
         let markers = visible_markers(&client).await;
         assert_eq!(markers, expected.into_iter().collect(), "{kind}");
-        // A query parameter that names another agent or company is refused, whether or not that one exists.
+        // A query parameter that names another agent or company is refused, whether or not that agent or company exists.
         for (name, own_markers, others) in [
             ("agentId", agent, ["a1", "a2", "a3", "nowhere"]),
             ("companyId", company, ["c1", "c2", "c3", "nowhere"]),

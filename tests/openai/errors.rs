@@ -184,7 +184,7 @@ async fn a_token_has_a_budget() {
 }
 
 #[tokio::test]
-async fn tools_that_a_runtime_calls_are_of_the_tokens_budget() {
+async fn tool_calls_of_a_runtime_count_for_the_tokens_budget() {
     let (test, runtime) = (OpenAiApp::start().await, server::runtime(&[]).await);
     let mut agent = workspace(&test.vendor.base_url(), "m")["agents"][0].clone();
     select_runtime(&mut agent, &runtime, &test.vendor);

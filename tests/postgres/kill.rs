@@ -175,7 +175,7 @@ const IMPORTS_PER_ACKNOWLEDGED: usize = 3;
 const KILL_STEP: Duration = Duration::from_millis(17);
 const MAX_KILL_DELAY: Duration = Duration::from_millis(600);
 
-/// Imports that were acknowledged, and those that were killed.
+/// Acknowledged imports, and killed ones.
 #[derive(Default)]
 struct ImportLog {
     acknowledged: Vec<usize>,

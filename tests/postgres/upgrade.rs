@@ -155,8 +155,8 @@ async fn processes_are_replaced_under_load_without_an_error() {
     all_writes_are_there(&fixture, &logs, &proxy).await;
 }
 
-/// Creates a database, and starts the processes that are replaced: those of the program `previous`, which creates the
-/// tables of its version, or else of this one.
+/// Creates a database, and starts the processes that are replaced: processes of the program `previous`, which creates the
+/// tables of its version, or else of this program.
 async fn start_first(workspace: &Value, previous: Option<&Path>) -> (PostgresFixture, Vec<AppProcess>) {
     let mut processes = Vec::new();
     let Some(program) = previous else {

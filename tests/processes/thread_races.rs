@@ -67,7 +67,7 @@ async fn a_refused_run_neither_counts_nor_reaches_the_vendor_over(database: Shar
     assert_eq!(limit["used"], LIMIT);
 }
 
-/// A run that replaces another one takes its place, also if the company has no further one.
+/// A run that replaces another one takes over its permit, also if the company has no other permit.
 #[tokio::test]
 async fn an_interrupting_run_reuses_the_slot_of_the_one_before() {
     over_both(an_interrupting_run_reuses_the_slot_of_the_one_before_over).await;

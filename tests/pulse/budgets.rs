@@ -16,8 +16,7 @@ use crate::support::vendor::{Vendor, answer, delta, event, last_chunk, stream_he
 
 const JOBS: usize = 24;
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
-/// Longest time for which the scheduler waits because it was asked to, and by which it extends that time, with the time that
-/// an answer may take.
+/// Longest requested delay of the scheduler, with its extension and the time that an answer may take.
 const MAX_WAIT: SignedDuration = SignedDuration::from_hours(24);
 const MAX_SPREAD: SignedDuration = SignedDuration::from_secs(90);
 

@@ -225,7 +225,7 @@ async fn leave_cron_route(app: &Server, stores: &Stores) {
     poll_until(metrics, |metrics| metrics.contains("http_requests_in_flight 1\n")).await;
 }
 
-/// A client that leaves, as at its own time-out, costs no job an attempt, neither those that run nor those that wait.
+/// A client that disconnects, for example at its own time limit, costs neither running nor waiting jobs an attempt.
 #[tokio::test]
 async fn a_client_that_leaves_the_cron_route_ends_no_job() {
     let vendor = ControlledVendor::start().await;

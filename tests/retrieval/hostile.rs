@@ -145,7 +145,7 @@ async fn a_message_of_a_megabyte_is_refused_before_anything_is_sent() {
     assert!(vendor.received_bodies("m").is_empty());
 }
 
-/// Documents that do not exist, those of another company, and identifiers that name nothing are skipped.
+/// Documents that do not exist, documents of another company, and unknown identifiers are skipped.
 #[tokio::test]
 async fn identifiers_that_name_no_document_of_the_company_are_skipped() {
     let mut workspace = workspace_with_documents("http://127.0.0.1:9/v1");

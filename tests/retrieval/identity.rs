@@ -246,7 +246,7 @@ impl RetrievalApp {
     }
 }
 
-/// Returns the ids of the documents whose words an answer may have, and of those whose words it must have.
+/// Returns the ids of the documents whose words an answer may contain, and of the documents whose words it must contain.
 fn expected_documents(
     caller: &Caller,
     path: AccessPath,

@@ -4,7 +4,7 @@ const PAGE: &str = include_str!("../../docs/operating.md");
 /// Name of the role in the documented statements.
 const DOCUMENTED_ROLE: &str = " TO agentd;";
 
-/// Returns the documented statements that grant `role` the rights on a schema and those beside it.
+/// Returns the documented statements that grant `role` the rights on a schema and on the schemas listed with it.
 pub(crate) fn documented_grants(schema: &str, role: &str) -> String {
     let mut blocks = PAGE.split("```sql").skip(1).filter_map(|block| block.split("```").next());
     let table = format!(" {schema}.");

@@ -48,7 +48,7 @@ pub mod tool_server;
 pub mod vendor;
 
 /// Time limit for waits, after which a test counts as hanging. It is less than the services' default time limits of a minute,
-/// so that none of them ends what is waited for.
+/// so that none of them ends the awaited operation.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(50);
 
 /// Polling interval for conditions that cannot be awaited.

@@ -155,7 +155,7 @@ impl AppProcess {
             ("PORT", &*port),
             ("SESSION_SECRET", SESSION_SECRET),
             ("PULSE_SECRET", PULSE_SECRET),
-            // Callbacks need a scheduler that is configured, not one that answers.
+            // Callbacks need a configured scheduler, which does not have to answer.
             ("PULSE_URL", "http://127.0.0.1:9"),
             ("DATABASE_URL", database),
             ("LOG", "error"),
@@ -200,7 +200,7 @@ impl AppProcess {
         set_suspended(&self.child, is_suspended).await;
     }
 
-    /// Limits the size of files to which the process may write, so that the system rejects what exceeds it; `None` lifts the
+    /// Limits the size of files that the process may write, so that the system rejects larger writes; `None` lifts the
     /// limit.
     #[cfg(target_os = "linux")]
     pub async fn limit_file_bytes(&self, limit: Option<u64>) {

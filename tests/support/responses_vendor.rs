@@ -532,7 +532,7 @@ impl RequestCheck {
         self.expect(open.is_empty(), || format!("{open:?} have no output"));
     }
 
-    /// Checks that the request repeats the earlier one and then what was answered, if it belongs to the same run.
+    /// Checks that the request repeats the earlier request and its answer, if it belongs to the same run.
     fn continuation(&mut self, bytes: &[u8], input: &[&RawValue], conversation: &mut Conversation) {
         let without_end = bytes.strip_suffix(b"]}").unwrap_or(bytes).to_vec();
         let (last, last_count) =

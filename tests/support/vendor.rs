@@ -22,7 +22,7 @@ pub mod ollama;
 /// for a response that the vendor sends at once.
 pub const SHORT_TIMEOUTS: [(&str, &str); 2] =
     [("RESPONSE_HEADER_TIMEOUT_MS", "3000"), ("STREAM_IDLE_MS", "3300")];
-/// Time-outs for all other faults, longer than [`CASE_TIMEOUT`]: a service that waits for one of them hangs.
+/// Time-outs for all other faults, longer than [`CASE_TIMEOUT`]: a service that waits for such a response hangs.
 pub const LONG_TIMEOUTS: [(&str, &str); 2] =
     [("RESPONSE_HEADER_TIMEOUT_MS", "600000"), ("STREAM_IDLE_MS", "600000")];
 /// Time limit for the run of one fault, after which it counts as hanging. It is also less than the default of

@@ -47,7 +47,7 @@ impl ModelFile {
     }
 }
 
-/// Properties of an embedding model that its files do not tell.
+/// Properties of an embedding model that its files do not contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EmbeddingSpec {
     /// Number of components of a vector.

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemas_become_forcible() {
+    fn schemas_are_reduced_to_supported_grammars() {
         let text = json!({ "type": "string", "minLength": 0, "maxLength": MAX_STRING_CHARS });
         let cases = [
             (json!({ "type": "string", "pattern": "^a" }), text.clone()),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_that_hold_themselves_end() {
+    fn recursive_schemas_are_cut_at_a_depth() {
         let schema = json!({
             "type": "object",
             "properties": { "next": { "$ref": "#" } },

@@ -188,7 +188,7 @@ pub enum SourceError {
         source: BoxError,
     },
     /// The response has an unexpected status or content.
-    #[error("{address} answered {answer}")]
+    #[error("{address} sent an unexpected response: {answer}")]
     UnexpectedResponse {
         /// Requested URL.
         address: String,

@@ -54,8 +54,9 @@ pub(crate) struct Runner {
     cache: KvCache,
     /// Tokens in the cache. A prefix that the next prompt shares with those of the last prompt is not processed again.
     cached_tokens: Vec<u32>,
-    /// Number of cached tokens that were processed as a prompt. Those generated after it are processed again if the next prompt
-    /// contains them: their states have other rounding errors, and the answer to a prompt must not depend on earlier calls.
+    /// Number of cached tokens that were processed as a prompt. Tokens generated after it are processed again if the next
+    /// prompt contains them: their states have other rounding errors, and the answer to a prompt must not depend on earlier
+    /// calls.
     cached_prompt_len: usize,
     /// Company of the cached tokens. Time and usage of another company's call must not depend on them.
     cached_company: String,

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_follows_the_seed_and_stays_in_the_nucleus() {
+    fn sampling_depends_on_the_seed_and_stays_within_top_p() {
         let drawn = |seed| -> Vec<_> {
             let mut sampler = sampler(1.0, 0.6, seed);
             (0..64).map(|_| sampler.pick(&mut LOGITS.clone(), None, &[]).unwrap()).collect()

@@ -123,7 +123,7 @@ fn context_of_turn(prompt: &Prompt, clock: bool) -> String {
     fragments.map(|fragment| format!("{}\n\n", fragment.part.text())).collect()
 }
 
-/// Writes the question below the facts: the sentences that matter to it, or the first ones if none does.
+/// Writes the question below the facts: the relevant sentences, or the first ones if none is relevant.
 fn format_question(question: &str, sentences: &[Sentence<'_>], is_answered: bool) -> String {
     let mut shown: Vec<usize> = (0..sentences.len()).collect();
     shown.sort_by(|&a, &b| sentences[b].score.total_cmp(&sentences[a].score));

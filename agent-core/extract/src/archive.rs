@@ -13,7 +13,7 @@ const RATIO_FREE_BYTES: u64 = 1024 * 1024;
 
 /// Checks the limits of an archive by unpacking its entries, since the sizes in its directory may lie.
 pub(crate) fn check(bytes: &[u8], limits: &ExtractionLimits) -> Result<(), ExtractError> {
-    let malformed = |_| ExtractError::Malformed("no valid zip archive".to_owned());
+    let malformed = |_| ExtractError::Malformed("not a valid zip archive".to_owned());
     let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(malformed)?;
     if archive.len() > limits.max_archive_entries {
         let message = format!("more than {} entries in the archive", limits.max_archive_entries);

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_files_are_read_as_far_as_they_go() {
+    fn damaged_files_are_read_as_far_as_possible() {
         assert_eq!(text_of(b""), "");
         assert_eq!(text_of(b"a,b\n\"1,2"), "a: 1,2");
         assert_eq!(text_of(b"a,b\n\"1,2\n3,4\n5,6"), "a: \"1; b: 2\na: 3; b: 4\na: 5; b: 6");

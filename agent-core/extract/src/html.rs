@@ -85,7 +85,7 @@ const ESCAPED_CHARACTERS: &str = "\\*_`[]=~>-+#.<&";
 const PLACEHOLDER_BASE: u32 = 0xf0000;
 
 pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<ExtractedDocument, ExtractError> {
-    let malformed = |_| ExtractError::Malformed("no valid HTML document".to_owned());
+    let malformed = |_| ExtractError::Malformed("not a valid HTML document".to_owned());
     let converter = converter();
     let tree = converter.html_to_tree(&decode_html(bytes)).map_err(malformed)?;
     let title = prepare(&tree, limits.max_depth)?;
@@ -240,7 +240,7 @@ fn style_sheets(tree: &Rc<Node>) -> StyleSheets {
     sheets
 }
 
-/// Returns the visibility of an element or text within an element; `None` if nothing of it is seen.
+/// Returns the visibility of an element or text within an element; `None` if it is invisible.
 fn visibility_of(node: &Rc<Node>, outer: &TextVisibility, sheets: &StyleSheets) -> Option<TextVisibility> {
     let NodeData::Element { name, attrs, .. } = &node.data else {
         return (!outer.hides_text()).then(|| outer.clone());

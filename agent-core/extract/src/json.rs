@@ -41,7 +41,7 @@ fn parse_error(error: serde_json::Error) -> ExtractError {
     if error.to_string().starts_with("recursion limit exceeded") {
         return ExtractError::LimitExceeded("the nesting of values".to_owned());
     }
-    ExtractError::Malformed(format!("no valid JSON at line {}, column {}", error.line(), error.column()))
+    ExtractError::Malformed(format!("not valid JSON at line {}, column {}", error.line(), error.column()))
 }
 
 struct JsonLines {
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn bad_documents_are_errors_without_their_text() {
         let error = text_of_json("{\"secret\": canary}").unwrap_err();
-        assert_eq!(error, ExtractError::Malformed("no valid JSON at line 1, column 12".to_owned()));
+        assert_eq!(error, ExtractError::Malformed("not valid JSON at line 1, column 12".to_owned()));
         for depth in [200, 100_000] {
             let nested = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
             assert!(matches!(text_of_json(&nested), Err(ExtractError::LimitExceeded(_))), "{depth}");

@@ -79,7 +79,7 @@ pub fn extract(
         MediaType::Docx | MediaType::Xlsx | MediaType::Pptx => office::extract(media_type, bytes, limits),
         #[cfg(not(feature = "documents"))]
         _ => {
-            let reason = format!("{media_type}, whose reader is not part of this program");
+            let reason = format!("{media_type}: its reader is not part of this build");
             Err(ExtractError::Unsupported(reason))
         }
     }

@@ -104,12 +104,12 @@ fn shown_parts(media_type: MediaType, bytes: &[u8]) -> Result<Vec<u8>, ExtractEr
 fn convert_error(error: &undoc::Error) -> ExtractError {
     ExtractError::Malformed(match error.kind() {
         ErrorKind::Encrypted => return ExtractError::Encrypted,
-        ErrorKind::ZipArchive => "no valid zip archive".to_owned(),
+        ErrorKind::ZipArchive => "not a valid zip archive".to_owned(),
         ErrorKind::MissingComponent => "a part of the Office document is missing".to_owned(),
         ErrorKind::XmlParse | ErrorKind::Encoding => {
-            "a part of the Office document is no valid XML".to_owned()
+            "a part of the Office document is not valid XML".to_owned()
         }
-        _ => "no valid Office document".to_owned(),
+        _ => "not a valid Office document".to_owned(),
     })
 }
 

@@ -83,18 +83,18 @@ fn stream_options() -> PageStreamOptions {
 fn convert_error(error: &unpdf::Error) -> ExtractError {
     match error.kind() {
         ErrorKind::Encrypted | ErrorKind::InvalidPassword => ExtractError::Encrypted,
-        ErrorKind::UnknownFormat => ExtractError::Malformed("no PDF signature".to_owned()),
+        ErrorKind::UnknownFormat => ExtractError::Malformed("it has no PDF signature".to_owned()),
         ErrorKind::MissingObject => {
             ExtractError::Malformed("an object of the PDF document is missing".to_owned())
         }
-        _ => ExtractError::Malformed("no valid PDF document".to_owned()),
+        _ => ExtractError::Malformed("not a valid PDF document".to_owned()),
     }
 }
 
 /// Collects the text of the pages.
 struct PageReader<'b> {
     bytes: &'b [u8],
-    /// The document as it is read without text that is not seen, if a page of it may have some.
+    /// The document without invisible text, if a page may have such text.
     shown: Option<ShownText<'b>>,
     builder: TextBuilder,
     max_pages: u32,
@@ -151,7 +151,7 @@ impl<'b> PageReader<'b> {
         }
     }
 
-    /// Begins a page by its number, so that pages that cannot be read are empty ones.
+    /// Begins the page with this number. Pages before it that could not be read become empty pages.
     fn begin_page(&mut self, number: u32) -> Result<(), ExtractError> {
         while self.builder.pages() < number {
             self.builder.begin_page()?;

@@ -23,7 +23,7 @@ const MAX_CONTROLS_OF_SHORT_TEXT: usize = 3;
 pub fn sniff(bytes: &[u8], declared: &str) -> Option<MediaType> {
     let declared = MediaType::parse(declared);
     if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
-        // What is left of a damaged archive may not tell its kind. Its extraction says that it is damaged.
+        // The rest of a damaged archive may not show its kind. Its extraction says that it is damaged.
         return match office::archive_kind(bytes) {
             ArchiveKind::Office(media_type) => Some(media_type),
             ArchiveKind::Damaged => declared.filter(|media_type| media_type.is_office()),

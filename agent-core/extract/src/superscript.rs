@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_and_signs_are_raised() {
+    fn digits_and_signs_become_superscripts() {
         for (text, expected) in [
             ("0123456789", Some("⁰¹²³⁴⁵⁶⁷⁸⁹")),
             ("-2", Some("⁻²")),

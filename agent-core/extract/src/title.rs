@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_write_titles_too() {
+    fn titles_by_programs_are_ignored() {
         for (title, expected) in
             [("Untitled", false), ("(anonymous)", false), ("", false), ("Untitled works", true)]
         {

@@ -76,8 +76,8 @@ pub use view::{AttemptView, Delivery, JobView};
 pub(crate) const DEFAULT_MAX_ATTEMPTS: u32 = 12;
 /// Upper limit of [`Job::max_attempts`].
 pub const MAX_ATTEMPTS_LIMIT: u32 = 100;
-/// Maximum number of deliveries of an occurrence that are abandoned without using up an attempt. A process that is killed takes
-/// the deliveries with it that it makes or receives; the bound ends a job that kills it each time.
+/// Maximum number of deliveries of an occurrence that are abandoned without using up an attempt. When a process is killed, the
+/// deliveries that it makes or receives are lost; the bound ends a job that kills it each time.
 pub(crate) const MAX_ABANDONED: u32 = 5;
 /// Maximum number of past attempts that a job records; older ones are dropped.
 pub(crate) const MAX_RECORDED_ATTEMPTS: usize = 10;
@@ -203,7 +203,7 @@ pub struct Attempt {
     pub error: Option<String>,
 }
 
-/// Occurrence of a periodic job that failed permanently, kept so that it can be redriven.
+/// Occurrence of a periodic job that failed permanently and can be redriven.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeadLetter {
@@ -231,7 +231,7 @@ pub struct IdempotencyKey {
 /// Parameters of a new job.
 #[derive(Debug, Clone)]
 pub struct NewJob {
-    /// Work to do, and the user to do it for.
+    /// Work to do, and the user for whom it is done.
     pub payload: JobPayload,
     /// Times at which the job runs.
     pub schedule: Schedule,
@@ -265,7 +265,7 @@ impl NewJob {
 pub struct Job {
     /// Job id: a UUID version 7, so that jobs sort by creation time.
     pub id: JobId,
-    /// Work to do, and the user to do it for. Immutable, hence shared.
+    /// Work to do, and the user for whom it is done. Immutable, hence shared.
     pub payload: Arc<JobPayload>,
     /// Times at which the job runs.
     pub schedule: Schedule,

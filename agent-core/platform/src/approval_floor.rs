@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_applies_by_the_hints_of_tools() {
+    fn an_approval_floor_applies_by_the_hints_of_tools() {
         use FloorHint::{Destructive, NotReadOnly, OpenWorld};
         let reading = Some(ToolAnnotations { read_only_hint: true, ..NONE });
         let destroying = Some(ToolAnnotations { destructive_hint: true, ..NONE });

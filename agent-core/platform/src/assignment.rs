@@ -222,7 +222,7 @@ pub async fn record_run(
     let schedule = last_sent.assignment.schedule.spec().resolve(now).ok();
     let next = schedule.filter(|_| last_sent.assignment.schedule.execute_at.is_none());
     match next.and_then(|schedule| schedule.next_after(now)) {
-        // The scheduler alone knows the next occurrence after one that it did not run itself.
+        // Only the scheduler knows the next occurrence after an occurrence that it did not run itself.
         Some(next) if by_scheduler => {
             (job.occurrence, job.execute_at) = (Some(occurrence + 1), next);
         }

@@ -48,7 +48,7 @@ thread_local! {
 }
 
 /// The encoding's pre-tokenizer: no token crosses the end of a match. `\s+(?!\S)` of the original is written without
-/// its look-ahead, which regular automata do not have: as `\s+$`, and as [`WHITE_SPACE_BEFORE_ANOTHER`], whose last
+/// its look-ahead, which regular automata do not have: as `\s+$`, and as [`WHITE_SPACE_LOOKAHEAD`], whose last
 /// character is not part of the piece.
 static PIECE: LazyLock<Regex> = LazyLock::new(|| {
     let pieces = [
@@ -64,7 +64,7 @@ static PIECE: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// The pattern of [`PIECE`] that matches one character more than the piece has.
-const WHITE_SPACE_BEFORE_ANOTHER: PatternID = PatternID::new_unchecked(1);
+const WHITE_SPACE_LOOKAHEAD: PatternID = PatternID::new_unchecked(1);
 
 /// Returns the length of the piece at the start of a text, if the pattern's first alternative matches it and it is known from
 /// ASCII bytes alone: most words are, and need no automaton.
@@ -91,7 +91,7 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
         }
         let found = PIECE.find(Input::new(rest).anchored(Anchored::Yes))?;
         let mut matched = &rest[..found.end()];
-        if found.pattern() == WHITE_SPACE_BEFORE_ANOTHER {
+        if found.pattern() == WHITE_SPACE_LOOKAHEAD {
             let mut characters = matched.chars();
             characters.next_back();
             matched = characters.as_str();

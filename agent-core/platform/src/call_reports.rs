@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn so_are_bytes() {
+    fn unread_report_bytes_are_bounded() {
         let long = || "x".repeat(MAX_UNREAD_REPORT_BYTES);
         let (reports, mut calls) = tool_call_channel();
         reports.start_call("t", long).finish(|| says("r"));

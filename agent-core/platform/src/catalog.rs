@@ -31,8 +31,8 @@ const SELF_DESCRIBED_PROVIDERS: [&str; 2] = [LOCAL_PROVIDER, "ollama"];
 /// Providers that serve the models of another one, by another API.
 const PROVIDER_ALIASES: [(&str, &str); 1] = [("openai-responses", "openai")];
 
-/// Models by provider and name. A look-up hashes the names and allocates nothing, but for a name with capitals that is not
-/// found as it is.
+/// Models by provider and name. A look-up hashes the names. It allocates only if a name with capitals is not found and
+/// its lower-case form is tried.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     /// The latest date of the files.

@@ -57,8 +57,8 @@ pub use tokens::{CodingTokens, SubscriptionStatus};
 
 use subscriber::Subscriber;
 
-/// Maximum duration of a call of the authority whose answer may have tokens. It is below [`LEASE`], so that a process
-/// that runs holds its lease for the whole call.
+/// Maximum duration of a call of the authority whose answer may have tokens. It is below [`LEASE`], so that a running
+/// process holds its lease for the whole call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(25);
 /// Time after the check of its lease within which a refresh sends its token.
 const SEND_TIMEOUT: Duration = Duration::from_secs(4);

@@ -48,7 +48,7 @@ pub struct CompactionSettings {
     pub mode: Option<CompactionMode>,
     /// Share of the window that the conversation must exceed.
     pub at: usize,
-    /// Share of the window that is left of it.
+    /// Share of the window that remains.
     pub to: usize,
     /// Number of the turns before the latest message that are kept as they are.
     pub keep_turns: usize,

@@ -291,7 +291,7 @@ mod tests {
         // The table is full: the largest company makes room.
         add("c", "1", 1);
         add("c", "2", 2);
-        // It is larger than the share, and takes the place of nothing but the entry of its key.
+        // It is larger than the share, and replaces only the entry of its key.
         add("c", "2", 7);
         add("b", "2", 7);
         assert_eq!(keys(&table), [vec!["3"], vec![], vec!["1"]]);

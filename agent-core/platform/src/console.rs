@@ -181,7 +181,7 @@ struct StoredCode {
     idle_seconds: u64,
 }
 
-/// The ids of a user's sessions, the oldest first. Ended ones are removed when another one is opened.
+/// The ids of a user's sessions, the oldest first. Ended sessions are removed when another session is opened.
 #[derive(Default, Serialize, Deserialize)]
 struct UserSessions {
     ids: Vec<String>,
@@ -319,7 +319,7 @@ impl ConsoleSessions {
         }
     }
 
-    /// Returns the writes that add a session to the user's list, and delete those that end for it.
+    /// Returns the writes that add a session to the user's list, and delete the sessions that it replaces.
     async fn session_list_writes(
         &self,
         session: &ConsoleSession,
@@ -351,7 +351,7 @@ impl ConsoleSessions {
         Ok(writes)
     }
 
-    /// Returns the deletions of some of the codes that have expired, as work of a company that creates another one.
+    /// Returns the deletions of some expired codes; a company that creates a code performs them.
     async fn expired_codes(&self, company_id: &CompanyId, now: Timestamp) -> Result<Vec<Write>, StoreError> {
         let codes = Collection::of_platform(CODES)?.counted_for(company_id);
         let list = ListQuery { limit: Some(EXPIRED_CODE_SCAN_LIMIT), ..ListQuery::default() };

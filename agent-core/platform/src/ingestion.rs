@@ -60,7 +60,7 @@ pub struct IngestionLimits {
     pub poll_interval: Duration,
     /// Maximum duration of an extraction; 5 min.
     pub timeout: Duration,
-    /// Maximum number of attempts, also of those that end with their process; 8.
+    /// Maximum number of attempts, including attempts that end with their process; 8.
     pub attempts: u32,
 }
 
@@ -126,7 +126,7 @@ impl Ingestion {
     }
 
     /// Queues the text of a document's upload for another extraction if another extractor, or another version of it, has extracted
-    /// it. Returns false for any other document. The present text stays until then.
+    /// it. Returns false for any other document. The current text is used until the new one is extracted.
     ///
     /// # Errors
     /// Errors of the store; [`StoreError::Conflict`] if other writers change the document again and again.
@@ -146,8 +146,8 @@ impl Ingestion {
         Ok(true)
     }
 
-    /// Returns true for a document with a text by another extractor that this one can extract, too. It has such a text, too, after
-    /// an attempt to extract it again that failed.
+    /// Returns true for a document with a text by another extractor that this one can extract, too. It also has such a text
+    /// after a failed attempt to extract it again.
     fn is_outdated(&self, document: &Document) -> bool {
         document.content.as_ref().is_some_and(|content| {
             let has_text = match content.status {

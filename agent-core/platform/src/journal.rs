@@ -1,7 +1,7 @@
 //! Journal of the work that an occurrence of a job does, so that a repeated attempt does not repeat effects.
 //!
 //! A [`RunJournal`] exists while this process runs an occurrence. Every write of it is made under the occurrence's
-//! claim: after another process has taken the occurrence over, it fails.
+//! claim: after another process has taken over the occurrence, it fails.
 //!
 //! - [`JournaledTools`] records each tool call before it is made, and its outcome afterwards. A call whose outcome is
 //!   recorded is answered from the record. A call that was begun and has no outcome is repeated if that is harmless, and
@@ -359,7 +359,7 @@ impl RunJournal {
         self.records.commit(vec![delete, check]).await.map(drop)
     }
 
-    /// Returns true if another process has taken the occurrence over.
+    /// Returns true if another process has taken over the occurrence.
     async fn is_lost(&self) -> Result<bool, StoreError> {
         let OccurrenceClaim { key, version } = lock(&self.claim).claim.clone();
         Ok(self.records.get(&key).await?.is_none_or(|found| found.version != version))

@@ -156,7 +156,7 @@ impl<'de> Visitor<'de> for DuplicateCheck<'_> {
     }
 }
 
-/// Keys of one object. Few keys are compared one by one, which is faster than hashing them.
+/// Keys of one object. A small number of keys is compared one by one, which is faster than hashing.
 #[derive(Default)]
 struct KeySet<'de> {
     few: Vec<Cow<'de, str>>,
@@ -229,8 +229,8 @@ pub(crate) fn normalize_serde_message(message: String) -> String {
 }
 
 /// Rewrites a serde error message without quoted input, worded to follow the path of the value. The input that serde
-/// quotes precedes the last `, expected `, and what follows it comes from our own types. Of other messages only those
-/// that name our fields are kept.
+/// quotes precedes the last `, expected `, and what follows it comes from our own types. Other messages are kept only
+/// if they name our fields.
 #[must_use]
 pub fn redact_serde_message(message: &str) -> String {
     let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);

@@ -18,7 +18,7 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Installs the HS256 provider. If the embedding program has already installed one, that one is kept; every provider
+/// Installs the HS256 provider. A provider that the embedding program has already installed is kept; every provider
 /// supports HS256.
 pub fn install_provider() {
     let _ = PROVIDER.install_default();

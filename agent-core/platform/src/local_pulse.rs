@@ -55,7 +55,7 @@ impl LocalPulse {
     /// store are not read: the ids of all local ones follow the common prefix.
     ///
     /// # Errors
-    /// Those of [`JobStore::list`].
+    /// Errors of [`JobStore::list`].
     pub async fn open_local_jobs(&self, after: Option<&JobId>, limit: usize) -> Result<JobPage, StoreError> {
         let open = JobFilter { open: true, ..JobFilter::default() };
         let prefix = JobId::from(LOCAL_ID_PREFIX);

@@ -242,7 +242,7 @@ mod tests {
     use agent_core::testing::ManualClock;
 
     #[test]
-    fn a_full_store_takes_again_what_fits_when_something_is_gone() {
+    fn a_full_store_accepts_writes_after_a_deletion() {
         // Each record counts an id of one byte and a string of eight with its quotes.
         let records = MemoryRecords::default().with_limits(100, 22);
         let key = |id: &str| Key::new("c", "things", id).expect("a key");

@@ -121,7 +121,7 @@ impl MessagesModel {
         Self { thinking, sampling, tokenizer: Some(tokenizer) }
     }
 
-    /// Returns true if the model thinks where its thinking is switched on or off; `None` leaves it to the model.
+    /// Returns true if the model reasons with this setting of its reasoning; `None` is the model's default.
     pub fn thinks(self, switch: Option<bool>) -> bool {
         match self.thinking {
             ThinkingForm::None => false,

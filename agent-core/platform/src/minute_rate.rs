@@ -87,7 +87,7 @@ impl MinuteState {
 /// interval: if nothing was used meanwhile, it gives back nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct AdmittedBatch {
-    /// Number of requests that were admitted, less those that were refunded.
+    /// Number of admitted requests, less the refunded ones.
     count: i64,
     /// Arrival time after these requests alone.
     arrival_micros: u64,
@@ -109,7 +109,7 @@ impl AdmittedBatch {
     pub(crate) fn refund(&mut self, per_minute: NonZeroU32, now: Duration) {
         *self = self.followed_by(Self { count: -1, arrival_micros: 0 }, per_minute);
         if self.count == 0 && self.arrival_micros <= micros(now) {
-            // Nothing is used by what is left, so that there is nothing to write.
+            // The remaining state has no usage, so that nothing needs to be written.
             *self = Self::default();
         }
     }

@@ -94,11 +94,11 @@ pub(crate) enum OwnerState {
 
 /// Decides whether a callback for an occurrence runs it, creates its follow-up job, waits or does nothing. Pure.
 pub(crate) fn decide_occurrence(
-    mark: Option<&OccurrenceState>,
+    state: Option<&OccurrenceState>,
     owner: OwnerState,
     now: Timestamp,
 ) -> OccurrenceDecision {
-    match mark {
+    match state {
         None | Some(OccurrenceState::Failed { .. }) => OccurrenceDecision::Run,
         Some(OccurrenceState::Running { until, .. } | OccurrenceState::FollowUp { until, .. })
             if *until > now && owner != OwnerState::Gone =>
@@ -148,9 +148,9 @@ impl OccurrenceClaim {
     ///
     /// # Errors
     /// None in practice: the state serializes to JSON.
-    pub(crate) fn state_write(&self, mark: &OccurrenceState) -> Result<Write, StoreError> {
+    pub(crate) fn state_write(&self, state: &OccurrenceState) -> Result<Write, StoreError> {
         let precondition = Precondition::Version(self.version);
-        Ok(Write::Put { key: self.key.clone(), value: to_json(mark)?, precondition })
+        Ok(Write::Put { key: self.key.clone(), value: to_json(state)?, precondition })
     }
 
     /// Returns the write that fails with [`StoreError::Conflict`] if the claim was lost, and changes nothing.
@@ -199,8 +199,8 @@ pub(crate) async fn claim(
     now: Timestamp,
     lease: Duration,
 ) -> Result<ClaimAttempt, StoreError> {
-    let marks = Collection::new(company_id, OCCURRENCE_COLLECTION)?;
-    let key = marks.key(occurrence_key(job_id, occurrence))?;
+    let occurrences = Collection::new(company_id, OCCURRENCE_COLLECTION)?;
+    let key = occurrences.key(occurrence_key(job_id, occurrence))?;
     let until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
     let owner = Some(process.id().to_owned());
     let mut attempt = 1;
@@ -214,7 +214,7 @@ pub(crate) async fn claim(
             OccurrenceDecision::Run => OccurrenceWork::Run,
             OccurrenceDecision::FollowUp(request) => OccurrenceWork::FollowUp(request),
         };
-        let mark = match &work {
+        let new_state = match &work {
             OccurrenceWork::Run => OccurrenceState::Running { until, owner: owner.clone() },
             OccurrenceWork::FollowUp(request) => {
                 OccurrenceState::FollowUp { until, owner: owner.clone(), request: request.clone() }
@@ -223,9 +223,9 @@ pub(crate) async fn claim(
         let is_repeated = stored_state.is_some();
         let precondition =
             Precondition::unchanged_since(stored_state.map(|stored_state| stored_state.version));
-        let mut writes = vec![Write::Put { key: key.clone(), value: to_json(&mark)?, precondition }];
+        let mut writes = vec![Write::Put { key: key.clone(), value: to_json(&new_state)?, precondition }];
         if let Some(old) = occurrence.checked_sub(MAX_OCCURRENCES_PER_JOB) {
-            let key = marks.key(occurrence_key(job_id, old))?;
+            let key = occurrences.key(occurrence_key(job_id, old))?;
             writes.push(Write::Delete { key, precondition: Precondition::Any });
         }
         let extension = process.extension(now)?;
@@ -263,10 +263,10 @@ async fn owner_state(
     records: &dyn Records,
     process: &ProcessLease,
     company_id: &CompanyId,
-    mark: Option<&OccurrenceState>,
+    state: Option<&OccurrenceState>,
     now: Timestamp,
 ) -> Result<OwnerState, StoreError> {
-    match mark.and_then(OccurrenceState::owner) {
+    match state.and_then(OccurrenceState::owner) {
         None => Ok(OwnerState::Unknown),
         Some(owner) if owner == process.id() => Ok(OwnerState::Gone),
         Some(owner) if process::is_alive(records, owner, company_id, now).await? => Ok(OwnerState::Alive),
@@ -297,18 +297,18 @@ mod tests {
     fn write(
         records: &MemoryRecords,
         claim: &OccurrenceClaim,
-        mark: &OccurrenceState,
+        state: &OccurrenceState,
     ) -> Result<(), StoreError> {
-        let writes = vec![claim.state_write(mark).expect("JSON")];
+        let writes = vec![claim.state_write(state).expect("JSON")];
         records.commit(writes).now_or_never().expect("no wait").map(drop)
     }
 
     #[test]
-    fn whose_turn_it_is() {
+    fn a_claim_runs_waits_or_reports_the_outcome() {
         use OwnerState::{Alive, Gone, Unknown};
         let running = |until| Some(OccurrenceState::Running { until: at(until), owner: None });
         let wait = |seconds| OccurrenceDecision::Wait(Duration::from_secs(seconds));
-        for (mark, owner, expected) in [
+        for (state, owner, expected) in [
             (None, Unknown, OccurrenceDecision::Run),
             (running(15), Unknown, wait(5)),
             (running(15), Alive, wait(1)),
@@ -317,7 +317,7 @@ mod tests {
             (Some(OccurrenceState::Failed { at: at(10) }), Unknown, OccurrenceDecision::Run),
             (Some(OccurrenceState::Done { at: at(0) }), Unknown, OccurrenceDecision::Nothing),
         ] {
-            assert_eq!(decide_occurrence(mark.as_ref(), owner, at(10)), expected, "{mark:?}, {owner:?}");
+            assert_eq!(decide_occurrence(state.as_ref(), owner, at(10)), expected, "{state:?}, {owner:?}");
         }
     }
 
@@ -374,9 +374,9 @@ mod tests {
             };
             write(&records, &mine, &OccurrenceState::Done { at: at(0) }).expect("it holds the claim");
         }
-        let marks = Collection::new("c", OCCURRENCE_COLLECTION).expect("a name");
+        let occurrences = Collection::new("c", OCCURRENCE_COLLECTION).expect("a name");
         let list = crate::records::ListQuery { limit: Some(200), ..Default::default() };
-        let page = ready(records.list_as::<OccurrenceState>(&marks, &list));
+        let page = ready(records.list_as::<OccurrenceState>(&occurrences, &list));
         assert_eq!(page.records.len() as u64, MAX_OCCURRENCES_PER_JOB);
         let days = |days: i64| at(days * 24 * 60 * 60);
         assert!(!page.records[0].value.is_expired(days(30)));

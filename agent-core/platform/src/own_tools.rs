@@ -1,8 +1,8 @@
 //! Tools that a role defines without code: calls of an HTTP API, operations of OpenAPI documents, and tools of tool servers (MCP).
 //!
 //! - [`faults`] checks the definitions where a role is saved. A stored definition that fails the checks is not offered.
-//! - [`OwnToolRegistry`] offers an agent's tools beside the others and calls them. Nothing is sent before the model's first
-//!   call.
+//! - [`OwnToolRegistry`] offers an agent's tools in addition to the others, and calls them. Nothing is sent before the model's
+//!   first call.
 //! - A model's arguments fill placeholders only: they cannot change scheme, host, port or the names of headers, and a value
 //!   in the path cannot leave its segment.
 //! - The requests are sent by an [`HttpToolClient`], which applies the operator's address policy.
@@ -61,7 +61,7 @@ pub use server_calls::{CallMeta, ToolServerAddress, ToolServerClient, ToolServer
 pub use settings::ToolSettingsError;
 pub use tool_server::ToolDefinition;
 
-/// Request of a tool call, complete but for the headers that every request of the client has.
+/// Request of a tool call. It is complete except for the headers that the client adds to every request.
 #[derive(Debug, Clone)]
 pub struct HttpToolRequest {
     /// Company on whose behalf the tool is called.

@@ -33,7 +33,7 @@ use crate::layers::{BLOCKS_FRAGMENT_ID, PAGE_FRAGMENT_ID};
 pub struct Preview {
     /// The whole system prompt: its parts, separated by empty lines.
     pub final_system_prompt: String,
-    /// The system prompt's parts, in order, then those that the backend sends apart from it.
+    /// The system prompt's parts, in order, then the parts that the backend sends separately.
     pub system_prompt_parts: Vec<PreviewPart>,
     /// The context part of the blocks around the chat.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -203,10 +203,10 @@ impl Preview {
     }
 }
 
-/// Shows what a turn would send, compared with what runs have sent. Nothing is sent, and nothing is remembered.
+/// Shows the request that a turn would send, compared with the requests of runs. Nothing is sent, and nothing is remembered.
 ///
 /// # Errors
-/// Those of [`run_turn`](agent_core::turn::run_turn), except for errors of the backend's response.
+/// Errors of [`run_turn`](agent_core::turn::run_turn), except for errors of the backend's response.
 pub async fn preview_turn(
     platform: &Platform,
     principal: &Principal,

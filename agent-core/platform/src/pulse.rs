@@ -26,7 +26,7 @@ pub const MAX_OPEN_FOLLOW_UP_JOBS: usize = 10_000;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobRequest {
-    /// Work to do, and the user to do it for.
+    /// Work to do, and the user for whom it is done.
     pub payload: JobPayload,
     /// Times at which the job runs.
     #[serde(flatten)]
@@ -43,8 +43,8 @@ pub struct JobRequest {
     /// Policy for occurrences that become due during a delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlap: Option<OverlapPolicy>,
-    /// Maximum number of jobs of the user that are not final, this one included; unlimited if absent. It is no part of what
-    /// an idempotency key stands for. A scheduler older than this member ignores it.
+    /// Maximum number of jobs of the user that are not final, this one included; unlimited if absent. It is not part of the
+    /// fingerprint of an idempotency key. A scheduler older than this member ignores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_open_jobs: Option<u64>,
 }

@@ -368,7 +368,7 @@ pub trait RecordsExt: Records {
 
 impl<R: Records + ?Sized> RecordsExt for R {}
 
-/// Attempts at a change of one record that other writers change too.
+/// Attempts at a change of a record that other writers may change concurrently.
 pub(crate) struct UpdateAttempts<'r, R: ?Sized> {
     records: &'r R,
     key: &'r Key,

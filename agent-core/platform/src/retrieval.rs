@@ -5,7 +5,7 @@
 //! documents in its scope, brings the merged index in memory up to them, and ranks. So a change is found, and a deleted
 //! document is not, from the next search on, in every process, without messages between them. A caller that quotes the
 //! results reads the versions once more, since a search may wait. Indexes are stored beside
-//! the documents, so that a process that begins need not analyze all texts again.
+//! the documents, so that a starting process does not have to analyze all texts again.
 
 mod blocking;
 mod boundary;

@@ -75,7 +75,7 @@ pub trait RoleStore: RoleSource {
     /// `max_roles` together. The default implementation counts before it puts, so that they can.
     ///
     /// # Errors
-    /// Those of [`put_role`](Self::put_role); [`StoreError::Conflict`] if the role exists, or if the company has `max_roles`
+    /// Errors of [`put_role`](Self::put_role); [`StoreError::Conflict`] if the role exists, or if the company has `max_roles`
     /// roles.
     async fn create_role(&self, role: RoleBlock, max_roles: u64) -> Result<u64, StoreError> {
         match self.count_roles(&role.company_id).await? < max_roles {
@@ -84,8 +84,8 @@ pub trait RoleStore: RoleSource {
         }
     }
 
-    /// Deletes a role with its secrets and returns true if it existed. Its id becomes free. What belongs to the agent,
-    /// such as its memory and its tokens, is deleted by the caller.
+    /// Deletes a role with its secrets and returns true if it existed. Its id becomes free. The caller deletes the agent's
+    /// memory, tokens and other records.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if the precondition does not hold.

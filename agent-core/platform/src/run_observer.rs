@@ -39,7 +39,7 @@ use inputs::CapturedInputs;
 use manifest::ToolTokens;
 use timer::TimerState;
 
-/// Recorders of the runs that this process has.
+/// Observers of the runs of this process.
 pub struct RunObservers {
     clock: Arc<dyn Clock>,
     active: Arc<RunTable<RunObserver>>,
@@ -87,7 +87,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A run's observer, which is found by the run's id until this is dropped.
+/// Guard that keeps a run's observer in the table, by the run's id, until it is dropped.
 pub struct OpenObserver(OpenRun<RunObserver>);
 
 impl std::ops::Deref for OpenObserver {

@@ -44,7 +44,7 @@ impl<T> RunTable<T> {
     }
 }
 
-/// A run with its value, which is found in the table until this is dropped.
+/// Guard that keeps a run and its value in the table until it is dropped.
 pub(crate) struct OpenRun<T> {
     table: Arc<RunTable<T>>,
     key: TableKey,

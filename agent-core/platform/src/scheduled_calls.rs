@@ -11,7 +11,7 @@ use crate::own_tools::unusable_argument;
 use crate::tools::SCHEDULE_TOOL;
 
 /// Tool registry that refuses to schedule a call whose arguments its tool would refuse each time it runs. The tool that schedules
-/// calls knows the built-in tools alone, and this registry those of the agent too.
+/// calls knows only the built-in tools; this registry also knows the agent's tools.
 pub struct ScheduledCallTools(Arc<dyn ToolRegistry>);
 
 impl ScheduledCallTools {
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// Tools of an agent: one with a schema, and the one that schedules calls.
+    /// Tools of an agent: tools with a schema, and the tool that schedules calls.
     struct TwoTools;
 
     #[async_trait]

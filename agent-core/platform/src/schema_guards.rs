@@ -4,8 +4,8 @@
 //! lead back to the schema that has them, as the operators of an expression do, its work can double with each level of a value.
 //! The guard of an alternative has those of its keywords that apply no further schema. The alternative is applied only to values
 //! that conform to its guard: `{"if": guard, "then": alternative, "else": false}`. The values that a schema accepts stay the
-//! same, also with `unevaluatedProperties` and `unevaluatedItems`: each property that a guard evaluates is one that its
-//! alternative evaluates in place.
+//! same, also with `unevaluatedProperties` and `unevaluatedItems`: the alternative itself evaluates each property that its
+//! guard evaluates.
 
 use jsonschema::{PatternOptions, Validator};
 use serde_json::{Map, Value, json};
@@ -158,7 +158,7 @@ impl GuardWriter<'_> {
     }
 }
 
-/// Returns those keywords of a schema that apply no further schema, with those of its properties.
+/// Returns the keywords of a schema and of its properties that apply no further schema.
 fn own_part(keywords: &Map<String, Value>) -> Map<String, Value> {
     let mut part = copy_of(keywords, &["type", "required"]);
     let properties = keywords.get("properties").and_then(Value::as_object);

@@ -4,7 +4,7 @@
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Number, Value};
 
-/// Maximum number of schemas that are applied within one another.
+/// Maximum nesting depth of applied schemas.
 const MAX_CHECK_DEPTH: usize = 256;
 /// Number of bytes of text that are read in the time of one step.
 const TEXT_BYTES_PER_STEP: usize = 64;
@@ -45,7 +45,7 @@ impl<'s> StepCounter<'s> {
             return false;
         }
         let Value::Object(keywords) = schema else { return true };
-        // What is unevaluated is found by another look at the schemas that are applied to the same value.
+        // Unevaluated members are found by a second look at the schemas that are applied to the same value.
         let is_repeated = ["unevaluatedItems", "unevaluatedProperties"];
         let rounds = if is_repeated.into_iter().any(|name| keywords.contains_key(name)) { 3 } else { 1 };
         (0..rounds).all(|_| self.apply_in_place(keywords, value, depth + 1))

@@ -54,7 +54,7 @@ const TRANSACTIONAL_TOOLS: [&str; 10] = [
 /// Built-in tools that pass their idempotency key on to a service that honours it.
 const KEYED_TOOLS: [&str; 1] = [SCHEDULE_TOOL];
 
-/// Returns true if the name is that of a built-in tool.
+/// Returns true if the name belongs to a built-in tool.
 pub fn is_built_in(name: &str) -> bool {
     TOOL_NAMES.contains(&name)
 }

@@ -190,7 +190,7 @@ impl MinuteRateLimiter {
         match (&mut waiting.answer).await {
             Ok(counted) => Ok(counted?.map_or(CountedRun::Used, CountedRun::Claimed)),
             // The store has failed, which is logged.
-            Err(_) => Err(StoreError::unavailable("the run cannot be counted now").into()),
+            Err(_) => Err(StoreError::unavailable("the run's rate limit cannot be checked now").into()),
         }
     }
 

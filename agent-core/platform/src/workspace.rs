@@ -167,7 +167,7 @@ pub enum WorkspaceError {
         /// Identifier of the item.
         id: String,
     },
-    /// The text of the document is that of an upload.
+    /// The text of the document is extracted from an upload.
     #[error(
         "the text of the document {id:?} is extracted from an uploaded original and cannot be appended to: create another document"
     )]

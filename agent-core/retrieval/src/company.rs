@@ -145,8 +145,8 @@ impl CompanyIndex {
         nearest(&self.corpus(scope), query)
     }
 
-    /// Checks whether the vectors of an embedder are related to the texts of the documents in the scope. A search by vectors that
-    /// are not is no better than chance, and damages a ranking that it is combined with.
+    /// Checks whether the vectors of an embedder are related to the texts of the documents in the scope. A search by other
+    /// vectors is no better than chance, and damages a ranking with which it is combined.
     ///
     /// Takes some milliseconds and a look at each chunk, regardless of the number of documents. So the result should be kept
     /// until the documents of the scope or their vectors change.

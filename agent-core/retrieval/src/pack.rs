@@ -138,7 +138,7 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
         }
         self.tokens = tokens;
         match neighbours.split_first() {
-            // The fragment keeps the rank of the best of those that it replaces.
+            // The fragment keeps the best rank of the fragments that it replaces.
             Some((&first, rest)) => {
                 self.fragments[first] = fragment;
                 for &position in rest.iter().rev() {

@@ -1,7 +1,7 @@
 //! The text that quotes fragments in a prompt.
 //!
 //! The elements' name has a suffix that the caller computes for each turn, so that the text of a document cannot end its
-//! quotation. What looks like such an element inside of a text is escaped all the same. The block marks quotations; it
+//! quotation. Text that looks like such an element is escaped as well. The block marks quotations; it
 //! does not protect from them: tools stay bound to the caller's rights.
 
 use std::ops::Range;

@@ -22,7 +22,7 @@ pub trait ModelSource<S = EmbeddedAi>: Send + Sync + 'static {
     /// `UnknownProvider`, naming the choices; `NotConfigured`, naming the setting; `Blocked`.
     fn model(&self, settings: &S) -> Result<Arc<dyn Model>, AgentError>;
 
-    /// Returns the model for one run, such as one that records the run's answers. Fails as [`model`](Self::model) does.
+    /// Returns the model for one run, such as a model that records the run's answers. Fails as [`model`](Self::model) does.
     fn model_for_run(&self, settings: &S, _: &ExecutionContext) -> Result<Arc<dyn Model>, AgentError> {
         self.model(settings)
     }

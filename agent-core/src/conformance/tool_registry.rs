@@ -27,7 +27,7 @@ impl SampleCall {
     }
 }
 
-/// Calls that show if one company's data reach another.
+/// Calls that show whether one company's data reaches another.
 #[derive(Debug, Clone)]
 pub struct TenantProbe {
     /// Execution context in another company.

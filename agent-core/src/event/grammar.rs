@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_runs_pass() {
+    fn complete_runs_conform() {
         for run in [
             vec![started(), finished()],
             vec![started(), text("a"), content("a", "x"), end("a"), finished()],

@@ -21,7 +21,7 @@ pub enum RunOutcome {
     Interrupt {
         /// Decisions that are asked for.
         interrupts: Vec<Interrupt>,
-        /// Calls that the client has to execute besides.
+        /// Further calls that the client has to execute.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pending_tool_call_ids: Vec<Id>,
     },

@@ -105,7 +105,7 @@ pub fn assemble(input: AssemblyInput<'_>) -> Result<Prompt, AssembleError> {
     })
 }
 
-/// Orders the fragments and splits them into those of the system prompt and those of the latest turn.
+/// Orders the fragments and splits them into fragments of the system prompt and of the latest turn.
 fn split_by_placement(
     mut fragments: Vec<Fragment>,
     retrieval: RagPlacement,

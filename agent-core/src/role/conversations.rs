@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::tool::Caller;
 
-/// Keeping of an agent's conversations.
+/// Storage of an agent's conversations.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConversationSettings {
-    /// Keeps no conversation if false.
+    /// If false, no conversation is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<bool>,
-    /// Callers that may bring tools of their own; absent means `session`.
+    /// Callers that may define tools of their own; absent means `session`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_tools: Option<ClientTools>,
     /// Days after the last activity at which a thread is deleted, unless the server deletes it earlier.
@@ -26,7 +26,7 @@ pub struct ConversationSettings {
     /// Time in milliseconds without a client after which a run is cancelled, if its request does not say; absent means 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u32>,
-    /// Treatment of a request in a thread that has a run, if the request does not say; absent means `reject`.
+    /// Treatment of a request in a thread whose run has not ended, if the request does not say; absent means `reject`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_busy: Option<OnBusy>,
 }
@@ -43,7 +43,7 @@ pub enum OnDisconnect {
     Continue,
 }
 
-/// Treatment of a request in a thread that has a run.
+/// Treatment of a request in a thread whose run has not ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -57,7 +57,7 @@ pub enum OnBusy {
     Queue,
 }
 
-/// Callers whose clients may bring tools of their own.
+/// Callers whose clients may define tools of their own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]

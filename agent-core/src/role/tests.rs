@@ -94,7 +94,7 @@ fn every_field_of_a_role_block_is_read() {
 }
 
 #[test]
-fn little_is_enough() {
+fn a_role_needs_only_its_identifiers() {
     let role = parse(json!({"id": "a", "companyId": "c"})).expect("a role");
     assert!(role.children.is_empty() && role.content.mcp_preset.is_none());
     assert_eq!(serde_json::to_value(&role.content).expect("JSON"), json!({}));

@@ -1,4 +1,4 @@
-//! Comparison of a prompt with those that were sent before it.
+//! Comparison of a prompt with the prompts that were sent before it.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ pub trait SentPrompts: Send + Sync + 'static {
     fn compare(&self, request: &PreparedRequest) -> PromptComparison;
 }
 
-/// Result of comparing a prompt with those that were sent before.
+/// Result of comparing a prompt with the prompts that were sent before it.
 pub struct PromptComparison {
     /// Reusability of the provider's prompt cache; `None` if no earlier prompt is known.
     pub reuse: Option<PrefixReuse>,

@@ -308,7 +308,7 @@ pub(crate) struct ContextRow {
     pub(crate) body: String,
 }
 
-/// Returns the column `body` of a context; `None` for one that is too long to be stored.
+/// Returns the column `body` of a context; `None` for a context that is too long to be stored.
 pub(crate) fn context_body(sent: &SentContext) -> Result<Option<String>, StoreError> {
     match sent.text.len() <= MAX_CONTEXT_BYTES {
         true => to_json(&*sent.text).map(Some),
@@ -405,8 +405,8 @@ pub(crate) fn parse_run(id: &str, body: &str) -> Result<Run, StoreError> {
     from_json("runs", id, body)
 }
 
-/// Parses a run among those of all companies. One that cannot be read is logged and is `None`, so that it does not hide the
-/// others.
+/// Parses a run in a list of the runs of all companies. A run that cannot be read is logged and is `None`, so that
+/// it does not hide the others.
 pub(crate) fn parse_run_of_any(id: &str, body: &str) -> Option<Run> {
     let parsed = parse_run(id, body);
     parsed.inspect_err(|error| tracing::error!(run = id, %error, "the run's row cannot be read")).ok()

@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_a_millisecond_are_rounded_to_the_safe_side() {
+    fn fractions_of_a_millisecond_are_rounded_as_asked() {
         let cases =
             [(0, 0, 0), (1, 0, 1), (999_999, 0, 1), (1_000_000, 1, 1), (1_000_001, 1, 2), (-1, -1, 0)];
         for (nanos, floor, ceil) in cases {

@@ -2,8 +2,8 @@
 
 use agent_platform::records::{Collection, Key};
 
-/// Returns the company that an operation on records is counted for; the platform, whose name is empty, if the records are no
-/// company's.
+/// Returns the company for which an operation on records is counted; the platform, whose name is empty, if the records belong
+/// to no company.
 pub(crate) fn owner_of_keys<'k>(keys: impl IntoIterator<Item = &'k Key>) -> String {
     let mut owners = keys.into_iter().map(|key| owner_of_collection(key.collection()));
     owners.find(|owner| !owner.is_empty()).unwrap_or_default()

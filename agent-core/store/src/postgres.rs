@@ -41,7 +41,7 @@
 //!
 //! Reads are cached in the process. Every commit writes the keys that it changed into the table `change`, together with
 //! its transaction id, and each process reads every 50 ms the rows that its previous snapshot did not show. A
-//! transaction that commits late is therefore not missed, and one that stays open delays no other. Guarantees:
+//! transaction that commits late is therefore not missed, and an open transaction delays no other. Guarantees:
 //!
 //! - after a write of this process has returned, every later read of it sees the write;
 //! - a write of another process is visible at most 100 ms after its commit; if the feed cannot be read that recently,

@@ -139,8 +139,8 @@ pub(crate) fn is_cacheable(collection: &Collection) -> bool {
     !collection.company().is_empty() && collection.path().split('/').next() != Some(RUN_ID_COLLECTION)
 }
 
-/// Returns true if the pages of a collection may be cached. What is summed for a quota is read from the database: a sum
-/// must have the additions of other processes.
+/// Returns true if the pages of a collection may be cached. Records that a quota sums up are read from the database: a sum
+/// must include the additions of other processes.
 fn has_cacheable_pages(collection: &Collection) -> bool {
     is_cacheable(collection) && !SUMMED_COLLECTIONS.contains(&collection.path())
 }

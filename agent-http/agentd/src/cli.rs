@@ -85,14 +85,14 @@ pub(crate) enum Command {
         after_help = "The jobs of a scheduler in the same PostgreSQL database are not copied.\n\nExamples:\n  agentd copy sqlite://data/app.db env:OWNER_URL\n  agentd copy env:OWNER_URL sqlite://copy.db"
     )]
     Copy {
-        /// URL of the source, or env:NAME for the environment variable that contains it. It may be in use.
+        /// URL of the source, or env:NAME for the environment variable that contains it. The source may be in use.
         #[arg(value_name = "FROM")]
         from: String,
         /// URL of the target, or env:NAME.
         #[arg(value_name = "TO")]
         to: String,
     },
-    /// Bring the tables of the database to the version of this program; starting the application does so too.
+    /// Migrate the tables of the database to the version of this program; the application does so too when it starts.
     Migrate {
         /// Change nothing; exit with an error if a migration is pending.
         #[arg(long)]
@@ -116,7 +116,7 @@ pub(crate) enum Command {
     /// Create, list and revoke tokens.
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Manage the people of a company.
+    /// Manage the users of a company.
     #[command(subcommand)]
     User(UserCommand),
     /// Export and delete the conversations of a user.
@@ -131,7 +131,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: ConfigFileArg,
     },
-    /// Show and set budgets: limits on what companies, agents, users, tokens and runs use.
+    /// Show and set budgets: limits on the usage of companies, agents, users, tokens and runs.
     #[command(subcommand)]
     Budget(BudgetCommand),
     /// List, set and delete the providers of models that belong to a company.
@@ -143,10 +143,10 @@ pub(crate) enum Command {
         after_help = "Examples:\n  agentd replay run.json\n  agentd replay RUN --user ada --company acme --live"
     )]
     Replay(ReplayArgs),
-    /// Sign people in to the console.
+    /// Sign users in to the console.
     #[command(subcommand)]
     Console(ConsoleCommand),
-    /// Show the prompt an agent would be sent, and why; nothing is sent, secrets are masked.
+    /// Show the prompt that an agent's model would receive, with the reasons; nothing is sent, and secrets are masked.
     #[command(after_help = "Example:\n  agentd prompt --agent guide --message 'Are you open?'")]
     Prompt(PromptArgs),
     /// Check or show the configuration.
@@ -244,7 +244,7 @@ pub(crate) enum UserCommand {
 /// Subcommands of `agentd threads`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ThreadsCommand {
-    /// Print all threads of a user with all that is stored of them, a JSON object a line.
+    /// Print all threads of a user with all of their stored data, one JSON object per line.
     Export(ThreadsArgs),
     /// Delete all threads of a user.
     Delete(ThreadsArgs),
@@ -276,7 +276,7 @@ pub(crate) struct PromptArgs {
     /// Identifier of the user who sends the message; the agent's owner, if it is left out.
     #[arg(long, value_name = "ID")]
     pub(crate) user: Option<UserId>,
-    /// Todo list that tasks and plans are written to.
+    /// Todo list to which tasks and plans are written.
     #[arg(long, value_name = "ID")]
     pub(crate) todo_list: Option<String>,
     /// Print the preview as JSON, as the preview route returns it.
@@ -367,7 +367,7 @@ pub(crate) enum ModelCommand {
     },
     /// List the known models, and which of them are downloaded.
     List(ConfigFileArg),
-    /// Print the agents with models that the catalogue does not have; exits with an error if there are any.
+    /// Print the agents whose models are missing in the catalogue; exits with an error if there are any.
     Check(ConfigFileArg),
 }
 
@@ -425,12 +425,12 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_command_definition_passes_claps_checks() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn commands_that_can_be_said() {
+    fn valid_command_lines_are_parsed() {
         for line in [
             "dev",
             "dev --data here",
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_cannot() {
+    fn invalid_command_lines_are_refused() {
         use clap::error::ErrorKind;
         for (line, expected) in [
             ("", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),

@@ -19,7 +19,7 @@ pub(crate) async fn link(args: LinkArgs, env: &dyn Env, out: &mut dyn Write) -> 
     let new = NewConsoleCode { ttl, session_idle: session, ..NewConsoleCode::new(company, user) };
     let life = humantime::format_duration(ttl);
     let heading =
-        format!("Link to the console for {} at {}, good once within {life}:", new.user_id, new.company_id);
+        format!("Link to the console for {} at {}, valid once, for {life}:", new.user_id, new.company_id);
     let link = create_link(&stores, &public_url, new).await?;
     writeln!(out, "{heading}\n{link}")?;
     Ok(())

@@ -302,7 +302,7 @@ fn print_welcome(
     let address: SocketAddr = app.server.listen;
     print_line(&format!("\nThe agents of {origin} are served at http://{address}. Press Ctrl-C to stop."));
     if let Some(link) = link {
-        print_line(&format!("\nOpen the console (the link is good once, for an hour):\n\n  {link}"));
+        print_line(&format!("\nOpen the console (the link works once, for an hour):\n\n  {link}"));
     }
     if !has_demo {
         let secrets = options.data.join(SECRETS_FILE);

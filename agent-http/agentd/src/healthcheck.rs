@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_status_decides() {
+    async fn only_a_successful_status_is_healthy() {
         let long = Duration::from_secs(30);
         let (alive, asked) = check("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", long).await;
         assert_eq!((alive, asked.as_str()), (Ok(()), "GET /livez HTTP/1.1"));

@@ -128,8 +128,7 @@ impl CompanyModels {
     }
 }
 
-/// Returns providers and names of the models that an agent may call. Those that an agent server chooses are not among
-/// them.
+/// Returns providers and names of the models that an agent may call. Models that an agent server chooses are not included.
 fn model_names(role: &RoleBlock, config: &AppConfig, models: &EmbeddedModels) -> BTreeSet<(String, String)> {
     let owned = |(provider, model): (&str, &str)| (provider.trim().to_owned(), model.trim().to_owned());
     let mut names = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! `agentd replay`: repeats a recorded run without calling a model or a tool, and compares it with its record. With `--live` it
-//! calls the models again beside it.
+//! `agentd replay`: repeats a recorded run without calling a model or a tool, and compares it with its record. With `--live`, it
+//! also calls the models again.
 
 use std::io::Write;
 use std::path::Path;

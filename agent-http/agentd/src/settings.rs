@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(run(check, scheduler, &env), (true, "scheduler: ok\n".to_owned()));
         assert_eq!(
             run(check, None, &env[..1]).1.lines().last(),
-            Some("scheduler: CALLBACK_URL is missing: jobs are delivered there")
+            Some("scheduler: CALLBACK_URL is missing: jobs are delivered to this URL")
         );
         assert_eq!(run(check, Some(ServiceName::Runtime), &[("SESSION_SECRET", "x")]).1, "runtime: ok\n");
     }

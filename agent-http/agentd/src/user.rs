@@ -48,7 +48,7 @@ async fn delete_in(
          {todo_lists} todo lists, {assignments} assignments and {threads} threads; {revoked} tokens are revoked."
     )?;
     if subscriptions > 0 {
-        writeln!(out, "The sign-in to a subscription is forgotten; the vendor has not been told.")?;
+        writeln!(out, "The sign-in to a subscription is deleted; its tokens are not revoked at the vendor.")?;
     }
     Ok(())
 }
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).expect("text"),
             "ada at c1 is deleted, with 1 memories, 0 notifications, 1 files, 1 todo lists, 1 assignments and 1 \
-             threads; 1 tokens are revoked.\nThe sign-in to a subscription is forgotten; the vendor has not been told.\n"
+             threads; 1 tokens are revoked.\nThe sign-in to a subscription is deleted; its tokens are not revoked at the vendor.\n"
         );
         assert!(stores.records.get(&tokens_of("c1")).await.expect("read").is_none());
         assert!(stores.records.get(&tokens_of("c2")).await.expect("read").is_some());

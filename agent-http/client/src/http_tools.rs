@@ -56,7 +56,7 @@ impl OutboundHttpTools {
         let has_retry_after = retry_after(&headers, SystemTime::now()).is_some();
         let remaining = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let body = match read(response, request.max_response_bytes, remaining).await {
-            // The status tells the outcome of the request, the body only the reason.
+            // The status is the outcome of the request; the body contains only the reason.
             Err(_) if !status.is_success() => Bytes::new(),
             body => body?,
         };
@@ -74,7 +74,7 @@ fn address(request: &HttpToolRequest) -> Cow<'_, Url> {
 }
 
 /// Returns a body whose text has another encoding, or begins with a byte order mark, in UTF-8 without the mark. A body that is not
-/// valid in its encoding is left as it is, and so is one of another type than text that is no text in it.
+/// valid in its encoding is left unchanged, and so is a body of another type that contains no text.
 fn utf8_body(headers: &HeaderMap, media_type: &str, body: Bytes) -> Vec<u8> {
     let is_json = is_json(media_type);
     let is_text = is_json || media_type.starts_with("text/");

@@ -169,7 +169,7 @@ function SignIn() {
     <form class="sign-in" onSubmit=${submit}>
       <${Mark} />
       <h1>Agent console</h1>
-      <p class="muted">Open the link that <code>agentd dev</code> prints, or paste it here. It is good once.</p>
+      <p class="muted">Open the link that <code>agentd dev</code> prints, or paste it here. It works once.</p>
       <${ErrorNote} error=${signInError.value} reload=${retrySession} />
       <label class="field"><span>Link or code</span><input required autocomplete="off" spellcheck="false" value=${code} onInput=${(event) => setCode(event.target.value)} /></label>
       <button class="button primary">Sign in</button>

@@ -45,7 +45,7 @@ pub(crate) fn to_known_output(mut result: Value) -> Option<ToolOutput> {
     Some(convert(texts, has_any_text, serde_json::from_value(result).ok()?))
 }
 
-/// Reads a block. A text is read whatever members it has beside it.
+/// Reads a block. A text is read regardless of other members.
 fn read_block(block: &Value) -> Option<ContentBlock> {
     let text = || block["text"].as_str().filter(|_| block["type"] == "text").map(ContentBlock::text);
     ContentBlock::deserialize(block).ok().or_else(text)

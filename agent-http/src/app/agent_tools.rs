@@ -123,7 +123,7 @@ impl OwnedAgent {
         AllowedTools::new(self.app.approved_calls.tools.clone(), names)
     }
 
-    /// Lists the tools that the agent has in a run of a user, and those that its role defines.
+    /// Lists the tools of the agent in a user's run, and the tools that its role defines.
     async fn list(&self) -> Result<Vec<ListedTool>, HttpError> {
         let specs = self.allowed_tools().list(&self.context()).await.map_err(HttpError::from_tool_list)?;
         let mut reports = self.registry().report(&self.role).await?;
@@ -286,7 +286,7 @@ fn discovery() -> Value {
 pub(super) fn describe_get(_: &mut Schemas) -> Operation {
     Operation::new("listAgentTools", AGENTS_TAG, "Lists an agent's tools with their states; for its owner.")
         .describe(
-            "The states of a tool server's tools are those of the latest comparison, by a run or a request for discovery. Nothing is sent.",
+            "The states of a tool server's tools are those of the latest comparison, by a run or a request for discovery. No request is sent to the tool server.",
         )
         .json_response(200, "The tools by name.", tool_list())
         .problems(&[Code::NotFound])
@@ -328,7 +328,7 @@ pub(super) fn describe_test(schemas: &mut Schemas) -> Operation {
         AGENTS_TAG,
         "Calls a tool that the agent's role defines, as the caller; for the agent's owner.",
     )
-    .describe("The call is a real one. It needs no approval, and the audit log has it.")
+    .describe("The tool is really called, without an approval, and the call is recorded in the audit log.")
     .body(schemas.schema_for::<TestRequest>())
     .json_response(200, "The result, as a model would read it.", result)
     .problems(&[Code::NotFound])

@@ -185,8 +185,8 @@ fn limit_json(kind: BudgetKind, status: &LimitStatus) -> Value {
     view
 }
 
-/// Returns the limits that the caller may see beside those of sessions: the limits of the caller's budget, the default limits of
-/// runs and, for an admin, the limits of the company.
+/// Returns the limits that the caller may see, in addition to the limits of sessions: the limits of the caller's budget, the
+/// default limits of runs and, for an admin, the limits of the company.
 pub(super) async fn own_limits(app: &App, principal: &Principal) -> Result<Vec<Value>, HttpError> {
     let (budgets, company) = (app.usage.budgets()?, &principal.company_id);
     let is_admin = is_admin(app, principal).await?;
@@ -231,7 +231,7 @@ fn limit_schema(has_state: bool) -> Value {
         "window": {"enum": ["minute", "day", "month", "run"], "description":
             "Period; days and months are those of the company's time zone. Budgets of runs have `run`, and `concurrentRuns` has none."},
         "warnAt": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "description":
-            "Part of the amount from which on a warning is logged."},
+            "Part of the amount at which a warning is logged."},
     });
     if has_state {
         members["used"] = amount.clone();
@@ -248,7 +248,7 @@ fn limit_schema(has_state: bool) -> Value {
 fn budget_schema() -> Value {
     let limits = json!({"type": "array", "items": limit_schema(true)});
     let timezone = json!({"type": "string", "description":
-        "IANA time zone of the days and months of all budgets of the company; of its own budget alone. UTC if absent."});
+        "IANA time zone of the days and months of all budgets of the company. Allowed only in the budget of the company itself; UTC if absent."});
     object(
         &["kind", "id", "limits"],
         json!({
@@ -271,13 +271,13 @@ pub(super) fn describe_list(_: &mut Schemas) -> Operation {
         &["budgets"],
         json!({"budgets": {"type": "array", "items": budget_schema()}, "nextCursor": string_schema()}),
     );
-    operation("listBudgets", "Lists the budgets of the company, and how far they are used.")
+    operation("listBudgets", "Lists the budgets of the company with their used amounts.")
         .paged()
         .json_response(200, "One page of budgets.", page)
 }
 
 pub(super) fn describe_get(_: &mut Schemas) -> Operation {
-    operation("getBudget", "Returns a budget, and how far it is used.").conditional_read().versioned_response(
+    operation("getBudget", "Returns a budget with its used amounts.").conditional_read().versioned_response(
         200,
         "The budget.",
         budget_schema(),
@@ -288,7 +288,7 @@ pub(super) fn describe_put(_: &mut Schemas) -> Operation {
     let limits =
         json!({"type": "array", "items": limit_schema(false), "minItems": 1, "maxItems": MAX_LIMITS});
     let body = object(&["limits"], json!({ "limits": limits }));
-    operation("putBudget", "Creates or replaces a budget. What is used in the current periods stays used.")
+    operation("putBudget", "Creates or replaces a budget. Amounts used in the current periods are kept.")
         .conditional_write(&["If-Match", "If-None-Match"])
         .body(body)
         .versioned_response(200, "The budget was replaced.", budget_schema())
@@ -299,5 +299,5 @@ pub(super) fn describe_put(_: &mut Schemas) -> Operation {
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
     operation("deleteBudget", "Deletes a budget.")
         .conditional_write(&["If-Match"])
-        .empty_response(204, "The limits do not hold any more.")
+        .empty_response(204, "The limits no longer apply.")
 }

@@ -108,7 +108,7 @@ pub(super) fn describe(_: &mut Schemas) -> Operation {
     Operation::new(
         "getCapabilities",
         AGENTS_TAG,
-        "Returns what an agent can, as AG-UI's `AgentCapabilities`.",
+        "Returns the capabilities of an agent, as AG-UI's `AgentCapabilities`.",
     )
     .json_response(200, "The capabilities for the caller.", schema)
     .problems(&[Code::NotFound])

@@ -75,7 +75,7 @@ pub(super) fn model_schema(is_listed: bool) -> Value {
         "maxOutputTokens": tokens("Limit on an answer."),
         "input": list(&["text", "image"], "Kinds of content that the model reads."),
         "tools": {"type": "boolean", "description": "True if the model calls tools."},
-        "structured": {"enum": ["schema", "object", "none"], "description": "Kind of JSON that an answer can be bound to."},
+        "structured": {"enum": ["schema", "object", "none"], "description": "Kind of JSON to which the vendor can constrain an answer."},
         "reasoning": list(&levels, "Levels of reasoning; `default` alone for a model that reasons at a level of its own."),
         "prices": with_description(prices, "In dollars for a million tokens."),
     });
@@ -85,7 +85,7 @@ pub(super) fn model_schema(is_listed: bool) -> Value {
     members["provider"] = string_schema();
     let types = ProviderType::ALL.map(ProviderType::as_str);
     members["providerType"] =
-        json!({"enum": types, "description": "Type of the provider, for one of the company."});
+        json!({"enum": types, "description": "Type of the provider; only for a provider of the company."});
     object(&["provider", "model"], members)
 }
 
@@ -102,7 +102,7 @@ pub(super) fn describe(_: &mut Schemas) -> Operation {
         "Returns the catalogue of models, and those of the company's providers: limits, capabilities and prices.",
     )
     .describe("Members that are not known are absent.")
-    .parameter("query", PROVIDER, "Restricts the list to a provider.", string_schema())
+    .parameter("query", PROVIDER, "Only models of this provider.", string_schema())
     .json_response(200, "The models, in the order of provider and name.", catalog)
 }
 

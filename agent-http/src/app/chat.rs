@@ -283,7 +283,7 @@ pub(super) fn assign_ids(turn: &mut TurnRequest) {
 
 pub(super) fn describe(_: &mut Schemas) -> Operation {
     let trigger = "Marks a proactive call and gives its reason.";
-    let visitor = "The key of a widget's visitor, who has threads with it.";
+    let visitor = "The key of a widget's visitor. A visitor with a key has threads.";
     Operation::new("chat", TAG, "Sends a message to an agent and returns the events of the run.")
         .parameter("header", "X-Proactive-Trigger", trigger, string_schema())
         .parameter("header", "X-Visitor-Key", visitor, string_schema())
@@ -325,11 +325,11 @@ pub(super) fn body_schema() -> Value {
             "messages": {"type": "array", "items": {"type": "object"}, "description": "The conversation, oldest first."},
             "threadId": text(), "runId": text(), "tabId": text(), "todoListId": text(), "timezone": text(),
             "widgetToken": text(), "userId": text(), "companyId": text(),
-            "store": {"type": "boolean", "description": "Keeps the run, or does not keep it."},
+            "store": {"type": "boolean", "description": "True stores the run, false does not; by default, a run with a `threadId` is stored."},
             "history": {"type": "string", "enum": ["server", "client"]},
             "onDisconnect": {"type": "string", "enum": ["cancel", "continue"], "description": "Effect of a disconnect on a stored run."},
             "graceMs": {"type": "integer", "minimum": 0, "maximum": MAX_GRACE_MS, "description": "Time without a client after which the run is cancelled."},
-            "onBusy": {"type": "string", "enum": ["reject", "interrupt", "queue"], "description": "Treatment of a thread that has a run."},
+            "onBusy": {"type": "string", "enum": ["reject", "interrupt", "queue"], "description": "Behaviour if another run of the thread has not ended."},
             "background": {"type": "boolean", "description": "Answers 202 at once; the run continues without a client."},
             "parentId": {"type": ["string", "null"]}, "trigger": text(), "messageId": text(), "title": text(),
             "metadata": {"type": "object"},

@@ -44,7 +44,7 @@ struct BegunSignInView {
     verification_uri: String,
     /// Remaining lifetime in seconds.
     expires_in: u64,
-    /// Interval in seconds at which the status changes at most.
+    /// Minimum interval in seconds between two changes of the status.
     interval: u64,
     /// Text to show with the code.
     notice: &'static str,
@@ -186,7 +186,7 @@ pub(super) fn describe_begin(schemas: &mut Schemas) -> Operation {
     let begun = schemas.schema_for::<BegunSignInView>();
     operation("beginSubscriptionSignIn", "Begins a sign-in to the caller's own subscription.")
         .describe("The user enters the code at the issuer's page. The service polls the issuer meanwhile.")
-        .json_response(200, "A sign-in was open already; this is its code.", begun.clone())
+        .json_response(200, "A sign-in was already open; this is its code.", begun.clone())
         .json_response(201, "The sign-in was begun.", begun)
         .problems(&[Code::RateLimited, Code::BackendFailed, Code::BackendTimeout])
 }
@@ -200,13 +200,16 @@ pub(super) fn describe_status(schemas: &mut Schemas) -> Operation {
 
 pub(super) fn describe_cancel(_: &mut Schemas) -> Operation {
     operation("cancelSubscriptionSignIn", "Cancels a sign-in.")
-        .empty_response(204, "The issuer is not polled any longer.")
+        .empty_response(204, "The sign-in was cancelled; the issuer is no longer polled.")
         .problems(&[Code::NotFound])
 }
 
 pub(super) fn describe_sign_out(_: &mut Schemas) -> Operation {
-    operation("signOutOfSubscription", "Forgets the tokens of the caller's subscription, then revokes them.")
-        .empty_response(204, "Nothing of the tokens is left here.")
+    operation(
+        "signOutOfSubscription",
+        "Deletes the tokens of the caller's subscription, then revokes them at the issuer.",
+    )
+    .empty_response(204, "The tokens were deleted.")
 }
 
 pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {

@@ -143,7 +143,7 @@ fn unknown_hint() -> String {
 }
 
 fn members() -> Value {
-    let text = "Calls of tools with one of these hints need an approval. `notReadOnly` is for all tools whose definitions do not say that they only read.";
+    let text = "Calls of tools with one of these hints need an approval. `notReadOnly` stands for all tools whose definitions do not say that they only read.";
     json!({ANNOTATIONS: {
         "type": "array", "minItems": 1, "items": {"enum": FloorHint::ALL}, "description": text,
     }})
@@ -178,7 +178,7 @@ pub(super) fn describe_get(_: &mut Schemas) -> Operation {
 pub(super) fn describe_put(_: &mut Schemas) -> Operation {
     let mut body = object(&[ANNOTATIONS], members());
     body["additionalProperties"] = false.into();
-    operation("putCompanySetting", "Sets a setting of the company. It holds from the next call of a tool on.")
+    operation("putCompanySetting", "Sets a setting of the company. It applies from the next tool call on.")
         .describe("For admins of the company.")
         .conditional_write(&["If-Match", "If-None-Match"])
         .body(body)

@@ -2,8 +2,8 @@
 //! occurrence keys, so that no occurrence runs twice.
 //!
 //! The list of due occurrences comes from the scheduler if it responds. Otherwise it comes from what the scheduler
-//! last reported of each assignment's job. That is one occurrence per job, since only the scheduler knows the numbers
-//! of later ones. If no scheduler is configured, the application stores the jobs itself, and this endpoint runs them
+//! last reported of each assignment's job. This is one occurrence per job, since only the scheduler knows the numbers
+//! of later occurrences. If no scheduler is configured, the application stores the jobs itself, and this endpoint runs them
 //! ([`local`]).
 
 mod cron_run;

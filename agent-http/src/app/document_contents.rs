@@ -400,7 +400,7 @@ pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
 
 pub(super) fn describe_reindex(schemas: &mut Schemas) -> Operation {
     Operation::new("reindexDocument", TAG, "Extracts the text of a document's original again.")
-        .describe("The present text stays until then.")
+        .describe("The current text is used until the new one is extracted.")
         .conditional_write(&["If-Match"])
         .upload_responses(schemas.schema_for::<UploadStatus>(), schemas.schema_for::<Document>())
         .problems(&[Code::NotFound])

@@ -19,7 +19,7 @@ use crate::error::{Code, HttpError};
 use crate::request::Query;
 use crate::service::HandlerResult;
 
-/// A document with the account of its index.
+/// A document with the status of its index.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct IndexedDocument {
@@ -54,7 +54,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
 
 pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
     Operation::new("getDocument", TAG, "Returns a document of the company.")
-        .describe("The entity tag is the document's: it stays when the index gets vectors.")
+        .describe("The entity tag is that of the document. It does not change when the document is embedded.")
         .conditional_read()
         .versioned_response(200, "The document.", schemas.schema_for::<IndexedDocument>())
         .problems(&[Code::NotFound])
@@ -127,7 +127,7 @@ pub(super) fn describe_reindex(schemas: &mut Schemas) -> Operation {
     let texts = json!({"type": "string", "enum": ["outdated"]});
     let summary = "Embeds documents of the company that lack vectors of the embedding model; for admins of the company.";
     Operation::new("reindexDocuments", TAG, summary)
-        .describe("Looks at one page of the documents. They are found by their words meanwhile.")
+        .describe("Processes one page of the documents. Until they are embedded, searches find them by their words.")
         .paged()
         .parameter(
             "query",
@@ -138,15 +138,15 @@ pub(super) fn describe_reindex(schemas: &mut Schemas) -> Operation {
         .parameter(
             "query",
             "embeddings",
-            "With `all`, drops the vectors that the documents have and embeds them anew, as after a repair of the model's server.",
+            "With `all`, drops the vectors of the documents and embeds them again, for example after a repair of the model's server.",
             embeddings,
         )
         .parameter(
             "query",
             "texts",
-            "With `outdated`, extracts the texts of originals anew that another version of the extractor has extracted, and embeds nothing at once.",
+            "With `outdated`, extracts the originals again whose texts come from another version of the extractor. They are embedded after that.",
             texts,
         )
-        .json_response(202, "The documents that wait.", schemas.schema_for::<AnnouncedDocuments>())
+        .json_response(202, "The documents that wait to be embedded or extracted.", schemas.schema_for::<AnnouncedDocuments>())
         .problems(&[Code::NotConfigured])
 }

@@ -130,7 +130,7 @@ impl OwnConversations {
     /// Checks that the caller may see a thread.
     ///
     /// # Errors
-    /// Those of [`check_agent`](Self::check_agent), and 404 for such a thread that does not exist.
+    /// Errors of [`check_agent`](Self::check_agent), and 404 for such a thread that does not exist.
     pub(super) async fn check_thread(&self, key: &ThreadKey) -> Result<(), HttpError> {
         if self.agent_owner.is_none() {
             return Ok(());

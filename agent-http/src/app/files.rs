@@ -54,7 +54,7 @@ struct FileView {
     bytes: u64,
     /// SHA-256 in hexadecimal.
     sha256: String,
-    /// Time after which the file is deleted unless a thread has it, RFC 3339.
+    /// Time after which the file is deleted unless a thread refers to it, RFC 3339.
     expires_at: String,
 }
 
@@ -168,7 +168,7 @@ pub(super) async fn find_file(
     let records = get_user_files(&*app.records, (company_id, user_id), &[id]).await;
     match records {
         Ok(records) => Ok(records.into_iter().flatten().next().map(|record| record.value)),
-        // An invalid id is that of no file.
+        // An invalid id belongs to no file.
         Err(StoreError::Invalid(_)) => Ok(None),
         Err(error) => Err(error),
     }
@@ -277,7 +277,7 @@ pub(super) fn describe_get(_: &mut Schemas) -> Operation {
 }
 
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
-    Operation::new("deleteFile", TAG, "Deletes a file of the caller, also if a thread has it.")
+    Operation::new("deleteFile", TAG, "Deletes a file of the caller, also if a thread refers to it.")
         .empty_response(204, "Deleted.")
         .problems(&[Code::NotFound])
 }

@@ -183,24 +183,28 @@ fn workspace_error_response(error: WorkspaceError) -> HttpError {
 }
 
 pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
-    describe_list_of(schemas, "listMemories", "Lists what an agent has remembered of the caller.")
+    describe_list_of(schemas, "listMemories", "Lists the entries of an agent's memory about the caller.")
 }
 
 pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
-    describe_get_of(schemas, "getMemory", "Returns an entry that an agent has remembered of the caller.")
+    describe_get_of(schemas, "getMemory", "Returns an entry of an agent's memory about the caller.")
 }
 
 pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
-    describe_put_of(schemas, "putMemory", "Creates or replaces an entry of the caller in an agent's memory.")
+    describe_put_of(
+        schemas,
+        "putMemory",
+        "Creates or replaces an entry of an agent's memory about the caller.",
+    )
 }
 
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
-    describe_delete_of("deleteMemory", "Deletes an entry of the caller from an agent's memory.")
+    describe_delete_of("deleteMemory", "Deletes an entry of an agent's memory about the caller.")
         .conditional_write(&["If-Match"])
 }
 
 pub(super) fn describe_delete_all(_: &mut Schemas) -> Operation {
-    describe_delete_of("deleteMemories", "Deletes all that an agent has remembered of the caller.")
+    describe_delete_of("deleteMemories", "Deletes all entries of an agent's memory about the caller.")
 }
 
 pub(super) fn describe_list_shared(schemas: &mut Schemas) -> Operation {
@@ -263,7 +267,7 @@ fn describe_put_of(schemas: &mut Schemas, id: &str, summary: &str) -> Operation 
 }
 
 fn describe_delete_of(id: &str, summary: &str) -> Operation {
-    operation(id, summary).empty_response(204, "Nothing of it is left.")
+    operation(id, summary).empty_response(204, "The content was deleted.")
 }
 
 fn operation(id: &str, summary: &str) -> Operation {

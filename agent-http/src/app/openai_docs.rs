@@ -72,7 +72,7 @@ fn body_schema() -> Value {
             "tool_choice": {},
             "max_completion_tokens": tokens,
             "max_tokens": tokens,
-            "store": {"type": "boolean", "description": "Keeps the run in a thread, or does not keep it."},
+            "store": {"type": "boolean", "description": "True stores the run in a thread, false does not."},
             "n": {"const": 1},
         },
     })

@@ -24,7 +24,7 @@ pub(super) async fn load_in_company(
     app.roles.masked_role(&principal.company_id, &id.into()).await?.ok_or_else(HttpError::not_found)
 }
 
-/// Returns an agent that the caller may change; 403 for another one.
+/// Returns an agent that the caller may change; 403 for any other agent.
 pub(super) async fn load_owned(
     app: &App,
     principal: &Principal,

@@ -192,7 +192,7 @@ pub(super) fn describe_put(_: &mut Schemas) -> Operation {
     body["additionalProperties"] = false.into();
     operation(
         "putProvider",
-        "Creates or replaces a provider of the company. A changed key holds from the next call on.",
+        "Creates or replaces a provider of the company. A changed key is used from the next call on.",
     )
     .conditional_write(&["If-Match", "If-None-Match"])
     .body(body)

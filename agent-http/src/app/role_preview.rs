@@ -72,7 +72,7 @@ pub(super) fn describe(schemas: &mut Schemas) -> Operation {
     let own = json!({"type": "object", "required": ["role"], "properties": {"role": role}});
     Operation::new("previewRole", AGENTS_TAG, "Previews a turn of an agent with a role that is not saved.")
         .describe(
-            "For those who may save the role. It is validated as a `PUT` of the agent validates it, but for prices; a secret that is absent or `***` is the saved one. Nothing is stored or sent. The other fields are those of a chat request.",
+            "For users who may save the role. It is validated as in a `PUT` of the agent, except for prices; a secret that is absent or `***` is the saved one. Nothing is stored or sent. The other fields are those of a chat request.",
         )
         .body(json!({"allOf": [chat::body_schema(), own]}))
         .json_response(

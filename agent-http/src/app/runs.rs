@@ -87,7 +87,7 @@ impl OwnConversations {
         Ok(RunKey { owner: self.owner.clone(), id: id.into() })
     }
 
-    /// Returns a run; one that this process has, with its record so far.
+    /// Returns a run, with its record so far if it runs in this process.
     async fn recorded_run(&self, key: &RunKey) -> Result<Run, HttpError> {
         let run = self.store.run(&key.owner, &key.id).await?.ok_or_else(HttpError::not_found)?;
         let observers = self.app.conversations.observers();
@@ -107,8 +107,8 @@ impl OwnConversations {
         Ok(serde_json::from_slice(&stored).ok())
     }
 
-    /// Returns a run with the number of clients that are attached in this process. What a visitor may not see of
-    /// it is removed.
+    /// Returns a run with the number of clients that are attached in this process. Members that a visitor may not see
+    /// are removed.
     fn run_on_wire(&self, run: Run) -> Run {
         let key = RunKey { owner: self.owner.clone(), id: run.id.clone() };
         Run { attached: self.app.conversations.attached_clients(&key), ..run.shown_to(self.audience) }

@@ -73,15 +73,15 @@ pub(super) fn list(_: &mut Schemas) -> Operation {
     let states = words(&["idle", "running", "waiting", "awaitingTools"]);
     let origins = words(&["chat", "job", "proactive", "client"]);
     Operation::new("listThreads", TAG, "Lists the caller's threads, latest activity first.")
-        .parameter("query", "agentId", "Restricts to an agent.", string_schema())
+        .parameter("query", "agentId", "Only those of this agent.", string_schema())
         .parameter(
             "query",
             "archived",
             "Archived threads; `false` by default.",
             words(&["false", "true", "any"]),
         )
-        .parameter("query", "status", "Restricts to a state.", states)
-        .parameter("query", "origin", "Restricts to an origin.", origins)
+        .parameter("query", "status", "Only those in this state.", states)
+        .parameter("query", "origin", "Only those of this origin.", origins)
         .paged()
         .json_response(200, "One page of threads.", list_schema("threads", thread_schema()))
 }
@@ -136,11 +136,11 @@ pub(super) fn delete(_: &mut Schemas) -> Operation {
 }
 
 pub(super) fn delete_many(_: &mut Schemas) -> Operation {
-    let before = "Restricts to threads whose last activity was before this time (RFC 3339).";
+    let before = "Only threads whose last activity was before this time (RFC 3339).";
     let answer = json!({"deleted": {"type": "integer"}, "more": {"type": "boolean"}});
     Operation::new("deleteThreads", TAG, "Deletes up to 1,000 of the caller's threads.")
         .describe("At least one of the parameters is required. If `more` is true, further threads match.")
-        .parameter("query", "agentId", "Restricts to an agent.", string_schema())
+        .parameter("query", "agentId", "Only those of this agent.", string_schema())
         .parameter("query", "before", before, string_schema())
         .json_response(200, "The number of deleted threads.", object(&["deleted", "more"], answer))
         .problems(&[Code::InvalidRequest])
@@ -157,7 +157,7 @@ pub(super) fn fork(_: &mut Schemas) -> Operation {
 }
 
 pub(super) fn post_messages(_: &mut Schemas) -> Operation {
-    let parent = json!({"type": ["string", "null"], "description": "The message below which they go; the head by default, `null` for a new root."});
+    let parent = json!({"type": ["string", "null"], "description": "The message below which they are added; the head by default, `null` for a new root."});
     let body = json!({"messages": messages_schema(), "parentId": parent});
     let nodes = object(&["nodes"], json!({"nodes": {"type": "array", "items": node_schema()}}));
     Operation::new("addThreadMessages", TAG, "Adds messages to a thread without a run.")
@@ -170,7 +170,7 @@ pub(super) fn delete_message(_: &mut Schemas) -> Operation {
     Operation::new(
         "deleteThreadMessage",
         TAG,
-        "Erases the content of a message, which no prompt has any more.",
+        "Erases the content of a message. Later prompts do not contain it.",
     )
     .empty_response(204, "The content was erased.")
     .problems(&[Code::NotFound])
@@ -178,10 +178,10 @@ pub(super) fn delete_message(_: &mut Schemas) -> Operation {
 
 pub(super) fn list_runs(_: &mut Schemas) -> Operation {
     Operation::new("listRuns", TAG, "Lists the caller's runs, newest first.")
-        .parameter("query", "threadId", "Restricts to a thread.", string_schema())
-        .parameter("query", "agentId", "Restricts to an agent.", string_schema())
-        .parameter("query", "state", "Restricts to a state.", string_schema())
-        .parameter("query", "kind", "Restricts to a kind of cause.", string_schema())
+        .parameter("query", "threadId", "Only those of this thread.", string_schema())
+        .parameter("query", "agentId", "Only those of this agent.", string_schema())
+        .parameter("query", "state", "Only those in this state.", string_schema())
+        .parameter("query", "kind", "Only those with this kind of cause.", string_schema())
         .paged()
         .json_response(200, "One page of runs.", list_schema("runs", run_schema()))
 }
@@ -193,9 +193,9 @@ pub(super) fn list_approvals(_: &mut Schemas) -> Operation {
         TAG,
         "Lists tool calls that wait for a decision, or have waited for one, newest first.",
     )
-    .describe("Those that the caller may decide, and those of the caller's own latest runs.")
-    .parameter("query", "state", "Restricts to a state.", states)
-    .parameter("query", "agentId", "Restricts to an agent.", string_schema())
+    .describe("The list contains the calls about which the caller may decide, and those of the caller's latest runs.")
+    .parameter("query", "state", "Only those in this state.", states)
+    .parameter("query", "agentId", "Only those of this agent.", string_schema())
     .json_response(200, "The approvals.", list_schema("approvals", approval_schema()))
 }
 
@@ -243,18 +243,17 @@ pub(super) fn get_run(_: &mut Schemas) -> Operation {
 }
 
 pub(super) fn run_events(_: &mut Schemas) -> Operation {
-    let after =
-        "The number of the last event that the client has; the header Last-Event-ID counts before it.";
-    let wait = json!({"type": "boolean", "description": "Ends with the events that there are if false."});
+    let after = "The number of the last event that the client has received. The header Last-Event-ID takes precedence.";
+    let wait = json!({"type": "boolean", "description": "If false, the response ends after the events that are stored."});
     Operation::new(
         "getRunEvents",
         TAG,
         "Returns a run's events after the given one, and those that follow live.",
     )
-    .describe("The body is what the first response had after that event, in any format.")
+    .describe("The events are those that the first response had after the given one, in any format.")
     .parameter("query", "after", after, json!({"type": "integer", "minimum": 0}))
     .parameter("query", "owner", "A visitor of an agent that the caller owns.", string_schema())
-    .parameter("query", "wait", "Waits for further events of a live run.", wait)
+    .parameter("query", "wait", "True waits for further events of a live run.", wait)
     .parameter("header", "Last-Event-ID", "The number of the last event.", string_schema())
     .run_responses()
     .empty_response(204, "The run has ended, and no events follow.")
@@ -270,7 +269,7 @@ pub(super) fn resume(_: &mut Schemas) -> Operation {
 }
 
 pub(super) fn cancel_run(_: &mut Schemas) -> Operation {
-    Operation::new("cancelRun", TAG, "Cancels a run, in whichever process it is. Its answer so far is kept.")
+    Operation::new("cancelRun", TAG, "Cancels a run, also one of another process. Its answer so far is kept.")
         .describe("A run that has ended stays as it is.")
         .json_response(200, "The run as it is now; it ends within a second.", run_schema())
         .problems(&[Code::NotFound])

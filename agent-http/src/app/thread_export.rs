@@ -83,7 +83,7 @@ pub(super) fn describe_get(_: &mut Schemas) -> Operation {
         "application/json": {"schema": export}, "text/markdown": {"schema": string_schema()},
     });
     let answer = json!({"description": "The thread.", "content": content});
-    Operation::new("exportThread", TAG, "Returns a thread with all that is stored of it.")
+    Operation::new("exportThread", TAG, "Returns a thread with all of its stored data.")
         .describe("As Markdown, the path to the head.")
         .parameter("query", "format", "The format; `json` by default.", words(&["json", "markdown"]))
         .parameter("query", "owner", "A visitor of an agent that the caller owns.", string_schema())
@@ -93,8 +93,9 @@ pub(super) fn describe_get(_: &mut Schemas) -> Operation {
 
 pub(super) fn describe_get_all(_: &mut Schemas) -> Operation {
     let content = json!({"application/x-ndjson": {"schema": string_schema()}});
-    let answer = json!({"description": "An object of `exportThread` a line.", "content": content});
-    Operation::new("exportThreads", TAG, "Returns all threads of the caller with all that is stored of them.")
+    let answer =
+        json!({"description": "One JSON object per line, as `exportThread` returns it.", "content": content});
+    Operation::new("exportThreads", TAG, "Returns all threads of the caller with all of their stored data.")
         .response(200, answer)
         .problems(&[Code::RateLimited])
 }

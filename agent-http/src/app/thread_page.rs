@@ -12,7 +12,7 @@ use super::thread_view::NodeFormat;
 /// that it may be longer than the query asks for. A visitor's page has what a visitor sees of the nodes.
 ///
 /// # Errors
-/// Those of [`Conversations::nodes`].
+/// Errors of [`Conversations::nodes`].
 pub(super) async fn read_page(
     store: &dyn Conversations,
     key: &ThreadKey,

@@ -1,5 +1,5 @@
 //! `/api/threads`: the conversations of a user, or of a widget's visitor. An id is looked up with company and owner, so
-//! that another user's thread is as absent as one that never was.
+//! that another user's thread looks like one that never existed.
 
 use std::sync::Arc;
 
@@ -269,7 +269,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     if format == NodeFormat::UiMessage && is_tree {
         return Err(HttpError::invalid("format", "must be ag-ui for messages=tree"));
     }
-    // What is shown of approvals changes without the version.
+    // The shown approvals change without a change of the version.
     let mut has_approvals = false;
     let view = match nodes {
         None => conversations.store.thread(&key).await?.map(ThreadView::without_nodes),

@@ -45,7 +45,7 @@ struct TokenRequest {
     todo_list_id: Option<String>,
     /// MCP: restricts the agent's tools to these.
     tools: Option<Vec<String>>,
-    /// API: further agents, which the caller owns, too.
+    /// API: further agents, which the caller must also own.
     agents: Option<Vec<AgentId>>,
 }
 

@@ -36,8 +36,8 @@ fn sums() -> Value {
         "outputTokens": count("Output tokens."),
         "reasoningTokens": count("Reasoning tokens; part of the output."),
         "toolCalls": count("Tool calls."),
-        "cost": amount("Price in dollars of the calls whose price is known."),
-        "estimatedCost": amount("Part of the price that is of calls with estimated counts."),
+        "cost": amount("Cost in dollars of the calls whose price is known."),
+        "estimatedCost": amount("Part of the price that comes from calls with estimated token counts."),
         "unpricedCalls": count("Calls of models whose price is unknown."),
     })
 }
@@ -75,15 +75,15 @@ pub(super) fn list(_: &mut Schemas) -> Operation {
         format!("First day in UTC; by default 30 days before the last one, at most {MAX_QUERY_DAYS}.");
     let groups = "Some of `day`, `agent`, `user`, `provider`, `model` and `caller`, separated by commas.";
     let limit = json!({"type": "integer", "minimum": 1, "maximum": MAX_PAGE_ROWS, "default": 100});
-    Operation::new("listUsage", TAG, "Returns what calls of models and tools have used, summed up.")
-        .describe("A user sees the own usage, the owner of an agent that of the agent, and an admin that of the company.")
+    Operation::new("listUsage", TAG, "Returns the usage of model and tool calls, summed up.")
+        .describe("Users see their own usage, the owner of an agent also that of the agent, and an admin that of the company.")
         .parameter("query", "from", &first, date.clone())
         .parameter("query", "to", "Last day in UTC; by default today.", date)
         .parameter("query", "groupBy", groups, string_schema())
-        .parameter("query", "agentId", "Restricts to an agent.", string_schema())
-        .parameter("query", "userId", "Restricts to a user, or to a widget token: `widget:<tokenId>`.", string_schema())
+        .parameter("query", "agentId", "Only those of this agent.", string_schema())
+        .parameter("query", "userId", "Only usage of this user, or of a widget token: `widget:<tokenId>`.", string_schema())
         .parameter("query", "limit", "Maximum number of rows.", limit)
-        .parameter("query", "cursor", "Cursor of the page before.", string_schema())
+        .parameter("query", "cursor", "The `nextCursor` of the previous page.", string_schema())
         .json_response(200, "One page of sums, in the order of their groups.", page)
 }
 
@@ -113,12 +113,12 @@ pub(super) fn get_run(_: &mut Schemas) -> Operation {
     run["entries"] =
         json!({"type": "array", "items": object(&["round", "attempt", "provider", "model"], call)});
     run["truncated"] = json!({"type": "boolean", "description":
-        "True if the run has more calls than those in `entries` and in the sums, the first 1,000."});
+        "True if the run has more than 1,000 calls; `entries` and the sums contain the first 1,000."});
     let run = object(
         &[&["currency", "runId", "agentId", "userId", "caller", "entries"], SUMS.as_slice()].concat(),
         run,
     );
-    Operation::new("getRunUsage", TAG, "Returns what the calls of a run have used.")
+    Operation::new("getRunUsage", TAG, "Returns the usage of the calls of a run.")
         .describe("For the run's user, the owner of its agent and the admins of the company.")
         .json_response(200, "The run's calls.", run)
         .problems(&[Code::NotFound])
@@ -129,14 +129,14 @@ pub(super) fn get_limits(_: &mut Schemas) -> Operation {
         &["policy", "kind", "unit", "amount"],
         json!({
             "policy": {"type": "string", "description":
-                "`minute` for a limit of sessions, `budget` for one of a budget, `default` for one that holds where a budget has none."},
+                "`minute` for a limit of sessions, `budget` for a limit of a budget, `default` for a limit that applies if no budget sets one."},
             "kind": {"enum": ["user", "company", "run"]},
             "unit": {"enum": ["runs", "changes", "cost", "tokens", "concurrentRuns", "toolCalls"]},
             "window": {"enum": ["minute", "day", "month", "run"]},
             "amount": units("The limit."),
             "used": units("The used part. Absent for limits of each run."),
             "reserved": units("The part that is reserved for calls in progress."),
-            "warnAt": {"type": "number", "description": "Part of the amount from which on a warning is logged."},
+            "warnAt": {"type": "number", "description": "Part of the amount at which a warning is logged."},
             "resetsAt": {"type": "string", "description": "Time at which nothing is used if no further request is made."},
         }),
     );
@@ -144,7 +144,7 @@ pub(super) fn get_limits(_: &mut Schemas) -> Operation {
         &["asOf", "limits"],
         json!({"asOf": string_schema(), "limits": {"type": "array", "items": limit}}),
     );
-    Operation::new("getLimits", TAG, "Returns the limits of the caller, and how far they are used.")
-        .describe("The budget of the user and the default limit of runs are among them, and for an admin the limits of the company.")
+    Operation::new("getLimits", TAG, "Returns the limits of the caller with their used amounts.")
+        .describe("They include the budget of the user and the default limit of runs; for an admin, also the limits of the company.")
         .json_response(200, "The limits.", limits)
 }

@@ -14,7 +14,7 @@ pub enum AuthError {
     /// No valid credential.
     #[error("a valid credential is required")]
     Unauthenticated,
-    /// More than one explicit credential, or one that is repeated.
+    /// More than one explicit credential, or a repeated one.
     #[error("exactly one credential is allowed")]
     Ambiguous,
     /// Session cookie on a request that does not come from our own pages.

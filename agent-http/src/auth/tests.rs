@@ -159,7 +159,7 @@ fn tokens() {
 }
 
 #[test]
-fn minted_tokens_hold() {
+fn minted_session_tokens_are_accepted() {
     let secret = Secret::new(SECRET);
     let token = mint_session(&secret, &"ann".into(), &"acme".into(), Duration::from_secs(60)).unwrap();
     assert_eq!(post(&[("authorization", &format!("Bearer {token}"))]), Ok(ann()));

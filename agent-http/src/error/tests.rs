@@ -181,6 +181,6 @@ fn all_causes_are_displayed() {
 }
 
 #[test]
-fn a_result_stays_small() {
+fn an_error_is_at_most_64_bytes() {
     assert!(size_of::<HttpError>() <= 64);
 }

@@ -6,8 +6,8 @@ use http::Uri;
 
 use crate::error::HttpError;
 
-/// Maximum length of a filter or a cursor of lists of jobs, in bytes. The application checks those that it passes to the
-/// scheduler by it.
+/// Maximum length of a filter or a cursor of lists of jobs, in bytes. The application checks the parameters that it passes to
+/// the scheduler against it.
 pub(crate) const MAX_JOB_PARAMETER_BYTES: usize = 256;
 
 /// Percent-decoded query parameters. Bytes that are not UTF-8 become U+FFFD.

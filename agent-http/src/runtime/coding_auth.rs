@@ -146,7 +146,7 @@ fn into_http_error(error: DeviceAuthError) -> HttpError {
 fn oauth_error(code: OauthErrorCode) -> HttpError {
     let detail = match code {
         OauthErrorCode::AuthorizationPending => "the code has not been entered yet",
-        OauthErrorCode::SlowDown => "the polls must be 5 seconds further apart",
+        OauthErrorCode::SlowDown => "the interval between polls must be increased by 5 seconds",
         OauthErrorCode::AccessDenied => "the sign-in was refused",
         OauthErrorCode::ExpiredToken => "the code has expired, or is not one of this issuer",
         OauthErrorCode::InvalidGrant(_) => "the refresh token is not valid; a new sign-in is required",

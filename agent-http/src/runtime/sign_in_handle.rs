@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_short() {
+    fn a_sign_in_handle_has_a_maximum_length() {
         let sealer = sealer("https://issuer.example/", DeviceAuthDialect::Codex, SECRET);
         let now = SystemTime::now();
         let handle = sealer.seal(&code(&"x".repeat(1024)), now).expect("sealed");

@@ -91,8 +91,8 @@ impl CallbackClient {
         request.body(Bytes::from(body)).send().await
     }
 
-    /// Returns the result of a response that arrived at `now`. Takes at most [`BODY_DRAIN_TIMEOUT`], regardless of what becomes
-    /// of the body.
+    /// Returns the result of a response that arrived at `now`. Takes at most [`BODY_DRAIN_TIMEOUT`], even if the body
+    /// does not end.
     pub(super) async fn read_result(&self, response: OutboundResponse, now: SystemTime) -> DeliveryResult {
         let (status, headers) = (response.status, response.headers);
         let reason = read_error_body(response.body).await;

@@ -119,7 +119,7 @@ pub(crate) struct JobCount {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JobList {
     pub(super) jobs: Vec<JobDetails>,
-    /// Ids of jobs between them that are stored and cannot be read; the scheduler sets them aside.
+    /// Ids of stored jobs in the range of this page that cannot be read; the scheduler does not run them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     pub(super) unreadable: Vec<JobId>,

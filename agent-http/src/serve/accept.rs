@@ -26,8 +26,8 @@ const ACCEPT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration
 /// the end of the drain and is at most half of it.
 pub const FINAL_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Minimum time between two warnings that the connection limit is reached. At the limit, every connection that ends
-/// makes room for one that reaches it again.
+/// Minimum time between two warnings that the connection limit is reached. At the limit, each connection that ends
+/// makes room for another one, which reaches the limit again.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Timeout for dropping the connections that outlived the drain. Each task needs to be polled only once for that.
@@ -79,7 +79,7 @@ pub(super) async fn run<S: HttpService>(
         () = shutdown.wait_for(ShutdownStage::Ending) => {}
         () = time::sleep(graceful) => {}
     }
-    tracing::warn!(connections = slots.taken(), "ending exchanges that exceeded the drain timeout");
+    tracing::warn!(connections = slots.taken(), "ending requests that exceeded the drain timeout");
     shutdown.end();
     if time::timeout(FINAL_EVENT_TIMEOUT, slots.wait_until_free()).await.is_err() {
         tracing::warn!(connections = slots.taken(), "closing connections that exceeded the drain timeout");

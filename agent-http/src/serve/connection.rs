@@ -204,7 +204,7 @@ async fn drive<S: HttpService>(
 enum CloseReason {
     /// The server drains.
     Drain,
-    /// Another client takes the place, unless a request head has arrived.
+    /// Another client gets the slot, unless a request head has arrived.
     Eviction,
 }
 

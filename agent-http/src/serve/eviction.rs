@@ -167,7 +167,7 @@ impl OpenConnections {
         Some(signal)
     }
 
-    /// Removes a connection that has ended from the open ones.
+    /// Removes an ended connection from the open connections.
     fn remove_open(&mut self, address: IpAddr) {
         if let Entry::Occupied(mut connections) = self.by_address.entry(address) {
             connections.get_mut().open -= 1;

@@ -23,7 +23,7 @@ pub struct ServeLimits {
     /// `/readyz`; 0.
     pub lame_duck: Duration,
     /// Time that running exchanges have to finish after [`lame_duck`](Self::lame_duck); 10 s. Runs are ended with an
-    /// error shortly before, see [`FINAL_EVENT_TIMEOUT`](super::FINAL_EVENT_TIMEOUT). What is left then is dropped.
+    /// error shortly before, see [`FINAL_EVENT_TIMEOUT`](super::FINAL_EVENT_TIMEOUT). The rest is dropped then.
     pub drain: Duration,
     /// Optimizations of responses that stream; those of the build.
     pub relay: RelayOptions,

@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(events.len(), 2, "{shown:?}");
         assert!(events[0].starts_with("id: 0\ndata: {\"type\":\"RUN_STARTED\""), "{events:?}");
         assert!(events[1].starts_with("id: 1\ndata: {\"type\":\"RUN_ERROR\""), "{events:?}");
-        // What the client has is left out, and the time until the next event is filled.
+        // Events that the client already has are left out, and the time until the next event is filled.
         let remaining_frames = frames(Framing::UiMessage, 1, true).await;
         assert!(
             remaining_frames.iter().filter(|frame| frame.starts_with(": ")).count() >= 4,

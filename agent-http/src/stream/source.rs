@@ -74,7 +74,7 @@ impl RunSource {
         self.pending.as_ref().is_some_and(|pending| pending.is_queued)
     }
 
-    /// Returns true if the events are those of a run's log.
+    /// Returns true if the events come from a run's log.
     pub(super) fn is_replay(&self) -> bool {
         self.is_replay
     }

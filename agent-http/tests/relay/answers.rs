@@ -158,7 +158,7 @@ fn chat_items(layout: usize) -> impl Strategy<Value = ChatItem> {
 /// Number of layouts of a chunk with text.
 const CHAT_LAYOUTS: usize = 5;
 
-/// Returns mostly `layout`, so that chunks resemble the ones before them, as those of a server do.
+/// Returns mostly `layout`, so that each chunk resembles the previous one, as a server's chunks do.
 fn mostly(layout: usize, layouts: usize) -> impl Strategy<Value = usize> {
     prop_oneof![12 => Just(layout), 1 => 0..layouts]
 }

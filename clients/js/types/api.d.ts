@@ -126,7 +126,7 @@ export interface paths {
         get: operations["getAgent"];
         /**
          * Creates an agent owned by the caller, or replaces one.
-         * @description A secret that is absent or `***` is kept, an empty one is cleared, and so is one whose URL changes. `id`, `companyId` and `ownerId` are optional. A name that nothing has (a field, a tool, a provider, a document) is refused with its path; `warnings` lists settings without effect.
+         * @description A secret that is absent or `***` is kept, an empty one is cleared, and so is one whose URL changes. `id`, `companyId` and `ownerId` are optional. An unknown field, tool, provider or document is refused with its path; `warnings` lists settings without effect.
          */
         put: operations["putAgent"];
         post?: never;
@@ -183,7 +183,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Returns what an agent can, as AG-UI's `AgentCapabilities`. */
+        /** Returns the capabilities of an agent, as AG-UI's `AgentCapabilities`. */
         get: operations["getCapabilities"];
         put?: never;
         post?: never;
@@ -220,11 +220,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Lists what an agent has remembered of the caller. */
+        /** Lists the entries of an agent's memory about the caller. */
         get: operations["listMemories"];
         put?: never;
         post?: never;
-        /** Deletes all that an agent has remembered of the caller. */
+        /** Deletes all entries of an agent's memory about the caller. */
         delete: operations["deleteMemories"];
         options?: never;
         head?: never;
@@ -238,12 +238,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Returns an entry that an agent has remembered of the caller. */
+        /** Returns an entry of an agent's memory about the caller. */
         get: operations["getMemory"];
-        /** Creates or replaces an entry of the caller in an agent's memory. */
+        /** Creates or replaces an entry of an agent's memory about the caller. */
         put: operations["putMemory"];
         post?: never;
-        /** Deletes an entry of the caller from an agent's memory. */
+        /** Deletes an entry of an agent's memory about the caller. */
         delete: operations["deleteMemory"];
         options?: never;
         head?: never;
@@ -278,7 +278,7 @@ export interface paths {
         put?: never;
         /**
          * Previews a turn of an agent with a role that is not saved.
-         * @description For those who may save the role. It is validated as a `PUT` of the agent validates it, but for prices; a secret that is absent or `***` is the saved one. Nothing is stored or sent. The other fields are those of a chat request.
+         * @description For users who may save the role. It is validated as in a `PUT` of the agent, except for prices; a secret that is absent or `***` is the saved one. Nothing is stored or sent. The other fields are those of a chat request.
          */
         post: operations["previewRole"];
         delete?: never;
@@ -408,7 +408,7 @@ export interface paths {
         };
         /**
          * Lists an agent's tools with their states; for its owner.
-         * @description The states of a tool server's tools are those of the latest comparison, by a run or a request for discovery. Nothing is sent.
+         * @description The states of a tool server's tools are those of the latest comparison, by a run or a request for discovery. No request is sent to the tool server.
          */
         get: operations["listAgentTools"];
         put?: never;
@@ -467,7 +467,7 @@ export interface paths {
         put?: never;
         /**
          * Calls a tool that the agent's role defines, as the caller; for the agent's owner.
-         * @description The call is a real one. It needs no approval, and the audit log has it.
+         * @description The tool is really called, without an approval, and the call is recorded in the audit log.
          */
         post: operations["testAgentTool"];
         delete?: never;
@@ -485,7 +485,7 @@ export interface paths {
         };
         /**
          * Lists tool calls that wait for a decision, or have waited for one, newest first.
-         * @description Those that the caller may decide, and those of the caller's own latest runs.
+         * @description The list contains the calls about which the caller may decide, and those of the caller's latest runs.
          */
         get: operations["listApprovals"];
         put?: never;
@@ -560,7 +560,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Lists the budgets of the company, and how far they are used.
+         * Lists the budgets of the company with their used amounts.
          * @description For admins of the company. The operator sets the budget of the company itself.
          */
         get: operations["listBudgets"];
@@ -580,12 +580,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Returns a budget, and how far it is used.
+         * Returns a budget with its used amounts.
          * @description For admins of the company. The operator sets the budget of the company itself.
          */
         get: operations["getBudget"];
         /**
-         * Creates or replaces a budget. What is used in the current periods stays used.
+         * Creates or replaces a budget. Amounts used in the current periods are kept.
          * @description For admins of the company. The operator sets the budget of the company itself.
          */
         put: operations["putBudget"];
@@ -631,7 +631,7 @@ export interface paths {
          * @description The user enters the code at the issuer's page. The service polls the issuer meanwhile.
          */
         post: operations["beginSubscriptionSignIn"];
-        /** Forgets the tokens of the caller's subscription, then revokes them. */
+        /** Deletes the tokens of the caller's subscription, then revokes them at the issuer. */
         delete: operations["signOutOfSubscription"];
         options?: never;
         head?: never;
@@ -743,7 +743,7 @@ export interface paths {
         put?: never;
         /**
          * Embeds documents of the company that lack vectors of the embedding model; for admins of the company.
-         * @description Looks at one page of the documents. They are found by their words meanwhile.
+         * @description Processes one page of the documents. Until they are embedded, searches find them by their words.
          */
         post: operations["reindexDocuments"];
         delete?: never;
@@ -761,7 +761,7 @@ export interface paths {
         };
         /**
          * Returns a document of the company.
-         * @description The entity tag is the document's: it stays when the index gets vectors.
+         * @description The entity tag is that of the document. It does not change when the document is embedded.
          */
         get: operations["getDocument"];
         /** Creates or replaces a document. */
@@ -826,7 +826,7 @@ export interface paths {
         put?: never;
         /**
          * Extracts the text of a document's original again.
-         * @description The present text stays until then.
+         * @description The current text is used until the new one is extracted.
          */
         post: operations["reindexDocument"];
         delete?: never;
@@ -941,7 +941,7 @@ export interface paths {
         get: operations["getFile"];
         put?: never;
         post?: never;
-        /** Deletes a file of the caller, also if a thread has it. */
+        /** Deletes a file of the caller, also if a thread refers to it. */
         delete: operations["deleteFile"];
         options?: never;
         head?: never;
@@ -956,8 +956,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Returns the limits of the caller, and how far they are used.
-         * @description The budget of the user and the default limit of runs are among them, and for an admin the limits of the company.
+         * Returns the limits of the caller with their used amounts.
+         * @description They include the budget of the user and the default limit of runs; for an admin, also the limits of the company.
          */
         get: operations["getLimits"];
         put?: never;
@@ -1021,7 +1021,7 @@ export interface paths {
          */
         get: operations["getProvider"];
         /**
-         * Creates or replaces a provider of the company. A changed key holds from the next call on.
+         * Creates or replaces a provider of the company. A changed key is used from the next call on.
          * @description For admins of the company.
          */
         put: operations["putProvider"];
@@ -1090,7 +1090,7 @@ export interface paths {
         post?: never;
         /**
          * Cancels one of the caller's own jobs. Idempotent.
-         * @description The job of an assignment ends with its assignment only: 409.
+         * @description A job of an assignment cannot be cancelled by itself: 409.
          */
         delete: operations["cancelOwnJob"];
         options?: never;
@@ -1124,7 +1124,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Delivers the occurrence that was discarded last of one of the caller's own jobs again. */
+        /** Delivers the last discarded occurrence of one of the caller's own jobs again. */
         post: operations["redriveOwnJob"];
         delete?: never;
         options?: never;
@@ -1267,7 +1267,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Cancels a run, in whichever process it is. Its answer so far is kept.
+         * Cancels a run, also one of another process. Its answer so far is kept.
          * @description A run that has ended stays as it is.
          */
         post: operations["cancelRun"];
@@ -1286,7 +1286,7 @@ export interface paths {
         };
         /**
          * Returns a run's events after the given one, and those that follow live.
-         * @description The body is what the first response had after that event, in any format.
+         * @description The events are those that the first response had after the given one, in any format.
          */
         get: operations["getRunEvents"];
         put?: never;
@@ -1341,7 +1341,7 @@ export interface paths {
         /** Returns a setting of the company. */
         get: operations["getCompanySetting"];
         /**
-         * Sets a setting of the company. It holds from the next call of a tool on.
+         * Sets a setting of the company. It applies from the next tool call on.
          * @description For admins of the company.
          */
         put: operations["putCompanySetting"];
@@ -1437,7 +1437,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Returns all threads of the caller with all that is stored of them. */
+        /** Returns all threads of the caller with all of their stored data. */
         get: operations["exportThreads"];
         put?: never;
         post?: never;
@@ -1491,7 +1491,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Returns a thread with all that is stored of it.
+         * Returns a thread with all of its stored data.
          * @description As Markdown, the path to the head.
          */
         get: operations["exportThread"];
@@ -1547,7 +1547,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Erases the content of a message, which no prompt has any more. */
+        /** Erases the content of a message. Later prompts do not contain it. */
         delete: operations["deleteThreadMessage"];
         options?: never;
         head?: never;
@@ -1580,8 +1580,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Returns what calls of models and tools have used, summed up.
-         * @description A user sees the own usage, the owner of an agent that of the agent, and an admin that of the company.
+         * Returns the usage of model and tool calls, summed up.
+         * @description Users see their own usage, the owner of an agent also that of the agent, and an admin that of the company.
          */
         get: operations["listUsage"];
         put?: never;
@@ -1600,7 +1600,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Returns what the calls of a run have used.
+         * Returns the usage of the calls of a run.
          * @description For the run's user, the owner of its agent and the admins of the company.
          */
         get: operations["getRunUsage"];
@@ -1837,7 +1837,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Redrives the occurrence that was discarded last. */
+        /** Redrives the last discarded occurrence. */
         post: operations["redriveJob"];
         delete?: never;
         options?: never;
@@ -2069,7 +2069,7 @@ export interface components {
             };
             /** @description Limits on the calls of the runtime. */
             retry?: components["schemas"]["RetrySettings"] | null;
-            /** @description Agent servers for the runs that this one fails to begin. They inherit neither address nor key, and have no further ones. */
+            /** @description Agent servers for the runs that this one fails to begin. They inherit neither address nor key, and have no fallbacks of their own. */
             fallbacks?: components["schemas"]["AgentServer"][];
             /**
              * Format: uint32
@@ -2257,7 +2257,7 @@ export interface components {
             expiresIn: number;
             /**
              * Format: uint64
-             * @description Interval in seconds at which the status changes at most.
+             * @description Minimum interval in seconds between two changes of the status.
              */
             interval: number;
             /** @description Text to show with the code. */
@@ -2276,7 +2276,7 @@ export interface components {
             /** Format: uint64 */
             cancelled: number;
         };
-        /** @description Callers whose clients may bring tools of their own. */
+        /** @description Callers whose clients may define tools of their own. */
         ClientTools: "session" | "all" | "off";
         /** @description Role of a user in the company, which decides which items of other users the user may change. */
         CompanyRole: "viewer" | "editor" | "admin";
@@ -2305,11 +2305,11 @@ export interface components {
         ContentFormat: "plain" | "markdown";
         /** @description State of the extraction of an upload's text. */
         ContentStatus: "pending" | "extracting" | "ready" | "failed";
-        /** @description Keeping of an agent's conversations. */
+        /** @description Storage of an agent's conversations. */
         ConversationSettings: {
-            /** @description Keeps no conversation if false. */
+            /** @description If false, no conversation is stored. */
             store?: boolean | null;
-            /** @description Callers that may bring tools of their own; absent means `session`. */
+            /** @description Callers that may define tools of their own; absent means `session`. */
             clientTools?: components["schemas"]["ClientTools"] | null;
             /**
              * Format: uint16
@@ -2323,7 +2323,7 @@ export interface components {
              * @description Time in milliseconds without a client after which a run is cancelled, if its request does not say; absent means 0.
              */
             graceMs?: number | null;
-            /** @description Treatment of a request in a thread that has a run, if the request does not say; absent means `reject`. */
+            /** @description Treatment of a request in a thread whose run has not ended, if the request does not say; absent means `reject`. */
             onBusy?: components["schemas"]["OnBusy"] | null;
         };
         /** @description The other agents that this agent may consult, and how. */
@@ -2405,7 +2405,7 @@ export interface components {
             hasCredits: boolean;
             /** @description True if they are unlimited. */
             unlimited: boolean;
-            /** @description Amount, in the vendor's own words. */
+            /** @description Amount, in the vendor's format. */
             balance?: string | null;
         };
         /** @description Result of one run of the fallback. */
@@ -2731,7 +2731,7 @@ export interface components {
             bytes: number;
             /** @description SHA-256 in hexadecimal. */
             sha256: string;
-            /** @description Time after which the file is deleted unless a thread has it, RFC 3339. */
+            /** @description Time after which the file is deleted unless a thread refers to it, RFC 3339. */
             expiresAt: string;
         };
         /** @description Policy for wall-clock times repeated when the clock is set back. */
@@ -2757,7 +2757,7 @@ export interface components {
             /** @description Last failure to embed the chunks that have no vector; absent once some of them have one. */
             embeddingFailure?: components["schemas"]["EmbeddingFailure"] | null;
         };
-        /** @description A document with the account of its index. */
+        /** @description A document with the status of its index. */
         IndexedDocument: {
             /** @description Identifier of the document, unique in its company. */
             id: string;
@@ -2802,7 +2802,7 @@ export interface components {
             jobId: string;
             /** @description State of the job. */
             state: components["schemas"]["JobState"];
-            /** @description Work to do, and the user to do it for. */
+            /** @description Work to do, and the user for whom it is done. */
             payload: components["schemas"]["JobPayload"];
             /** @description Times at which the job runs. */
             schedule: components["schemas"]["Schedule"];
@@ -2843,7 +2843,7 @@ export interface components {
         /** @description One page of jobs, in the order of their creation or its reverse. */
         JobList: {
             jobs: components["schemas"]["JobDetails"][];
-            /** @description Ids of jobs between them that are stored and cannot be read; the scheduler sets them aside. */
+            /** @description Ids of stored jobs in the range of this page that cannot be read; the scheduler does not run them. */
             unreadable?: string[];
             /** @description Cursor of the next page; absent on the last page. */
             nextCursor?: string | null;
@@ -2917,7 +2917,7 @@ export interface components {
             jobId: string;
             /** @description State of the job. */
             state: components["schemas"]["JobState"];
-            /** @description Work to do, and the user to do it for. */
+            /** @description Work to do, and the user for whom it is done. */
             payload: components["schemas"]["JobPayload"];
             /** @description Times at which the job runs. */
             schedule: components["schemas"]["Schedule"];
@@ -3070,7 +3070,7 @@ export interface components {
         };
         /** @description RFC 3339 in UTC with milliseconds. */
         OccurrenceTime: string;
-        /** @description Treatment of a request in a thread that has a run. */
+        /** @description Treatment of a request in a thread whose run has not ended. */
         OnBusy: "reject" | "interrupt" | "queue";
         /** @description Effect of a client's disconnect on a run. */
         OnDisconnect: "cancel" | "continue";
@@ -3322,7 +3322,7 @@ export interface components {
             approvals?: components["schemas"]["ApprovalRule"][];
             /** @description Enables the retrieval of fragments of the agent's documents for each turn. */
             enableAutoRag?: boolean;
-            /** @description Identifiers of the documents to retrieve from; if empty, `document_ids`. */
+            /** @description Identifiers of the documents to retrieve from; if empty, those in the prompt (`documentIds`). */
             ragDocumentIds?: string[];
             /** @description Placement of retrieved fragments in the prompt. */
             ragPlacement?: components["schemas"]["RagPlacement"] | null;
@@ -3368,14 +3368,14 @@ export interface components {
             };
             /** @description Limits on the calls of the runtime. */
             retry?: components["schemas"]["RetrySettings"] | null;
-            /** @description Agent servers for the runs that this one fails to begin. They inherit neither address nor key, and have no further ones. */
+            /** @description Agent servers for the runs that this one fails to begin. They inherit neither address nor key, and have no fallbacks of their own. */
             fallbacks?: components["schemas"]["AgentServer"][];
             /**
              * Format: uint32
              * @description Time in milliseconds in which a fallback's first content must arrive.
              */
             firstContentMs?: number | null;
-            /** @description Keeping of the agent's conversations. */
+            /** @description Storage of the agent's conversations. */
             conversations?: components["schemas"]["ConversationSettings"] | null;
         };
         /** @description A field of a role with a fault or without an effect. */
@@ -3632,7 +3632,7 @@ export interface components {
             todoListId?: string | null;
             /** @description MCP: restricts the agent's tools to these. */
             tools?: string[] | null;
-            /** @description API: further agents, which the caller owns, too. */
+            /** @description API: further agents, which the caller must also own. */
             agents?: string[] | null;
         };
         /** @description Credential of a tool. */
@@ -3779,7 +3779,7 @@ export interface operations {
             header?: {
                 /** @description Marks a proactive call and gives its reason. */
                 "X-Proactive-Trigger"?: string;
-                /** @description The key of a widget's visitor, who has threads with it. */
+                /** @description The key of a widget's visitor. A visitor with a key has threads. */
                 "X-Visitor-Key"?: string;
             };
             path?: never;
@@ -3801,7 +3801,7 @@ export interface operations {
                     widgetToken?: string;
                     userId?: string;
                     companyId?: string;
-                    /** @description Keeps the run, or does not keep it. */
+                    /** @description True stores the run, false does not; by default, a run with a `threadId` is stored. */
                     store?: boolean;
                     /** @enum {string} */
                     history?: "server" | "client";
@@ -3813,7 +3813,7 @@ export interface operations {
                     /** @description Time without a client after which the run is cancelled. */
                     graceMs?: number;
                     /**
-                     * @description Treatment of a thread that has a run.
+                     * @description Behaviour if another run of the thread has not ended.
                      * @enum {string}
                      */
                     onBusy?: "reject" | "interrupt" | "queue";
@@ -4886,7 +4886,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Nothing of it is left. */
+            /** @description The content was deleted. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -5029,7 +5029,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Nothing of it is left. */
+            /** @description The content was deleted. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -5112,7 +5112,7 @@ export interface operations {
                     widgetToken?: string;
                     userId?: string;
                     companyId?: string;
-                    /** @description Keeps the run, or does not keep it. */
+                    /** @description True stores the run, false does not; by default, a run with a `threadId` is stored. */
                     store?: boolean;
                     /** @enum {string} */
                     history?: "server" | "client";
@@ -5124,7 +5124,7 @@ export interface operations {
                     /** @description Time without a client after which the run is cancelled. */
                     graceMs?: number;
                     /**
-                     * @description Treatment of a thread that has a run.
+                     * @description Behaviour if another run of the thread has not ended.
                      * @enum {string}
                      */
                     onBusy?: "reject" | "interrupt" | "queue";
@@ -5280,7 +5280,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Nothing of it is left. */
+            /** @description The content was deleted. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -5423,7 +5423,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Nothing of it is left. */
+            /** @description The content was deleted. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -5823,9 +5823,9 @@ export interface operations {
     listApprovals: {
         parameters: {
             query?: {
-                /** @description Restricts to a state. */
+                /** @description Only those in this state. */
                 state?: "open" | "approved" | "denied" | "cancelled" | "expired";
-                /** @description Restricts to an agent. */
+                /** @description Only those of this agent. */
                 agentId?: string;
             };
             header?: never;
@@ -6126,7 +6126,7 @@ export interface operations {
                                  * @enum {unknown}
                                  */
                                 window?: "minute" | "day" | "month" | "run";
-                                /** @description Part of the amount from which on a warning is logged. */
+                                /** @description Part of the amount at which a warning is logged. */
                                 warnAt?: number;
                                 /** @description A whole number; for the cost a string with a decimal number of dollars. */
                                 used?: number | string;
@@ -6135,7 +6135,7 @@ export interface operations {
                                 /** @description End of the period, if it has one. */
                                 resetsAt?: string;
                             }[];
-                            /** @description IANA time zone of the days and months of all budgets of the company; of its own budget alone. UTC if absent. */
+                            /** @description IANA time zone of the days and months of all budgets of the company. Allowed only in the budget of the company itself; UTC if absent. */
                             timezone?: string;
                         }[];
                         nextCursor?: string;
@@ -6188,7 +6188,7 @@ export interface operations {
                              * @enum {unknown}
                              */
                             window?: "minute" | "day" | "month" | "run";
-                            /** @description Part of the amount from which on a warning is logged. */
+                            /** @description Part of the amount at which a warning is logged. */
                             warnAt?: number;
                             /** @description A whole number; for the cost a string with a decimal number of dollars. */
                             used?: number | string;
@@ -6197,7 +6197,7 @@ export interface operations {
                             /** @description End of the period, if it has one. */
                             resetsAt?: string;
                         }[];
-                        /** @description IANA time zone of the days and months of all budgets of the company; of its own budget alone. UTC if absent. */
+                        /** @description IANA time zone of the days and months of all budgets of the company. Allowed only in the budget of the company itself; UTC if absent. */
                         timezone?: string;
                     };
                 };
@@ -6246,7 +6246,7 @@ export interface operations {
                          * @enum {unknown}
                          */
                         window?: "minute" | "day" | "month" | "run";
-                        /** @description Part of the amount from which on a warning is logged. */
+                        /** @description Part of the amount at which a warning is logged. */
                         warnAt?: number;
                     }[];
                 };
@@ -6275,7 +6275,7 @@ export interface operations {
                              * @enum {unknown}
                              */
                             window?: "minute" | "day" | "month" | "run";
-                            /** @description Part of the amount from which on a warning is logged. */
+                            /** @description Part of the amount at which a warning is logged. */
                             warnAt?: number;
                             /** @description A whole number; for the cost a string with a decimal number of dollars. */
                             used?: number | string;
@@ -6284,7 +6284,7 @@ export interface operations {
                             /** @description End of the period, if it has one. */
                             resetsAt?: string;
                         }[];
-                        /** @description IANA time zone of the days and months of all budgets of the company; of its own budget alone. UTC if absent. */
+                        /** @description IANA time zone of the days and months of all budgets of the company. Allowed only in the budget of the company itself; UTC if absent. */
                         timezone?: string;
                     };
                 };
@@ -6311,7 +6311,7 @@ export interface operations {
                              * @enum {unknown}
                              */
                             window?: "minute" | "day" | "month" | "run";
-                            /** @description Part of the amount from which on a warning is logged. */
+                            /** @description Part of the amount at which a warning is logged. */
                             warnAt?: number;
                             /** @description A whole number; for the cost a string with a decimal number of dollars. */
                             used?: number | string;
@@ -6320,7 +6320,7 @@ export interface operations {
                             /** @description End of the period, if it has one. */
                             resetsAt?: string;
                         }[];
-                        /** @description IANA time zone of the days and months of all budgets of the company; of its own budget alone. UTC if absent. */
+                        /** @description IANA time zone of the days and months of all budgets of the company. Allowed only in the budget of the company itself; UTC if absent. */
                         timezone?: string;
                     };
                 };
@@ -6355,7 +6355,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The limits do not hold any more. */
+            /** @description The limits no longer apply. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -6408,7 +6408,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A sign-in was open already; this is its code. */
+            /** @description A sign-in was already open; this is its code. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6445,7 +6445,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Nothing of the tokens is left here. */
+            /** @description The tokens were deleted. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -6501,7 +6501,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The issuer is not polled any longer. */
+            /** @description The sign-in was cancelled; the issuer is no longer polled. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -6708,9 +6708,9 @@ export interface operations {
                 cursor?: string;
                 /** @description Embed only documents whose vectors are of this model; empty for those without vectors. */
                 embedder?: string;
-                /** @description With `all`, drops the vectors that the documents have and embeds them anew, as after a repair of the model's server. */
+                /** @description With `all`, drops the vectors of the documents and embeds them again, for example after a repair of the model's server. */
                 embeddings?: "missing" | "all";
-                /** @description With `outdated`, extracts the texts of originals anew that another version of the extractor has extracted, and embeds nothing at once. */
+                /** @description With `outdated`, extracts the originals again whose texts come from another version of the extractor. They are embedded after that. */
                 texts?: "outdated";
             };
             header?: never;
@@ -6719,7 +6719,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The documents that wait. */
+            /** @description The documents that wait to be embedded or extracted. */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -7380,7 +7380,7 @@ export interface operations {
                     "application/json": {
                         asOf: string;
                         limits: {
-                            /** @description `minute` for a limit of sessions, `budget` for one of a budget, `default` for one that holds where a budget has none. */
+                            /** @description `minute` for a limit of sessions, `budget` for a limit of a budget, `default` for a limit that applies if no budget sets one. */
                             policy: string;
                             /** @enum {unknown} */
                             kind: "user" | "company" | "run";
@@ -7394,7 +7394,7 @@ export interface operations {
                             used?: number | string;
                             /** @description The part that is reserved for calls in progress. A cost is a string with a decimal number of dollars. */
                             reserved?: number | string;
-                            /** @description Part of the amount from which on a warning is logged. */
+                            /** @description Part of the amount at which a warning is logged. */
                             warnAt?: number;
                             /** @description Time at which nothing is used if no further request is made. */
                             resetsAt?: string;
@@ -7413,7 +7413,7 @@ export interface operations {
     listCatalogModels: {
         parameters: {
             query?: {
-                /** @description Restricts the list to a provider. */
+                /** @description Only models of this provider. */
                 provider?: string;
             };
             header?: never;
@@ -7442,7 +7442,7 @@ export interface operations {
                             /** @description True if the model calls tools. */
                             tools?: boolean;
                             /**
-                             * @description Kind of JSON that an answer can be bound to.
+                             * @description Kind of JSON to which the vendor can constrain an answer.
                              * @enum {unknown}
                              */
                             structured?: "schema" | "object" | "none";
@@ -7463,7 +7463,7 @@ export interface operations {
                             };
                             provider: string;
                             /**
-                             * @description Type of the provider, for one of the company.
+                             * @description Type of the provider; only for a provider of the company.
                              * @enum {unknown}
                              */
                             providerType?: "openai" | "openai-responses" | "anthropic" | "ollama";
@@ -7521,7 +7521,7 @@ export interface operations {
                                 /** @description True if the model calls tools. */
                                 tools?: boolean;
                                 /**
-                                 * @description Kind of JSON that an answer can be bound to.
+                                 * @description Kind of JSON to which the vendor can constrain an answer.
                                  * @enum {unknown}
                                  */
                                 structured?: "schema" | "object" | "none";
@@ -7597,7 +7597,7 @@ export interface operations {
                             /** @description True if the model calls tools. */
                             tools?: boolean;
                             /**
-                             * @description Kind of JSON that an answer can be bound to.
+                             * @description Kind of JSON to which the vendor can constrain an answer.
                              * @enum {unknown}
                              */
                             structured?: "schema" | "object" | "none";
@@ -7672,7 +7672,7 @@ export interface operations {
                         /** @description True if the model calls tools. */
                         tools?: boolean;
                         /**
-                         * @description Kind of JSON that an answer can be bound to.
+                         * @description Kind of JSON to which the vendor can constrain an answer.
                          * @enum {unknown}
                          */
                         structured?: "schema" | "object" | "none";
@@ -7723,7 +7723,7 @@ export interface operations {
                             /** @description True if the model calls tools. */
                             tools?: boolean;
                             /**
-                             * @description Kind of JSON that an answer can be bound to.
+                             * @description Kind of JSON to which the vendor can constrain an answer.
                              * @enum {unknown}
                              */
                             structured?: "schema" | "object" | "none";
@@ -7774,7 +7774,7 @@ export interface operations {
                             /** @description True if the model calls tools. */
                             tools?: boolean;
                             /**
-                             * @description Kind of JSON that an answer can be bound to.
+                             * @description Kind of JSON to which the vendor can constrain an answer.
                              * @enum {unknown}
                              */
                             structured?: "schema" | "object" | "none";
@@ -8277,13 +8277,13 @@ export interface operations {
     listRuns: {
         parameters: {
             query?: {
-                /** @description Restricts to a thread. */
+                /** @description Only those of this thread. */
                 threadId?: string;
-                /** @description Restricts to an agent. */
+                /** @description Only those of this agent. */
                 agentId?: string;
-                /** @description Restricts to a state. */
+                /** @description Only those in this state. */
                 state?: string;
-                /** @description Restricts to a kind of cause. */
+                /** @description Only those with this kind of cause. */
                 kind?: string;
                 /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
                 limit?: number;
@@ -8622,11 +8622,11 @@ export interface operations {
     getRunEvents: {
         parameters: {
             query?: {
-                /** @description The number of the last event that the client has; the header Last-Event-ID counts before it. */
+                /** @description The number of the last event that the client has received. The header Last-Event-ID takes precedence. */
                 after?: number;
                 /** @description A visitor of an agent that the caller owns. */
                 owner?: string;
-                /** @description Waits for further events of a live run. */
+                /** @description True waits for further events of a live run. */
                 wait?: boolean;
                 /** @description The format of the response; by default it is negotiated by `Accept`. */
                 format?: "ndjson" | "sse" | "ui-message" | "n8n" | "json";
@@ -8764,7 +8764,7 @@ export interface operations {
                 content: {
                     "application/json": {
                         settings: {
-                            /** @description Calls of tools with one of these hints need an approval. `notReadOnly` is for all tools whose definitions do not say that they only read. */
+                            /** @description Calls of tools with one of these hints need an approval. `notReadOnly` stands for all tools whose definitions do not say that they only read. */
                             annotations: ("destructive" | "openWorld" | "notReadOnly")[];
                             /** @enum {unknown} */
                             id: "approvalFloor";
@@ -8803,7 +8803,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": {
-                        /** @description Calls of tools with one of these hints need an approval. `notReadOnly` is for all tools whose definitions do not say that they only read. */
+                        /** @description Calls of tools with one of these hints need an approval. `notReadOnly` stands for all tools whose definitions do not say that they only read. */
                         annotations: ("destructive" | "openWorld" | "notReadOnly")[];
                         /** @enum {unknown} */
                         id: "approvalFloor";
@@ -8843,7 +8843,7 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description Calls of tools with one of these hints need an approval. `notReadOnly` is for all tools whose definitions do not say that they only read. */
+                    /** @description Calls of tools with one of these hints need an approval. `notReadOnly` stands for all tools whose definitions do not say that they only read. */
                     annotations: ("destructive" | "openWorld" | "notReadOnly")[];
                 };
             };
@@ -8858,7 +8858,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": {
-                        /** @description Calls of tools with one of these hints need an approval. `notReadOnly` is for all tools whose definitions do not say that they only read. */
+                        /** @description Calls of tools with one of these hints need an approval. `notReadOnly` stands for all tools whose definitions do not say that they only read. */
                         annotations: ("destructive" | "openWorld" | "notReadOnly")[];
                         /** @enum {unknown} */
                         id: "approvalFloor";
@@ -8874,7 +8874,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": {
-                        /** @description Calls of tools with one of these hints need an approval. `notReadOnly` is for all tools whose definitions do not say that they only read. */
+                        /** @description Calls of tools with one of these hints need an approval. `notReadOnly` stands for all tools whose definitions do not say that they only read. */
                         annotations: ("destructive" | "openWorld" | "notReadOnly")[];
                         /** @enum {unknown} */
                         id: "approvalFloor";
@@ -9043,7 +9043,7 @@ export interface operations {
                     widgetToken?: string;
                     userId?: string;
                     companyId?: string;
-                    /** @description Keeps the run, or does not keep it. */
+                    /** @description True stores the run, false does not; by default, a run with a `threadId` is stored. */
                     store?: boolean;
                     /** @enum {string} */
                     history?: "server" | "client";
@@ -9055,7 +9055,7 @@ export interface operations {
                     /** @description Time without a client after which the run is cancelled. */
                     graceMs?: number;
                     /**
-                     * @description Treatment of a thread that has a run.
+                     * @description Behaviour if another run of the thread has not ended.
                      * @enum {string}
                      */
                     onBusy?: "reject" | "interrupt" | "queue";
@@ -9131,7 +9131,7 @@ export interface operations {
                     widgetToken?: string;
                     userId?: string;
                     companyId?: string;
-                    /** @description Keeps the run, or does not keep it. */
+                    /** @description True stores the run, false does not; by default, a run with a `threadId` is stored. */
                     store?: boolean;
                     /** @enum {string} */
                     history?: "server" | "client";
@@ -9143,7 +9143,7 @@ export interface operations {
                     /** @description Time without a client after which the run is cancelled. */
                     graceMs?: number;
                     /**
-                     * @description Treatment of a thread that has a run.
+                     * @description Behaviour if another run of the thread has not ended.
                      * @enum {string}
                      */
                     onBusy?: "reject" | "interrupt" | "queue";
@@ -9213,13 +9213,13 @@ export interface operations {
     listThreads: {
         parameters: {
             query?: {
-                /** @description Restricts to an agent. */
+                /** @description Only those of this agent. */
                 agentId?: string;
                 /** @description Archived threads; `false` by default. */
                 archived?: "false" | "true" | "any";
-                /** @description Restricts to a state. */
+                /** @description Only those in this state. */
                 status?: "idle" | "running" | "waiting" | "awaitingTools";
-                /** @description Restricts to an origin. */
+                /** @description Only those of this origin. */
                 origin?: "chat" | "job" | "proactive" | "client";
                 /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
                 limit?: number;
@@ -9341,9 +9341,9 @@ export interface operations {
     deleteThreads: {
         parameters: {
             query?: {
-                /** @description Restricts to an agent. */
+                /** @description Only those of this agent. */
                 agentId?: string;
-                /** @description Restricts to threads whose last activity was before this time (RFC 3339). */
+                /** @description Only threads whose last activity was before this time (RFC 3339). */
                 before?: string;
             };
             header?: never;
@@ -9381,7 +9381,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description An object of `exportThread` a line. */
+            /** @description One JSON object per line, as `exportThread` returns it. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9788,7 +9788,7 @@ export interface operations {
                 "application/json": {
                     /** @description In any format of a chat request. */
                     messages: Record<string, unknown>[];
-                    /** @description The message below which they go; the head by default, `null` for a new root. */
+                    /** @description The message below which they are added; the head by default, `null` for a new root. */
                     parentId?: string | null;
                 };
             };
@@ -9961,13 +9961,13 @@ export interface operations {
                 to?: string;
                 /** @description Some of `day`, `agent`, `user`, `provider`, `model` and `caller`, separated by commas. */
                 groupBy?: string;
-                /** @description Restricts to an agent. */
+                /** @description Only those of this agent. */
                 agentId?: string;
-                /** @description Restricts to a user, or to a widget token: `widget:<tokenId>`. */
+                /** @description Only usage of this user, or of a widget token: `widget:<tokenId>`. */
                 userId?: string;
                 /** @description Maximum number of rows. */
                 limit?: number;
-                /** @description Cursor of the page before. */
+                /** @description The `nextCursor` of the previous page. */
                 cursor?: string;
             };
             header?: never;
@@ -10003,9 +10003,9 @@ export interface operations {
                             reasoningTokens: number;
                             /** @description Tool calls. */
                             toolCalls: number;
-                            /** @description Price in dollars of the calls whose price is known. */
+                            /** @description Cost in dollars of the calls whose price is known. */
                             cost: string;
-                            /** @description Part of the price that is of calls with estimated counts. */
+                            /** @description Part of the price that comes from calls with estimated token counts. */
                             estimatedCost: string;
                             /** @description Calls of models whose price is unknown. */
                             unpricedCalls: number;
@@ -10062,9 +10062,9 @@ export interface operations {
                         reasoningTokens: number;
                         /** @description Tool calls. */
                         toolCalls: number;
-                        /** @description Price in dollars of the calls whose price is known. */
+                        /** @description Cost in dollars of the calls whose price is known. */
                         cost: string;
-                        /** @description Part of the price that is of calls with estimated counts. */
+                        /** @description Part of the price that comes from calls with estimated token counts. */
                         estimatedCost: string;
                         currency: string;
                         runId: string;
@@ -10100,7 +10100,7 @@ export interface operations {
                             /** @description Reasoning tokens; part of the output. */
                             reasoningTokens?: number;
                         }[];
-                        /** @description True if the run has more calls than those in `entries` and in the sums, the first 1,000. */
+                        /** @description True if the run has more than 1,000 calls; `entries` and the sums contain the first 1,000. */
                         truncated?: boolean;
                     };
                 };
@@ -11030,7 +11030,7 @@ export interface operations {
                     max_completion_tokens?: number | null;
                     /** @description Limit on each answer of the agent's model, in tokens, below that of the agent. */
                     max_tokens?: number | null;
-                    /** @description Keeps the run in a thread, or does not keep it. */
+                    /** @description True stores the run in a thread, false does not. */
                     store?: boolean;
                     /** @constant */
                     n?: 1;

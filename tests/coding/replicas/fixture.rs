@@ -29,7 +29,7 @@ const SIGN_INS_AT_A_TIME: usize = 8;
 /// Time limit of a run: above that for which one may wait for the lease of another process.
 const RUN_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Time after which all processes read what one of them has written (`docs/operating.md`), with a margin.
+/// Time after which all processes see a write of one of them (`docs/operating.md`), with a margin.
 const VISIBLE_AFTER: Duration = Duration::from_millis(200);
 
 /// A signed-in user.

@@ -131,7 +131,7 @@ async fn an_issuer_slows_polls_down() {
 }
 
 #[tokio::test]
-async fn a_scope_is_that_of_the_request_or_of_the_operator() {
+async fn the_scope_of_a_request_precedes_the_operators() {
     let issuer = FakeIssuer::start(DeviceAuthDialect::Rfc8628).await;
     let settings = issuer.settings();
     let mut settings: Vec<_> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -171,7 +171,7 @@ async fn a_handle_that_is_not_good_is_expired_without_a_call() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();
     let content = |expiry: u64| json!({"d": "device-code-canary-1", "u": "CODE-0001", "n": 5, "x": expiry});
 
-    // A handle that was made outside is good, so that the ones below are refused for their own faults.
+    // A handle that was made outside is valid, so that the handles below are refused for their own faults.
     let good = forge(&origin, "rfc8628", &content(now + 60));
     expect_oauth_error(poll(&runtime, &good).await, "authorization_pending").await;
     let calls = issuer.all_calls();

@@ -6,7 +6,7 @@ use super::*;
 const ROUNDS: usize = 6;
 
 /// Returns the decisions of the audit log once it has those about two runs, one of each process. A process writes its
-/// entries in order, so that all former ones are there, too.
+/// entries in order, so that all earlier ones are stored as well.
 async fn audited(app: &Server, last_runs: &[String; 2]) -> Vec<Value> {
     let read = async || {
         let calls = get(app, "/api/agent/tools/audit?agentId=a1&limit=100").await["calls"].clone();

@@ -88,7 +88,7 @@ async fn a_visitor_decides_in_the_chat_if_the_role_allows_it() {
     assert_eq!((&decided["state"], &decided["executed"]), (&json!("approved"), &json!("done")));
     assert!(decided["decidedBy"].as_str().expect("a visitor").starts_with("widget:"), "{decided}");
 
-    // The results stay, so that the prompt is the one before and what follows; the visitor does not see them.
+    // The results are kept, so that the prompt is the previous one with later messages; the visitor does not see them.
     test.chat_of(&visitor, json!({"threadId": "t", "message": "Sure?"})).await;
     assert_eq!(test.sent_results(), results);
     let roles: Vec<String> = test.path_of(&visitor, "t").await.into_iter().map(|(role, _)| role).collect();

@@ -54,7 +54,7 @@ async fn a_message_is_rated_and_the_owner_of_the_agent_is_notified() {
 }
 
 #[tokio::test]
-async fn a_rating_has_limits() {
+async fn invalid_ratings_are_refused() {
     let test = ConversationApp::start().await;
     test.say("t", "Hello").await;
     let nodes = test.get("/api/threads/t").await["nodes"].clone();

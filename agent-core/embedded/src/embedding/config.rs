@@ -131,7 +131,7 @@ fn modern_bert(raw: &RawConfig) -> Result<Architecture, String> {
         None => (0..raw.num_hidden_layers).map(|layer| layer.is_multiple_of(every)).collect(),
     };
     if is_global.len() != raw.num_hidden_layers {
-        return Err("layer_types has another number of layers".into());
+        return Err("layer_types does not have one entry for each layer".into());
     }
     let rope = |of: fn(&RopeParameters) -> &Option<RopeParameter>| {
         raw.rope_parameters.as_ref().and_then(|parameters| of(parameters).as_ref())
@@ -195,7 +195,7 @@ mod tests {
             (json!({"num_hidden_layers": 1000}), "do not fit together"),
             (json!({"hidden_activation": "relu6"}), "\"relu6\" is not supported"),
             (json!({"mlp_bias": true}), "biases are not supported"),
-            (json!({"layer_types": ["full_attention"]}), "another number of layers"),
+            (json!({"layer_types": ["full_attention"]}), "one entry for each layer"),
             (
                 json!({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}),
                 "\"yarn\" is not supported",

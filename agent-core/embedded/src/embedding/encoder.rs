@@ -34,7 +34,8 @@ impl TextEncoder {
     ) -> std::result::Result<Self, EmbeddingModelError> {
         let (dimensions, architecture) = config::read(&files.config)?;
         if dimensions.hidden != spec.dimensions {
-            let detail = format!("it has {} dimensions in place of {}", dimensions.hidden, spec.dimensions);
+            let detail =
+                format!("it has {} dimensions; {} were expected", dimensions.hidden, spec.dimensions);
             return Err(EmbeddingModelError::unusable(detail));
         }
         let in_tokenizer = |error| EmbeddingModelError::unusable(format!("tokenizer.json: {error}"));

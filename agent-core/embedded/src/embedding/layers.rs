@@ -33,7 +33,7 @@ impl Tensors {
     pub(super) fn load_in_file_precision(&self, name: &str, dimensions: &[usize]) -> Result<Tensor> {
         let tensor = self.file.load(&format!("{}{name}", self.prefix), &Device::Cpu)?;
         if tensor.dims() != dimensions {
-            candle_core::bail!("{name} has the dimensions {:?} in place of {dimensions:?}", tensor.dims());
+            candle_core::bail!("{name} has the dimensions {:?}; {dimensions:?} were expected", tensor.dims());
         }
         match tensor.dtype() {
             DType::F32 | DType::F16 | DType::BF16 => Ok(tensor),

@@ -132,7 +132,7 @@ impl Rotation {
     }
 }
 
-/// Returns the mask of tokens within a distance: 0 for those that are seen, minus infinity for the others.
+/// Returns the mask of tokens within a distance: 0 for visible tokens, minus infinity for the others.
 fn window_mask(tokens: usize, window: usize) -> Result<Tensor> {
     let mask_value =
         |row: usize, column: usize| if row.abs_diff(column) <= window { 0.0 } else { f32::NEG_INFINITY };

@@ -60,7 +60,7 @@ fn vectors_are_those_of_an_independent_implementation() {
                 embedded.iter().zip(vector).map(|(left, right)| (left - right).abs()).fold(0.0, f32::max);
             assert!(distance < 2e-4 && embedded.len() == vector.len(), "{name}, {text:?}: {distance}");
         }
-        // The fixture tells texts apart that differ in their order alone, and long ones from their beginnings.
+        // The fixture distinguishes texts that differ only in their order, and long texts from their beginnings.
         assert_ne!(expected[0].vector, expected[1].vector);
         assert_ne!(expected[5].vector, expected[6].vector);
     }
@@ -100,12 +100,15 @@ fn unusable_files_are_errors() {
         };
         let other = EmbeddingSpec { dimensions: 384, ..spec };
         let cases = [
-            (unusable(other, files(name)), "16 dimensions in place of 384"),
+            (unusable(other, files(name)), "16 dimensions; 384 were expected"),
             (
                 unusable(spec, config("\"num_hidden_layers\": ", "\"num_hidden_layers\": 1")),
                 "model.safetensors",
             ),
-            (unusable(spec, config("\"intermediate_size\": 24", "\"intermediate_size\": 25")), "in place of"),
+            (
+                unusable(spec, config("\"intermediate_size\": 24", "\"intermediate_size\": 25")),
+                "were expected",
+            ),
             (
                 unusable(spec, config("\"vocab_size\": 75", "\"vocab_size\": 74")),
                 "more tokens than the model",

@@ -155,7 +155,7 @@ fn advance(encoder: &TextEncoder, mut call: Call) -> Option<Call> {
         None => Ok(()),
         Some(text) => match catch_unwind(AssertUnwindSafe(|| encoder.embed(&text))) {
             Ok(embedded) => embedded.map(|vector| call.vectors.push(vector)),
-            Err(_) => Err(EmbeddingModelError::Failed("it panicked at a text".into())),
+            Err(_) => Err(EmbeddingModelError::Failed("it panicked on a text".into())),
         },
     };
     if result.is_ok() && !call.texts.is_empty() {

@@ -81,7 +81,9 @@ impl WeightsDownloader {
             0 => File::create(part).await?,
             _ if start == from => OpenOptions::new().append(true).create(true).open(part).await?,
             _ => {
-                return Err(unexpected(format!("bytes from {start} where bytes from {from} were asked for")));
+                return Err(unexpected(format!(
+                    "bytes from {start} on; bytes from {from} on were requested"
+                )));
             }
         };
         let mut has = start;
@@ -97,7 +99,7 @@ impl WeightsDownloader {
             if has > length {
                 drop(file);
                 tokio::fs::remove_file(part).await?;
-                return Err(unexpected(format!("more than the {length} bytes that the file has")));
+                return Err(unexpected(format!("more than the file's {length} bytes")));
             }
             file.write_all(&chunk).await?;
             self.bar.set_position(has);

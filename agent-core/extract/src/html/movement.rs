@@ -13,7 +13,7 @@ const MIN_TALL_PIXELS: f32 = 900.0;
 /// Minimum offset by another property that may bring an element back to the page, in pixels.
 const MIN_RETURN_PIXELS: f32 = 900.0;
 /// Properties of elements that lie beside others.
-const BESIDE_OTHERS: [&str; 5] = ["flex", "flex-basis", "flex-grow", "float", "grid-area"];
+const SIDE_BY_SIDE_PROPERTIES: [&str; 5] = ["flex", "flex-basis", "flex-grow", "float", "grid-area"];
 /// Properties that move an element or its text.
 const OFFSET_PROPERTIES: [&str; 9] = [
     "bottom",
@@ -84,7 +84,9 @@ impl Movement {
 /// Returns true for an element that may be in a row of elements, and so may lie beside the page, or that may be wider than the
 /// page.
 fn may_be_slide(cascade: &Cascade, font_pixels: f32) -> bool {
-    BESIDE_OTHERS.iter().any(|name| cascade.may_differ(name, &["0", "auto", "initial", "none", "unset"]))
+    SIDE_BY_SIDE_PROPERTIES
+        .iter()
+        .any(|name| cascade.may_differ(name, &["0", "auto", "initial", "none", "unset"]))
         || ["width", "min-width"].iter().any(|name| reaches(cascade, name, MIN_RETURN_PIXELS, font_pixels))
 }
 

@@ -98,7 +98,7 @@ pub(super) enum PropertyValue<'a> {
 }
 
 impl StyleSheets {
-    /// Returns true if there are scripts, or rules that were not read, such as those of other files.
+    /// Returns true if there are scripts, or rules that were not read, such as rules in other files.
     pub(super) fn is_incomplete(&self) -> bool {
         self.is_incomplete
     }
@@ -108,8 +108,8 @@ impl StyleSheets {
         self.is_incomplete = true;
     }
 
-    /// Returns true if the background of a text may come from an element that does not contain it: one that lies behind it, or a
-    /// table column.
+    /// Returns true if the background of a text may come from an element that does not contain it: an element that lies behind
+    /// it, or a table column.
     pub(super) fn is_layered(&self) -> bool {
         self.is_layered
     }
@@ -210,7 +210,7 @@ impl StyleSheets {
         let mut ranked: Vec<((bool, bool, usize), bool, &Declaration)> = Vec::new();
         for rule in rules {
             let is_exact = rule.selector.is_exact && !self.is_incomplete;
-            // What is not evaluated adds to the specificity.
+            // Conditions that are not evaluated add to the specificity.
             let specificity = if is_exact { rule.selector.specificity() } else { usize::MAX };
             ranked.extend(
                 rule.declarations.iter().map(|declaration| {

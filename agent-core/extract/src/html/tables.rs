@@ -58,7 +58,7 @@ struct Cell {
     rows: usize,
 }
 
-/// Converts a table. `depth` is the number of tables in whose cells the conversion is: a table within a cell is text of one line.
+/// Converts a table. `depth` is the number of enclosing tables: a table within a cell becomes text of one line.
 pub(super) fn convert_table(
     depth: &AtomicUsize,
     handlers: &dyn Handlers,

@@ -154,7 +154,7 @@ pub(super) fn read_styles(xml: &str, has_usual_white: bool) -> Vec<CellStyle> {
     styles
 }
 
-/// Applies an element within a fill. The foreground of a solid pattern is all that is seen of it.
+/// Applies an element within a fill. Of a solid pattern, only the foreground is visible.
 fn apply_to_fill(fill: Option<&mut CellFill>, name: &str, element: &BytesStart<'_>, has_usual_white: bool) {
     let Some(fill) = fill else { return };
     match (name, attribute(element, "patternType").as_deref()) {

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn series_are_columns() {
+    fn the_series_of_a_chart_become_columns() {
         let series = |name: &str, categories: &[(u32, &str)], values: &[(u32, &str)]| {
             let parts = [points("tx", &[(0, name)]), points("cat", categories), points("val", values)];
             format!("<c:ser><c:idx val=\"0\"/>{}</c:ser>", parts.concat())

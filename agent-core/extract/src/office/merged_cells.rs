@@ -18,7 +18,7 @@ impl<T: Clone> MergedCells<T> {
         Self { repeated: Vec::new() }
     }
 
-    /// Returns the columns and values of the cells that a row continues, which is the next one.
+    /// Returns the columns and values of the merged cells that continue in the next row.
     pub(super) fn continue_row(&mut self) -> Vec<(usize, T)> {
         let continued = self.repeated.iter().map(|(column, value, _)| (*column, value.clone())).collect();
         self.repeated.retain_mut(|(_, _, rows)| {

@@ -82,7 +82,7 @@ impl NumberFormat {
         }
     }
 
-    /// Returns a stored number as the format shows it, or `None` if that is as it is stored.
+    /// Returns a stored number as the format shows it, or `None` if the format does not change it.
     pub(super) fn format(self, stored: &str, has_epoch_1904: bool) -> Option<String> {
         let number: f64 = stored.trim().parse().ok()?;
         match self {

@@ -11,7 +11,7 @@ use zip::{ZipArchive, ZipWriter};
 /// The parts of an Office document.
 pub(super) struct OfficeParts<'b> {
     archive: ZipArchive<Cursor<&'b [u8]>>,
-    /// The parts that differ from those of the archive by their names; `None` for removed ones.
+    /// Changed parts of the archive by their names; `None` for removed ones.
     changes: BTreeMap<String, Option<Vec<u8>>>,
 }
 
@@ -30,7 +30,7 @@ impl<'b> OfficeParts<'b> {
     /// Returns the bytes of a part of the archive. A part that is missing or damaged has none.
     pub(super) fn bytes(&mut self, name: &str) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
-        // What can be read of a damaged part is the reader's to judge.
+        // The reader decides which parts of a damaged part can be read.
         self.archive.by_name(name).ok()?.read_to_end(&mut bytes).ok()?;
         Some(bytes)
     }
@@ -78,7 +78,7 @@ impl<'b> OfficeParts<'b> {
 }
 
 fn malformed() -> ExtractError {
-    ExtractError::Malformed("no valid zip archive".to_owned())
+    ExtractError::Malformed("not a valid zip archive".to_owned())
 }
 
 /// Decodes XML in UTF-8 or UTF-16, with or without a byte order mark.

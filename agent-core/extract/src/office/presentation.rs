@@ -23,7 +23,7 @@ use crate::superscript::raised;
 const NOTES_PLACEHOLDERS: [&str; 5] = ["dt", "ftr", "hdr", "sldImg", "sldNum"];
 /// Types of placeholders on slides whose text is not the author's.
 const SLIDE_PLACEHOLDERS: [&str; 1] = ["sldNum"];
-/// A slide without content, in place of a hidden one, so that the others keep their numbers.
+/// A slide without content, which replaces a hidden slide so that the others keep their numbers.
 const EMPTY_SLIDE: &str = "<p:sld xmlns:p=\"http://schemas.openxmlformats.org/presentationml/2006/main\">\
     <p:cSld><p:spTree/></p:cSld></p:sld>";
 /// Maximum number of painted shapes that are compared with the areas of texts. Behind further ones, nothing is certain.
@@ -71,7 +71,7 @@ fn is_notes(name: &str) -> bool {
 /// document.
 fn place_notes(parts: &mut OfficeParts<'_>, names: &[String], hidden_slides: &BTreeSet<&str>) {
     let mut notes_by_slide = BTreeMap::new();
-    // Notes belong to one slide. Copies for each would exceed the limits of what the archive expands to.
+    // Notes belong to one slide. Copies for each would exceed the limits on the archive's expanded size.
     let mut placed = BTreeSet::new();
     for slide in names.iter().filter(|name| is_slide(name) && !hidden_slides.contains(name.as_str())) {
         let relations = parts.xml(&relations_part(slide)).unwrap_or_default();
@@ -98,7 +98,7 @@ fn place_notes(parts: &mut OfficeParts<'_>, names: &[String], hidden_slides: &BT
 }
 
 /// Returns the tables of a slide's charts and diagrams by the identifiers of their relations. Removes the relations of charts, by
-/// which the reader would find them in any order, also those of hidden shapes. A chart or diagram is placed on one slide only,
+/// which the reader would find charts in any order and also in hidden shapes. A chart or diagram is placed on one slide only,
 /// like notes.
 fn take_charts(
     parts: &mut OfficeParts<'_>,

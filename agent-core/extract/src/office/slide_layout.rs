@@ -22,7 +22,7 @@ const FIRST_BACKGROUND: &str = "1001";
 const PLAIN_FIRST_BACKGROUND: &str = "<a:bgFillStyleLst><a:solidFill><a:schemeClr val=\"phClr\"/>";
 /// Element of a slide or layout with other names of colors than its master's.
 const OTHER_COLOR_NAMES: &str = "overrideClrMapping";
-/// Shapes that paint, but for those with text.
+/// Shapes that paint, except for those with text.
 const PAINTED_SHAPES: [&str; 4] = ["pic", "graphicFrame", "cxnSp", "contentPart"];
 
 /// The layout of slides, with its master and theme.
@@ -89,8 +89,8 @@ impl SlideLayout {
 pub(super) struct SlideLayouts(HashMap<String, Rc<SlideLayout>>);
 
 impl SlideLayouts {
-    /// Returns the layout of a slide. Of one that cannot be read, or whose colors the slide has other names for, nothing is
-    /// certain.
+    /// Returns the layout of a slide. Nothing is certain about a layout that cannot be read, or for whose colors the slide has
+    /// other names.
     pub(super) fn of_slide(
         &mut self,
         parts: &mut OfficeParts<'_>,

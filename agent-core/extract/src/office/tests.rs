@@ -1,4 +1,4 @@
-//! Office documents with what a reader of them does not see, and what readers of XML misread.
+//! Office documents with hidden content, and with content that XML readers misread.
 
 use super::*;
 use crate::fixtures::{archive, docx_parts};

@@ -21,7 +21,7 @@ use crate::superscript::raised;
 
 /// Elements with the text and the properties before tracked changes. The reader would take the properties for the present
 /// ones. The last element is the reading beside a text, which would be read as a part of it.
-const LEFT_OUT: [&str; 10] = [
+const OMITTED_ELEMENTS: [&str; 10] = [
     "w:del",
     "w:moveFrom",
     "w:pPrChange",
@@ -40,8 +40,8 @@ const SPACE_IN_NOTE: &str = "<w:t> </w:t>";
 /// The open elements of properties around the position of a paragraph in a list, and around the properties of its mark.
 const LIST_PROPERTIES: [&str; 2] = ["w:pPr", "w:numPr"];
 const MARK_PROPERTIES: [&str; 2] = ["w:pPr", "w:rPr"];
-/// Part with the text of the document, which alone has diagrams and numbers. Copies of them for each part would exceed the limits of what the
-/// archive expands to.
+/// Part with the text of the document, which alone has diagrams and numbers. Copies of them for each part would exceed the
+/// limits on the archive's expanded size.
 const DOCUMENT: &str = "word/document.xml";
 /// Parts with the comments and the lists.
 const COMMENTS: &str = "word/comments.xml";
@@ -104,9 +104,9 @@ struct Scope {
     start: usize,
     style: Option<String>,
     properties: TextProperties,
-    /// The places of texts in a run.
+    /// The positions of texts in a run.
     texts: Vec<Range<usize>>,
-    /// The place of the property by which a run is raised or lowered.
+    /// The position of the property by which a run is raised or lowered.
     script: Option<Range<usize>>,
     /// True if a field begins or ends in a run.
     has_field: bool,
@@ -156,7 +156,7 @@ impl ScopeKind {
     }
 }
 
-/// Changes a part with text.
+/// Editor of a part that contains text.
 struct PartEditor<'x> {
     xml: &'x str,
     styles: &'x WordStyles,
@@ -202,7 +202,7 @@ impl<'x> PartEditor<'x> {
         let mut events = XmlEvents::new(self.xml);
         while let Some((event, range)) = events.next() {
             match event {
-                Event::Start(element) if LEFT_OUT.contains(&element.name().into_inner()) => {
+                Event::Start(element) if OMITTED_ELEMENTS.contains(&element.name().into_inner()) => {
                     let end = events.skip(&element);
                     self.changes.remove(range.start..end);
                 }
@@ -284,7 +284,7 @@ impl<'x> PartEditor<'x> {
         let mut events = XmlEvents::new(properties);
         while let Some((event, _)) = events.next() {
             match event {
-                Event::Start(element) if LEFT_OUT.contains(&element.name().into_inner()) => {
+                Event::Start(element) if OMITTED_ELEMENTS.contains(&element.name().into_inner()) => {
                     events.skip(&element);
                 }
                 Event::Start(element) | Event::Empty(element) => match element.name().into_inner() {

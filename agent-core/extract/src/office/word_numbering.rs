@@ -34,7 +34,7 @@ impl ListPosition {
         }
     }
 
-    /// Returns the position with what only another one tells.
+    /// Returns the position, completed by another one.
     pub(super) fn or(self, other: &Self) -> Self {
         Self { list: self.list.or_else(|| other.list.clone()), level: self.level.or(other.level) }
     }

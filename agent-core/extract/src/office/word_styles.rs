@@ -70,12 +70,12 @@ impl WordStyles {
         styles
     }
 
-    /// Returns the properties of a style with those that it is based on.
+    /// Returns the properties of a style, including its base styles.
     pub(super) fn properties(&self, id: Option<&str>) -> TextProperties {
         self.chain(id).fold(TextProperties::default(), |properties, style| properties.or(&style.properties))
     }
 
-    /// Returns the position of a style's paragraphs in a list, as far as the style and those that it is based on tell it.
+    /// Returns the position of a style's paragraphs in a list, as far as the style and its base styles define it.
     pub(super) fn list_position(&self, id: Option<&str>) -> ListPosition {
         self.chain(id).fold(ListPosition::default(), |position, style| position.or(&style.list))
     }
@@ -85,7 +85,7 @@ impl WordStyles {
         self.chain(id).any(|style| style.is_heading)
     }
 
-    /// Returns a style and those that it is based on.
+    /// Returns a style and its base styles.
     fn chain<'s>(&'s self, id: Option<&'s str>) -> impl Iterator<Item = &'s WordStyle> {
         let first = id.and_then(|id| self.styles.get(id));
         let base = move |style: &&'s WordStyle| style.base.as_deref().and_then(|id| self.styles.get(id));

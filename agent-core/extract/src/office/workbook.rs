@@ -171,7 +171,7 @@ struct OpenCell {
     is_error: bool,
     is_hidden: bool,
     value: String,
-    /// The place of the formula's text.
+    /// The position of the formula's text.
     formula: Option<Range<usize>>,
 }
 
@@ -268,7 +268,7 @@ impl<'x> SheetEditor<'x> {
         self.changes.finish()
     }
 
-    /// Records the columns that are hidden, except for those of a group that is closed.
+    /// Records the hidden columns, except for columns of a closed group.
     fn hide_columns(&mut self, columns: &BytesStart<'_>) {
         if !is_hidden(columns) {
             return;
@@ -281,7 +281,7 @@ impl<'x> SheetEditor<'x> {
         }
     }
 
-    /// Returns true for a cell in a hidden column, unless it is merged with one that is shown, where its value is seen.
+    /// Returns true for a cell in a hidden column, unless it is merged with a visible one, which shows its value.
     fn hides_column(&self, column: usize, reference: Option<&str>) -> bool {
         let is_hidden = |column: usize| self.hidden_columns.get(column).is_some_and(|&is_hidden| is_hidden);
         if !is_hidden(column) {

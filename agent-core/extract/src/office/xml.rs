@@ -1,4 +1,4 @@
-//! Reading of XML with the places of its elements, and changes at these places.
+//! Reading of XML with the positions of its elements, and changes at these positions.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ impl<'x> XmlEvents<'x> {
         Self { reader, mark, length: xml.len() }
     }
 
-    /// Returns the next event and the place of its markup.
+    /// Returns the next event and the position of its markup.
     pub(super) fn next(&mut self) -> Option<(Event<'x>, Range<usize>)> {
         let start = self.position();
         match self.reader.read_event() {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_shifts_no_place() {
+    fn a_byte_order_mark_does_not_shift_positions() {
         let xml = "\u{feff}<a>é<b/></a>";
         let mut changes = XmlChanges::new(xml);
         let mut events = XmlEvents::new(xml);

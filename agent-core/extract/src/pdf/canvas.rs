@@ -27,7 +27,7 @@ impl Matrix {
         Self([1.0, 0.0, 0.0, 1.0, x, y])
     }
 
-    /// Returns the transformation that applies this one first and then another.
+    /// Returns the composition: this transformation, then another.
     pub(super) fn then(self, next: Self) -> Self {
         let [a, b, c, d, e, f] = self.0;
         let [next_a, next_b, next_c, next_d, ..] = next.0;
@@ -111,7 +111,7 @@ impl Bounds {
         }
     }
 
-    /// Returns the part of the rectangle that is in another one.
+    /// Returns the intersection with another rectangle.
     pub(super) fn intersection(self, other: Self) -> Self {
         Self {
             left: self.left.max(other.left),
@@ -301,7 +301,7 @@ impl Canvas {
         self.rows[rows].iter().any(|row| row & columns != 0)
     }
 
-    /// Returns the columns and rows of a rectangle. What is outside of the page counts to its edge.
+    /// Returns the columns and rows of a rectangle. Areas outside of the page count as far as its edge.
     fn cells(&self, bounds: Bounds) -> (u128, RangeInclusive<usize>) {
         // The conversion saturates.
         let column = |x: f32| (((x - self.origin.0) / self.cell.0) as usize).min(COLUMNS - 1);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_have_shapes_and_edges() {
+    fn paths_report_bounds_and_slanted_edges() {
         let mut path = Path::default();
         path.begin((0.0, 0.0));
         path.extend(&[(10.0, 0.0)]);

@@ -103,7 +103,7 @@ pub(super) struct GraphicsState {
     /// True if fills may be translucent, by an opacity or a mask.
     pub(super) is_translucent: bool,
     pub(super) is_masked: bool,
-    /// Area in which everything is painted. What is painted outside of it may be clipped.
+    /// Area in which everything is painted. Content that is painted outside of it may be clipped.
     pub(super) unclipped: Bounds,
     /// True for a form in a layer that is switched off.
     pub(super) is_hidden: bool,

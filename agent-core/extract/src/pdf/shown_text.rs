@@ -43,7 +43,7 @@ impl<'b> ShownText<'b> {
     /// Reads a document.
     ///
     /// # Errors
-    /// Those of the library.
+    /// Errors of the library.
     pub(super) fn load(bytes: &'b [u8]) -> unpdf::Result<Self> {
         let document = RawBackend::load_bytes(bytes)?;
         let pages = document.pages();
@@ -87,7 +87,7 @@ impl<'b> ShownText<'b> {
     /// Returns the words of a page, as the library reads them and in the order of their letters.
     ///
     /// # Errors
-    /// Those of the library.
+    /// Errors of the library.
     pub(super) fn ligature_words(&mut self, number: u32) -> unpdf::Result<LigatureWords> {
         (self.unseen, self.drops_invisible) = (UnseenText::default(), false);
         self.keeps_ligatures = true;
@@ -107,7 +107,7 @@ impl<'b> ShownText<'b> {
     /// lines.
     ///
     /// # Errors
-    /// Those of the library.
+    /// Errors of the library.
     pub(super) fn page(
         &mut self,
         number: u32,
@@ -239,7 +239,7 @@ fn is_right_to_left(character: char) -> bool {
     matches!(character, '\u{590}'..='\u{8ff}')
 }
 
-/// The document as it is read, but for the operations on its pages.
+/// The document as it is read, without the operations on its pages.
 impl PdfBackend for ShownText<'_> {
     fn decode_content(&self, data: &[u8]) -> unpdf::Result<Vec<ContentOp>> {
         let operations = self.unseen.remove(data, self.document.decode_content(data)?);

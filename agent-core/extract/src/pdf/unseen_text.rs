@@ -1,10 +1,10 @@
 //! Text of PDF pages that is drawn, but not seen: in white where nothing is painted on the white page, transparent, of a point or
 //! less, in a layer that is switched off, or under an opaque rectangle that is painted later.
 //!
-//! The operations of a page and of its forms are followed as a viewer does. Where it is not certain that text is not seen, it
-//! counts as seen: in colors of unknown spaces, with blend modes, in fonts with their own drawings, and wherever something that
-//! is not known to be white was painted before, even if it was painted over. A rectangle covers text only if the page itself
-//! draws it, in a known color, without a clip and outside of layers, and if no picture or drawing that may contain the text is
+//! The operations of a page and of its forms are followed as a viewer does. Text counts as visible unless it is certainly
+//! invisible: in colors of unknown spaces, with blend modes, in fonts with their own drawings, and wherever something that is
+//! not known to be white was painted before, even if it was painted over. A rectangle covers text only if the page itself draws
+//! it, in a known color, without a clip and outside of layers, and if no picture or drawing that may contain the text is
 //! painted over it.
 
 mod page_text;
@@ -94,7 +94,7 @@ impl UnseenText {
         self.positions.is_empty()
     }
 
-    /// Removes the operations that draw such text from those of a content stream.
+    /// Removes the operations that draw such text from a content stream.
     pub(super) fn remove(&self, content: &[u8], operations: Vec<ContentOp>) -> Vec<ContentOp> {
         let Some(positions) = self.positions.get(content) else { return operations };
         let keep = |(position, operation): (usize, ContentOp)| match positions.contains(&position) {

@@ -8,7 +8,7 @@ const MAX_COLUMN_WIDTH: f32 = 1.5;
 const MAX_CENTER_DISTANCE: f32 = 0.5;
 /// Minimum distance of a column's end from the end of the longest one behind which a paragraph ends, in sizes of its font.
 const MIN_FREE_LENGTH: f32 = 2.0;
-/// Minimum distance of columns from those above them that are read first, in sizes of their font.
+/// Minimum distance of columns from the columns above them, which are read first, in multiples of the font size.
 const MIN_TIER_DISTANCE: f32 = 0.8;
 
 /// A column of text.

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn the_content_decides() {
+fn the_media_type_follows_the_content() {
     let utf16: Vec<u8> = "\u{feff}{\"a\": 1}".encode_utf16().flat_map(u16::to_le_bytes).collect();
     for (bytes, declared, expected) in [
         (&b"%PDF-1.7\n"[..], "application/pdf", Some(MediaType::Pdf)),

@@ -10,7 +10,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(3600);
 const MAX_REQUESTED_BACKOFF: Duration = Duration::from_secs(24 * 3600);
 /// Maximum jitter of a requested delay, as a share of it.
 const REQUESTED_SPREAD: f64 = 0.1;
-/// Upper limit of that jitter.
+/// Upper limit of the jitter that is added to a requested delay.
 const MAX_REQUESTED_SPREAD: Duration = Duration::from_secs(60);
 
 /// Delay before the next delivery to a busy receiver that requests none.

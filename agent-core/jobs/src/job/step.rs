@@ -315,7 +315,7 @@ impl Job {
             return self.move_to(next_position.position(), now);
         }
         let next = self.misfire_decision.and_then(|decision| {
-            // What passed until the expiry was missed: the receiver may have run it by itself, under the next number.
+            // Occurrences until the expiry were missed: the receiver may have run them itself, under the next numbers.
             let started = decision.lease_expired_at.unwrap_or(decision.at);
             self.overlap.next_after_run(&self.schedule, decision.next, started, now)
         });

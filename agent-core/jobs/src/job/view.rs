@@ -24,7 +24,7 @@ pub struct JobView {
     pub job_id: JobId,
     /// State of the job.
     pub state: JobState,
-    /// Work to do, and the user to do it for.
+    /// Work to do, and the user for whom it is done.
     pub payload: Arc<JobPayload>,
     /// Times at which the job runs.
     #[cfg_attr(feature = "schemars", schemars(with = "SerializedSchedule"))]
@@ -107,7 +107,7 @@ impl From<&Job> for JobView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Delivery {
-    /// Work to do, and the user to do it for.
+    /// Work to do, and the user for whom it is done.
     #[serde(flatten)]
     pub payload: Arc<JobPayload>,
     /// Job id.

@@ -50,7 +50,7 @@ pub(super) fn pending_calls(
     stored: Option<(&Assignment, u64)>,
     target: SyncTarget,
 ) -> Vec<SchedulerCall> {
-    // The target's scheduler does not know a job of another one. The application cancels those that it has stored itself.
+    // The target's scheduler does not know a job of another one. The application cancels the jobs that it has stored itself.
     let sent_job = last_sent.and_then(|sent| Some((&sent.assignment, sent.job_at(target)?)));
     let enabled = stored.filter(|(assignment, _)| assignment.schedule.enabled);
     let Some((assignment, version)) = enabled else {

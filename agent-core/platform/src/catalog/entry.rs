@@ -26,7 +26,7 @@ pub struct CatalogModel {
     /// True if the model calls tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<bool>,
-    /// Kind of JSON that an answer can be bound to.
+    /// Kind of JSON to which the vendor can constrain an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub structured: Option<StructuredOutput>,
     /// Levels of the model's reasoning; empty if it does not reason.

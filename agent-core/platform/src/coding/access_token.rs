@@ -54,9 +54,9 @@ pub enum SignInReason {
 impl fmt::Display for SignInReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotSignedIn => "the agent answers by your own subscription: sign in to it first",
+            Self::NotSignedIn => "the agent uses your own subscription: sign in to it first",
             Self::Ended(_) => "the sign-in to your subscription has ended: sign in again",
-            Self::CutOff => "the sign-in to your subscription was cut off during its renewal: sign in again",
+            Self::CutOff => "the sign-in to your subscription was interrupted while its tokens were being refreshed: sign in again",
             Self::Unreadable => "the sign-in to your subscription cannot be decrypted: sign in again",
             Self::Rejected => "the vendor rejects the sign-in to your subscription: sign in again",
         })

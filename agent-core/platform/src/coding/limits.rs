@@ -61,14 +61,14 @@ pub struct Credits {
     pub has_credits: bool,
     /// True if they are unlimited.
     pub unlimited: bool,
-    /// Amount, in the vendor's own words.
+    /// Amount, in the vendor's format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub balance: Option<String>,
 }
 
 impl SubscriptionLimits {
-    /// Reads the `x-codex-*` headers of an answer, which `header` returns by their names in lower case. What is absent
-    /// or malformed is left out.
+    /// Reads the `x-codex-*` headers of an answer, which `header` returns by their names in lower case. Absent or malformed
+    /// members are left out.
     pub fn from_headers<'h>(header: impl Fn(&str) -> Option<&'h str>) -> Self {
         let text = |name: &str| header(name).map(str::trim);
         let window = |name: &str| {
@@ -120,7 +120,7 @@ impl SubscriptionLimits {
         Self { primary: window("primary"), secondary: window("secondary"), credits: credits() }
     }
 
-    /// Returns these limits, with those of `earlier` for the ones that are absent.
+    /// Returns these limits, with absent ones taken from `earlier`.
     fn or(self, earlier: Self) -> Self {
         Self {
             primary: self.primary.or(earlier.primary),

@@ -142,7 +142,7 @@ impl SignInService {
         match &stored {
             Ok(()) => tracing::info!(%company_id, %user_id, sign_in = id, "signed in to a subscription"),
             Err(error) => {
-                tracing::warn!(%company_id, %user_id, sign_in = id, %error, "the tokens of a sign-in are dropped");
+                tracing::warn!(%company_id, %user_id, sign_in = id, %error, "the tokens of a sign-in could not be stored, and are revoked");
                 self.services.revoke(subscriber, issued).await;
             }
         }

@@ -14,7 +14,7 @@ use crate::records::Records;
 use crate::seal::Sealer;
 use crate::spawner::Spawner;
 
-/// Maximum delay of a timer. Beyond it, the process counts as one that was suspended.
+/// Maximum delay of a timer. Beyond it, the process counts as suspended.
 const MAX_TIMER_DELAY: Duration = Duration::from_secs(1);
 /// Time for reading an answer that has arrived while the process was stopped.
 const OVERDUE_READ_TIMEOUT: Duration = Duration::from_millis(100);

@@ -186,7 +186,7 @@ impl StoredSignIn {
 }
 
 impl StoredSignIns {
-    /// Ends the sign-ins that have expired and removes those that have been final for an hour.
+    /// Ends expired sign-ins, and removes sign-ins that have been final for an hour.
     pub(super) fn remove_expired(&mut self, now: Timestamp) {
         self.sign_ins.iter_mut().for_each(|sign_in| sign_in.expire(now));
         self.sign_ins.retain(|sign_in| sign_in.is_kept(now));

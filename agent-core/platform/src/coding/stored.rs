@@ -178,7 +178,7 @@ impl SealedTokens {
         self.into_stored(generation, sign_in_id.to_owned())
     }
 
-    /// Returns the record after a refresh of `before`. What the issuer has not given again stays.
+    /// Returns the record after a refresh of `before`. Values that the issuer has not returned again are kept.
     pub(super) fn into_next(self, before: &StoredTokens) -> StoredTokens {
         let next = self.into_stored(before.generation + 1, before.sign_in_id.clone());
         StoredTokens {

@@ -37,11 +37,11 @@ pub(super) struct PlanLimits {
     pub(super) available: usize,
     /// Share that a history must exceed, in thousandths.
     pub(super) at: usize,
-    /// Share that is left of it, in thousandths.
+    /// Share that remains, in thousandths.
     pub(super) to: usize,
     pub(super) keep_turns: usize,
     pub(super) keep_tool_results: usize,
-    /// Tokens that a summary and what belongs to it can have.
+    /// Maximum tokens of a summary with its surrounding text.
     pub(super) summary_tokens: usize,
 }
 

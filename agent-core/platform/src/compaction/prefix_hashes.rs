@@ -34,7 +34,7 @@ pub(super) struct PrefixKey {
     pub(super) max_tokens: usize,
 }
 
-/// Cache of the hashes of the beginnings of histories, the latest history of each key. Companies have a share of it.
+/// Cache of the hashes of the beginnings of histories, the latest history of each key. Each company has a share.
 pub(super) struct PrefixHashes(Mutex<CompanyTable<PrefixKey, HashedPrefix>>);
 
 impl Default for PrefixHashes {
@@ -45,7 +45,7 @@ impl Default for PrefixHashes {
 
 /// Messages that were hashed.
 struct HashedPrefix {
-    /// Kept, so that no other message gets the address of one of them.
+    /// The messages are kept alive, so that no other message gets the address of one of them.
     messages: Vec<Arc<PromptMessage>>,
     /// State of the hash after all of them.
     hasher: PrefixHasher,

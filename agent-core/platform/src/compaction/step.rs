@@ -174,7 +174,7 @@ impl History {
         self.messages[..count].iter().map(|message| message.original()).collect()
     }
 
-    /// Returns the messages after the first ones, without the tool results that are left out, and the number of those.
+    /// Returns the messages after the first ones without the omitted tool results, and the number of omitted results.
     fn rest(&self, form: HistoryForm) -> (Vec<Arc<PromptMessage>>, usize) {
         let HistoryForm { summarized, cleared } = form;
         let mut count = 0;
@@ -253,7 +253,7 @@ impl Compaction {
         self.prefixes.sha256(&key, &history.messages[..count])
     }
 
-    /// Returns the summary that the prompt has: the stored one, or one that is made now.
+    /// Returns the summary that the prompt has: the stored summary, or a new one.
     async fn summary(
         &self,
         turn: &TurnInput,

@@ -139,7 +139,7 @@ impl Summaries {
         let key = own.key(sha256)?;
         let stored = match self.records.put_as(&key, &summary, Precondition::Absent).await {
             Ok(_) => Some(summary),
-            // Another process was first, and its text is the one that prompts have.
+            // Another process was first, and prompts contain its text.
             Err(StoreError::Conflict { .. }) => {
                 self.records.get_as::<Summary>(&key).await?.map(|summary| summary.value)
             }

@@ -1,4 +1,4 @@
-//! Conformance suite for stores as the place of [`Budgets`].
+//! Conformance suite for stores of [`Budgets`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -235,7 +235,7 @@ async fn concurrent_runs_are_counted_over_all_processes(stores: &[BudgetStores],
         for error in refused.into_iter().filter_map(Result::err) {
             assert_eq!(error.kind(), AgentErrorKind::RateLimited, "{error:?}");
         }
-        // Their places are free for the next ones, at any process.
+        // Other runs can take their permits, in any process.
         drop(begun);
         for process in &processes {
             budgets_of(process).flush().await;

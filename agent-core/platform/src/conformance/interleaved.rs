@@ -1,4 +1,4 @@
-//! A store whose operations yield to other tasks first, so that concurrent operations interleave whatever store is below.
+//! A store whose operations yield to other tasks first, so that concurrent operations interleave over any store.
 
 use std::sync::Arc;
 use std::task::Poll;

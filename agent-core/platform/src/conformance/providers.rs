@@ -87,7 +87,7 @@ async fn keys_are_kept_replaced_and_cleared(records: Arc<dyn Records>) {
         put(&providers, &submitted_key).await;
         assert_eq!(key_of(&providers, "company").await.as_deref(), Some(expected), "after {submitted_key}");
         let stored_provider = done("reading a provider", providers.get(&company(), "acme").await);
-        let stored_provider = stored_provider.expect("what was put is there").value;
+        let stored_provider = stored_provider.expect("a saved provider is returned").value;
         assert_eq!(stored_provider.has_key(), !expected.is_empty(), "after {submitted_key}");
         let shown = stored_provider.masked_json("acme");
         assert_eq!(
@@ -148,11 +148,7 @@ async fn one_of_concurrent_writers_wins(records: Arc<dyn Records>) {
     let [winner] = winners[..] else { panic!("one of the writers wins: {written:?}") };
     let is_conflict = |written: &Result<u64, StoreError>| matches!(written, Err(StoreError::Conflict { .. }));
     assert_eq!(written.iter().filter(|written| is_conflict(written)).count(), 7, "the others conflict");
-    assert_eq!(
-        key_of(&providers, "company").await,
-        Some(format!("k{winner}")),
-        "the winner's key is in force"
-    );
+    assert_eq!(key_of(&providers, "company").await, Some(format!("k{winner}")), "the winner's key is used");
 }
 
 async fn a_change_is_seen_by_every_instance(records: Arc<dyn Records>) {
@@ -162,12 +158,16 @@ async fn a_change_is_seen_by_every_instance(records: Arc<dyn Records>) {
         let key = format!("k{n}");
         let (writer, reader) = if n % 2 == 0 { (&one, &two) } else { (&two, &one) };
         put(writer, &json!({"type": "openai", "apiKey": key})).await;
-        assert_eq!(key_of(reader, "company").await, Some(key), "a key holds for the next call");
+        assert_eq!(key_of(reader, "company").await, Some(key), "a changed key is used by the next call");
     }
     done("deleting", one.delete(&company(), "acme", Precondition::Any).await);
     assert_eq!(key_of(&two, "company").await, None, "a deleted provider is gone at once");
     put(&one, &json!({"type": "openai", "apiKey": "new"})).await;
-    assert_eq!(key_of(&two, "company").await.as_deref(), Some("new"), "one of the same id is another");
+    assert_eq!(
+        key_of(&two, "company").await.as_deref(),
+        Some("new"),
+        "a new provider of the same id is a different one"
+    );
 }
 
 async fn providers_are_listed_and_deleted(records: Arc<dyn Records>) {
@@ -181,7 +181,7 @@ async fn providers_are_listed_and_deleted(records: Arc<dyn Records>) {
     let page = done("listing", providers.list(&company(), &list).await);
     let ids: Vec<&str> = page.records.iter().map(|record| record.id.as_str()).collect();
     assert_eq!((ids.as_slice(), page.next_cursor.is_some()), (&["a", "b"][..], true), "lists are in pages");
-    assert_eq!(done("counting", providers.count(&company()).await), 3, "all are counted");
+    assert_eq!(done("counting", providers.count(&company()).await), 3, "all providers are counted");
     let catalog = done("listing", providers.catalog(&company()).await);
     let names: Vec<&str> = catalog.iter().map(|(_, model)| model.provider.as_str()).collect();
     assert_eq!(names, ["a", "b", "c"], "models have the ids of their providers");

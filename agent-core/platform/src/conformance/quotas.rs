@@ -1,4 +1,4 @@
-//! Conformance suite for stores as the place of quotas.
+//! Conformance suite for stores of quotas.
 
 use std::sync::Arc;
 

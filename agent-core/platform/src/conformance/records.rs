@@ -51,27 +51,27 @@ pub async fn records(make: impl AsyncFn() -> SharedRecords) {
 }
 
 async fn a_stored_record_is_returned(store: &dyn Records) {
-    assert!(get(store, &key("a")).await.is_none(), "what was never put is absent");
+    assert!(get(store, &key("a")).await.is_none(), "a record that was never put is absent");
     let version = put(store, &key("a"), r#"{"n":1}"#).await;
-    let record = get(store, &key("a")).await.expect("what was put is there");
+    let record = get(store, &key("a")).await.expect("a record that was put is returned");
     assert_eq!((record.id.as_str(), record.version), ("a", version), "a record has its id and version");
     assert_eq!(record.value.get(), r#"{"n":1}"#, "a record has its value");
     let age = SystemTime::now().duration_since(record.updated).unwrap_or_default();
     assert!(age < Duration::from_secs(60), "a record says when it was written, and not {age:?} ago");
 
     let newer = put(store, &key("a"), "2").await;
-    let record = get(store, &key("a")).await.expect("what was put twice is there");
-    assert_eq!((record.version, record.value.get()), (newer, "2"), "the later value counts");
+    let record = get(store, &key("a")).await.expect("a record that was put twice exists");
+    assert_eq!((record.version, record.value.get()), (newer, "2"), "the later value is stored");
     assert!(newer > version, "versions grow: {newer} came after {version}");
 
     assert!(
         done("delete", store.delete(&key("a"), Precondition::Any).await),
-        "delete says that there was one"
+        "delete returns true for an existing record"
     );
-    assert!(get(store, &key("a")).await.is_none(), "what was deleted is absent");
+    assert!(get(store, &key("a")).await.is_none(), "a deleted record is absent");
     assert!(
         !done("delete", store.delete(&key("a"), Precondition::Any).await),
-        "delete says that there was none"
+        "delete returns false for an absent record"
     );
 }
 
@@ -84,7 +84,7 @@ async fn the_text_stays_as_it_was(store: &dyn Records) {
         "{}",
     ] {
         put(store, &key("a"), text).await;
-        let record = get(store, &key("a")).await.expect("what was put is there");
+        let record = get(store, &key("a")).await.expect("a record that was put is returned");
         assert_eq!(record.value.get(), text, "a value is given back as the text that was put");
     }
 }
@@ -97,33 +97,36 @@ async fn preconditions_hold(store: &dyn Records) {
         Err(StoreError::Conflict { expected: e, found: f }) if (e, f) == (expected, found) => {}
         other => panic!("{case}: expected a conflict of {expected:?} with {found:?}, and got {other:?}"),
     };
-    conflict(put(Version(1)).await.map(drop), Some(1), None, "a version of what is absent");
-    conflict(delete(Version(1)).await.map(drop), Some(1), None, "deleting a version of what is absent");
+    conflict(put(Version(1)).await.map(drop), Some(1), None, "writing a version of an absent record");
+    conflict(delete(Version(1)).await.map(drop), Some(1), None, "deleting a version of an absent record");
     assert!(get(store, &key("a")).await.is_none(), "a write that was refused changes nothing");
-    done("deleting what is absent, as was expected", delete(Absent).await);
+    done("deleting an absent record as absent", delete(Absent).await);
 
     let first = done("creating", put(Absent).await);
-    conflict(put(Absent).await.map(drop), None, Some(first), "creating what is there");
-    conflict(delete(Absent).await.map(drop), None, Some(first), "deleting what should be absent");
-    let second = done("replacing the version that is there", put(Version(first)).await);
+    conflict(put(Absent).await.map(drop), None, Some(first), "creating an existing record");
+    conflict(delete(Absent).await.map(drop), None, Some(first), "deleting an existing record as absent");
+    let second = done("replacing the current version", put(Version(first)).await);
     conflict(put(Version(first)).await.map(drop), Some(first), Some(second), "replacing an old version");
     conflict(delete(Version(first)).await.map(drop), Some(first), Some(second), "deleting an old version");
     let record = get(store, &key("a")).await.expect("a delete that was refused changes nothing");
     assert_eq!(record.version, second, "a write that was refused changes no version");
-    done("replacing whatever is there", put(Any).await);
+    done("replacing without a condition", put(Any).await);
     let third = get(store, &key("a")).await.expect("there").version;
-    assert!(done("deleting the version that is there", delete(Version(third)).await));
+    assert!(done("deleting the current version", delete(Version(third)).await));
 }
 
 async fn versions_never_come_back(store: &dyn Records) {
     let mut last = 0;
     for round in 0..3 {
         let version = done("creating", store.put(&key("a"), json("1"), Precondition::Absent).await);
-        assert!(version > last, "round {round}: a record made anew has version {version}, and had {last}");
+        assert!(
+            version > last,
+            "round {round}: a record that is created again has version {version}, which is not above {last}"
+        );
         last = put(store, &key("a"), "2").await;
         done("delete", store.delete(&key("a"), Precondition::Any).await);
     }
-    assert!(last < 1 << 53, "versions are numbers that every JSON reader holds exactly");
+    assert!(last < 1 << 53, "versions are numbers that every JSON parser reads exactly");
 }
 
 async fn tenants_are_apart(store: &dyn Records) {
@@ -134,9 +137,9 @@ async fn tenants_are_apart(store: &dyn Records) {
     assert!(page.records.is_empty(), "another company's records are not in a list");
     let deleted = done("delete", store.delete(&theirs, Precondition::Any).await);
     assert!(!deleted, "another company's record cannot be deleted");
-    done("an id is free in each company", store.put(&theirs, json("2"), Precondition::Absent).await);
-    let ours = get(store, &key("a")).await.expect("our record is there");
-    assert_eq!(ours.value.get(), "1", "another company's write changes nothing of ours");
+    done("companies may use the same id", store.put(&theirs, json("2"), Precondition::Absent).await);
+    let ours = get(store, &key("a")).await.expect("this company's record exists");
+    assert_eq!(ours.value.get(), "1", "a write of another company does not change this company's record");
 }
 
 async fn collections_are_isolated(store: &dyn Records) {
@@ -145,11 +148,11 @@ async fn collections_are_isolated(store: &dyn Records) {
     let tricky = Collection::new("company", "things/a").expect("a valid collection");
     for (n, collection) in [test_collection(), below, beside, tricky].iter().enumerate() {
         let key = collection.key("a").expect("a valid key");
-        assert!(get(store, &key).await.is_none(), "{collection:?} is a collection of its own");
+        assert!(get(store, &key).await.is_none(), "{collection:?} is a separate collection");
         put(store, &key, &n.to_string()).await;
         let page = done("list", store.list(collection, &ListQuery::default()).await);
         let values: Vec<&str> = page.records.iter().map(|record| record.value.get()).collect();
-        assert_eq!(values, [n.to_string()], "a list has the records of {collection:?} alone");
+        assert_eq!(values, [n.to_string()], "a list has only the records of {collection:?}");
     }
 }
 
@@ -179,7 +182,7 @@ async fn values_have_a_limit(store: &dyn Records) {
             if (bytes, limit) == (MAX_VALUE_BYTES + 1, MAX_VALUE_BYTES)),
         "a value of one byte more than the limit is refused as too large: {refused:?}"
     );
-    let kept = get(store, &key("a")).await.expect("what was there stays");
+    let kept = get(store, &key("a")).await.expect("the earlier value is unchanged");
     assert_eq!(kept.value.get().len(), MAX_VALUE_BYTES, "a write that was refused changes nothing");
 }
 
@@ -191,7 +194,7 @@ async fn lists_are_in_the_order_of_bytes(store: &dyn Records) {
     fill(store, &put_in).await;
     assert_eq!(ids(store, ListQuery::default()).await, sorted, "a list is in the order of the ids' bytes");
     let descending = ListQuery { order: Order::Descending, ..ListQuery::default() };
-    assert_eq!(ids(store, descending).await, put_in, "a descending list is the other way round");
+    assert_eq!(ids(store, descending).await, put_in, "a descending list has the reverse order");
 }
 
 async fn prefixes_are_literal(store: &dyn Records) {
@@ -210,14 +213,14 @@ async fn prefixes_are_literal(store: &dyn Records) {
             let record_ids = ids(store, list.clone()).await;
             assert_eq!(
                 record_ids, expected,
-                "a prefix of {prefix:?} is meant literally, in pages of {limit:?}"
+                "the prefix {prefix:?} is compared literally, in pages of {limit:?}"
             );
             list.order = Order::Descending;
             let mut record_ids = ids(store, list).await;
             record_ids.reverse();
             assert_eq!(
                 record_ids, expected,
-                "a prefix of {prefix:?} is meant literally, the other way round"
+                "the prefix {prefix:?} is compared literally, in descending order"
             );
         }
     }
@@ -228,7 +231,7 @@ async fn pages_join(store: &dyn Records) {
     fill(store, &all.iter().map(String::as_str).collect::<Vec<_>>()).await;
     for limit in [1, 2, 3, 6, 7, 8] {
         let list = ListQuery { limit: Some(limit), ..ListQuery::default() };
-        assert_eq!(ids(store, list).await, all, "pages of {limit} join to the whole list");
+        assert_eq!(ids(store, list).await, all, "pages of {limit} are together the whole list");
     }
     let list = ListQuery { limit: Some(7), ..ListQuery::default() };
     let page = done("list", store.list(&test_collection(), &list).await);
@@ -244,7 +247,7 @@ async fn pages_are_bounded(store: &dyn Records) {
     for (limit, expected) in [(None, 50), (Some(0), 1), (Some(usize::MAX), MAX_PAGE_RECORDS)] {
         let list = ListQuery { limit, ..ListQuery::default() };
         let page = done("list", store.list(&test_collection(), &list).await);
-        assert_eq!(page.records.len(), expected, "a limit of {limit:?} gives so many records");
+        assert_eq!(page.records.len(), expected, "a page of {limit:?} has as many records");
         assert!(page.next_cursor.is_some(), "a page that does not end the list has a cursor");
     }
 }
@@ -259,7 +262,7 @@ async fn a_list_is_read_while_others_write(store: &dyn Records) {
     assert_eq!(
         second_page,
         ["e", "f", "h"],
-        "a page goes on after the last id that was given, whatever was written"
+        "a page continues after the last returned id, regardless of later writes"
     );
 }
 
@@ -268,17 +271,21 @@ async fn appended_records_are_in_order(store: &dyn Records) {
     for n in 0..20 {
         appended.push(done("append", store.append_as(&test_collection(), &json!(n)).await));
     }
-    assert_eq!(ids(store, ListQuery::default()).await, appended, "what is appended later sorts later");
+    assert_eq!(
+        ids(store, ListQuery::default()).await,
+        appended,
+        "records that are appended later have later positions"
+    );
     let things = test_collection();
     let more = join_all((0..20).map(|n| store.append(&things, json(&n.to_string())))).await;
-    let last = appended.last().expect("some were appended");
+    let last = appended.last().expect("some records were appended");
     for id in more {
-        assert!(done("append", id) > *last, "what is appended side by side sorts after what was there");
+        assert!(done("append", id) > *last, "records that are appended concurrently follow earlier records");
     }
     assert_eq!(
         ids(store, ListQuery::default()).await.len(),
         40,
-        "what is appended side by side is all there"
+        "all records that are appended concurrently are stored"
     );
 }
 
@@ -287,14 +294,16 @@ async fn one_of_many_creates(store: &dyn Records) {
     let tries = (0..10).map(|n| store.put(&key, json(&n.to_string()), Precondition::Absent));
     let results = join_all(tries).await;
     let winners: Vec<usize> = (0..10).filter(|n| results[*n].is_ok()).collect();
-    let [winner] = winners[..] else { panic!("one of ten creates a record, and not {winners:?}") };
+    let [winner] = winners[..] else {
+        panic!("exactly one of ten concurrent writers creates a record, not {winners:?}")
+    };
     for result in results {
         assert!(
             matches!(result, Ok(_) | Err(StoreError::Conflict { .. })),
             "the others conflict: {result:?}"
         );
     }
-    let record = get(store, &key).await.expect("the winner's record is there");
+    let record = get(store, &key).await.expect("the winner's record is stored");
     assert_eq!(record.value.get(), winner.to_string(), "the record is the winner's");
 }
 
@@ -305,7 +314,7 @@ async fn no_update_is_lost(store: &dyn Records) {
         done("update", result);
     }
     let record = done("get", store.get_as::<u64>(&key).await).expect("the counter is there");
-    assert_eq!(record.value, 16, "of 16 updates side by side none is lost");
+    assert_eq!(record.value, 16, "none of 16 concurrent updates is lost");
 }
 
 async fn writes_happen_together_or_not_at_all(store: &dyn Records) {
@@ -321,9 +330,9 @@ async fn writes_happen_together_or_not_at_all(store: &dyn Records) {
     };
     let too_large = format!("\"{}\"", "x".repeat(MAX_VALUE_BYTES));
     for (case, last) in [
-        ("an absence that does not hold", put_of("there", "3", Precondition::Absent)),
+        ("writing an existing record as absent", put_of("there", "3", Precondition::Absent)),
         (
-            "a version that does not hold",
+            "writing an old version",
             Write::Delete { key: key("there"), precondition: Precondition::Version(there) },
         ),
         ("a value that is too large", put_of("large", &too_large, Precondition::Any)),
@@ -333,23 +342,29 @@ async fn writes_happen_together_or_not_at_all(store: &dyn Records) {
             matches!(refused, Err(StoreError::Conflict { .. } | StoreError::TooLarge { .. })),
             "{case}: {refused:?}"
         );
-        assert!(get(store, &key("new")).await.is_none(), "{case}: of a refused commit nothing is new");
-        assert!(get(store, &elsewhere).await.is_none(), "{case}: of a refused commit nothing is elsewhere");
-        let record = get(store, &key("there")).await.expect("what was there stays");
-        assert_eq!((record.version, record.value.get()), (there, "1"), "{case}: what was there stays");
+        assert!(get(store, &key("new")).await.is_none(), "{case}: a refused commit creates no record");
+        assert!(get(store, &elsewhere).await.is_none(), "{case}: a refused commit writes nowhere else");
+        let record = get(store, &key("there")).await.expect("the earlier value is unchanged");
+        assert_eq!(
+            (record.version, record.value.get()),
+            (there, "1"),
+            "{case}: the earlier value is unchanged"
+        );
     }
     let gone = Write::Delete { key: key("gone"), precondition: Precondition::Any };
     let done = done("commit", store.commit(batch(gone)).await);
     let [Some(new), Some(again), Some(other), None] = done[..] else {
-        panic!("a commit gives a version for each put, and none for what was not there: {done:?}")
+        panic!(
+            "a commit returns a version for each put, and none for a deletion of an absent record: {done:?}"
+        )
     };
     assert!(again > there, "versions grow: {again} came after {there}");
     for (key, version) in [(key("new"), new), (key("there"), again), (elsewhere, other)] {
-        let record = get(store, &key).await.expect("what was committed is there");
-        assert_eq!((record.version, record.value.get()), (version, "2"), "what was committed is there");
+        let record = get(store, &key).await.expect("a committed record is stored");
+        assert_eq!((record.version, record.value.get()), (version, "2"), "a committed record is stored");
     }
     let nothing = store.commit(Vec::new()).await;
-    assert!(matches!(nothing.as_deref(), Ok([])), "a commit of nothing does nothing: {nothing:?}");
+    assert!(matches!(nothing.as_deref(), Ok([])), "an empty commit has no effect: {nothing:?}");
 }
 
 async fn writes_happen_in_their_order(store: &dyn Records) {
@@ -361,7 +376,7 @@ async fn writes_happen_in_their_order(store: &dyn Records) {
     let done = done("writing one record three times", store.commit(writes).await);
     let [Some(first), Some(removed), Some(last)] = done[..] else { panic!("three versions, not {done:?}") };
     assert!(first == removed && last > first, "each write sees the one before it: {done:?}");
-    assert_eq!(get(store, &key("a")).await.expect("there").value.get(), "2", "the last write counts");
+    assert_eq!(get(store, &key("a")).await.expect("there").value.get(), "2", "the last write is stored");
 }
 
 async fn many_are_read_at_once(store: &dyn Records) {
@@ -375,7 +390,11 @@ async fn many_are_read_at_once(store: &dyn Records) {
     assert!(done("get_many", store.get_many(&[]).await).is_empty(), "no keys give no records");
     let version = |record: &Option<Record>| record.as_ref().map(|record| record.version);
     let expected: Vec<Option<u64>> = read_records.iter().map(version).collect();
-    assert_eq!(done("versions", store.versions(&keys).await), expected, "versions are those of the records");
+    assert_eq!(
+        done("versions", store.versions(&keys).await),
+        expected,
+        "the versions are the records' versions"
+    );
     assert!(done("versions", store.versions(&[]).await).is_empty(), "no keys give no versions");
     let newer = put(store, &key("a"), "9").await;
     assert_eq!(done("versions", store.versions(&keys[..1]).await), [Some(newer)], "a write is seen at once");
@@ -420,7 +439,7 @@ async fn reads_never_see_half_a_commit(store: &dyn Records) {
             let read_records = done("get_many", store.get_many(&[key("left"), key("right")]).await);
             let values: Vec<_> =
                 read_records.into_iter().flatten().map(|record| record.value.get().to_owned()).collect();
-            assert_eq!(values[0], values[1], "a reader sees all of a commit or nothing");
+            assert_eq!(values[0], values[1], "a reader sees a commit as a whole or not at all");
         }
     };
     futures_util::join!(writes, reads);
@@ -440,7 +459,7 @@ pub async fn inventory(make: impl AsyncFn() -> Arc<dyn Inventory>) {
     for company in &many {
         put(&*store, &Key::new(company.as_str(), "things", "a").expect("a valid key"), "1").await;
     }
-    assert_eq!(companies(&*store).await, many, "the companies are all there, and the platform is none");
+    assert_eq!(companies(&*store).await, many, "all companies are listed, without the platform");
 
     let mut expected: Vec<Collection> = Vec::new();
     for name in ["b", "a/b", "a", "é"] {
@@ -453,15 +472,15 @@ pub async fn inventory(make: impl AsyncFn() -> Arc<dyn Inventory>) {
     expected.push(Collection::new("c00000", "things").expect("a valid collection"));
     expected.sort_unstable();
     let first_collections = done("collections", store.collections("c00000", None).await);
-    assert_eq!(first_collections, expected, "a company's collections are all there, each once");
+    assert_eq!(first_collections, expected, "each of a company's collections is listed once");
     let remaining_collections =
         done("collections", store.collections("c00000", Some(expected[1].path())).await);
-    assert_eq!(remaining_collections, expected[2..], "a page goes on after the path that was given");
+    assert_eq!(remaining_collections, expected[2..], "a page continues after the returned path");
     let gone = Key::new("c00001", "things", "a").expect("a valid key");
     done("delete", store.delete(&gone, Precondition::Any).await);
     assert!(
         done("collections", store.collections("c00001", None).await).is_empty(),
-        "what is empty is not there"
+        "empty collections are not listed"
     );
 }
 

@@ -92,7 +92,7 @@ async fn get(store: &dyn RoleStore, company: &str) -> Option<Arc<RoleBlock>> {
 }
 
 async fn stored_role(store: &dyn RoleStore) -> Arc<RoleBlock> {
-    get(store, "company").await.expect("a role that was put is there")
+    get(store, "company").await.expect("a saved role is returned")
 }
 
 async fn masked(store: &dyn RoleStore, company: &str) -> Option<Record<RoleBlock>> {
@@ -112,13 +112,13 @@ fn done<T>(what: &str, result: Result<T, StoreError>) -> T {
 }
 
 async fn a_stored_record_is_returned(store: &dyn RoleStore) {
-    assert!(get(store, "company").await.is_none(), "what was never put is absent");
-    assert!(masked(store, "company").await.is_none(), "what was never put is absent when masked");
+    assert!(get(store, "company").await.is_none(), "a record that was never put is absent");
+    assert!(masked(store, "company").await.is_none(), "a role that was never saved is absent when masked");
     let version = put(store, role("company")).await;
     let found = stored_role(store).await;
-    assert_eq!(secrets_of(&found), SECRETS, "secrets are given back as they were put");
-    assert_eq!(shown(&found), shown(&role("company")), "a role is given back as it was put");
-    let record = masked(store, "company").await.expect("what was put is there when masked");
+    assert_eq!(secrets_of(&found), SECRETS, "secrets are returned as they were saved");
+    assert_eq!(shown(&found), shown(&role("company")), "a role is returned as it was saved");
+    let record = masked(store, "company").await.expect("a saved role is returned when masked");
     assert_eq!((record.id.as_str(), record.version), ("agent", version), "a masked role has its version");
 
     put(store, role("company")).await;
@@ -135,11 +135,7 @@ async fn a_role_is_replaced_whole(store: &dyn RoleStore) {
     let found = stored_role(store).await;
     let expected = json!({"id": "agent", "name": "Bea", "ownerId": "", "companyId": "company",
         "content": {"messengerToken": "***"}});
-    assert_eq!(
-        shown(&found),
-        expected,
-        "of a role that is replaced nothing but secrets without an address stays"
-    );
+    assert_eq!(shown(&found), expected, "a replaced role keeps only its secrets without an address");
     let record = masked(store, "company").await.expect("there");
     assert_eq!(record.version, second, "a masked role has the version of the latest write");
 }
@@ -152,11 +148,11 @@ async fn secrets_are_kept_replaced_and_cleared(store: &dyn RoleStore) {
         parse_role(edited)
     };
     put(store, edited("/content/messengerToken", json!("***"))).await;
-    assert_eq!(secrets().await, [""; 5], "a mask in a new role hides nothing");
+    assert_eq!(secrets().await, [""; 5], "a mask in a new role stands for no secret");
     assert_eq!(
         shown(&*stored_role(store).await)["content"].get("messengerToken"),
         None,
-        "and is not given back"
+        "and it is not returned"
     );
 
     let before = put(store, role("company")).await;
@@ -176,7 +172,7 @@ async fn secrets_are_kept_replaced_and_cleared(store: &dyn RoleStore) {
     assert_eq!(
         secrets().await,
         ["secret-5", "secret-2", "secret-3", "secret-4", "secret-f"],
-        "a new secret is in force"
+        "a new secret is used"
     );
     put(store, edited("/children/1/content/apiKey", json!(""))).await;
     assert_eq!(
@@ -201,7 +197,7 @@ async fn secrets_are_for_those_who_send_them(store: &dyn RoleStore) {
     let page = done("listing roles", store.masked_roles(&"company".into(), &ListQuery::default()).await);
     assert_eq!(secrets_of(&page.records[0].value), masks, "a list holds no secret");
     put(store, record.value).await;
-    assert_eq!(secrets_of(&*stored_role(store).await), SECRETS, "what was shown can be put back");
+    assert_eq!(secrets_of(&*stored_role(store).await), SECRETS, "a masked role can be saved again");
 }
 
 async fn preconditions_hold(store: &dyn RoleStore) {
@@ -212,12 +208,12 @@ async fn preconditions_hold(store: &dyn RoleStore) {
     let conflict = |result: Result<u64, StoreError>, found: Option<u64>, what: &str| {
         assert!(
             matches!(&result, Err(StoreError::Conflict { found: there, .. }) if *there == found),
-            "{what} is a conflict with what is there, {found:?}: {result:?}"
+            "{what} conflicts with the stored role, {found:?}: {result:?}"
         );
     };
-    conflict(put_if("A", Precondition::Version(1)).await, None, "a version of what is absent");
+    conflict(put_if("A", Precondition::Version(1)).await, None, "writing a version of an absent record");
     let first = done("creating", put_if("A", Precondition::Absent).await);
-    conflict(put_if("B", Precondition::Absent).await, Some(first), "creating what is there");
+    conflict(put_if("B", Precondition::Absent).await, Some(first), "creating an existing record");
     let second = done("replacing", put_if("B", Precondition::Version(first)).await);
     conflict(put_if("C", Precondition::Version(first)).await, Some(second), "an old version");
     assert_eq!(stored_role(store).await.name, "B", "a write that is refused changes nothing");
@@ -229,7 +225,7 @@ async fn preconditions_hold(store: &dyn RoleStore) {
     let deleted = store.delete_role(&"company".into(), &"agent".into(), Precondition::Version(second)).await;
     assert!(done("deleting", deleted), "a role of the right version is deleted");
     let refused = store.delete_role(&"company".into(), &"agent".into(), Precondition::Version(second)).await;
-    conflict(refused.map(u64::from), None, "deleting a version of what is absent");
+    conflict(refused.map(u64::from), None, "deleting a version of an absent record");
     let third = done("creating", put_if("D", Precondition::Absent).await);
     assert!(third > second, "versions do not come back with a new role");
 }
@@ -244,11 +240,7 @@ async fn a_role_is_deleted_whole(store: &dyn RoleStore) {
     assert!(get(store, "company").await.is_none(), "a role that was deleted is absent");
     assert!(masked(store, "company").await.is_none(), "a role that was deleted is absent when masked");
     put(store, parse_role(shown(&role("company")))).await;
-    assert_eq!(
-        secrets_of(&*stored_role(store).await),
-        [""; 5],
-        "of a role that was deleted no secret is left"
-    );
+    assert_eq!(secrets_of(&*stored_role(store).await), [""; 5], "a deleted role leaves no secret");
 }
 
 async fn tenants_are_apart(store: &dyn RoleStore) {
@@ -268,7 +260,7 @@ async fn tenants_are_apart(store: &dyn RoleStore) {
     let ours = stored_role(store).await;
     assert_eq!((ours.name.as_str(), secrets_of(&ours)), ("Ann", SECRETS.map(str::to_owned).to_vec()));
     assert!(delete(store, "other").await, "the role of one company is deleted");
-    assert_eq!(secrets_of(&*stored_role(store).await), SECRETS, "and that of another stays");
+    assert_eq!(secrets_of(&*stored_role(store).await), SECRETS, "and the role of the other company is kept");
 }
 
 async fn companies_share_an_id(store: &dyn RoleStore) {

@@ -1,4 +1,4 @@
-//! Conformance suite for stores as the place of [`Summaries`].
+//! Conformance suite for stores of [`Summaries`].
 
 use std::sync::Arc;
 

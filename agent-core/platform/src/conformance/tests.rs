@@ -185,14 +185,14 @@ impl Records for Defective {
 async fn a_defective_store_is_detected() {
     for (defect, expected) in [
         (Defect::ForgetsTheTenant, "another company's record is absent"),
-        (Defect::IgnoresPreconditions, "a version of what is absent"),
+        (Defect::IgnoresPreconditions, "writing a version of an absent record"),
         (Defect::RepeatsVersions, "versions grow"),
         (Defect::NormalisesValues, "as the text that was put"),
         (Defect::TakesAnySize, "is refused as too large"),
         (Defect::FoldsCase, "ids that differ in case differ"),
         (Defect::SkipsAtThePageBreak, "in pages of Some(1)"),
         (Defect::ForgetsTheOrder, "a list is in the order of the ids' bytes"),
-        (Defect::CommitsOneByOne, "of a refused commit nothing is new"),
+        (Defect::CommitsOneByOne, "a refused commit creates no record"),
         (Defect::ForgetsTheKeys, "records come in the order of the keys"),
     ] {
         let make = async || {
@@ -341,13 +341,13 @@ impl RoleStore for DefectiveRoles {
 async fn a_defective_role_store_is_detected() {
     for (defect, expected) in [
         (RoleDefect::ForgetsTheTenant, "another company's role is absent"),
-        (RoleDefect::LosesSecrets, "secrets are given back as they were put"),
+        (RoleDefect::LosesSecrets, "secrets are returned as they were saved"),
         (RoleDefect::ForgetsMasks, "masked secrets stay as they are"),
         (RoleDefect::FollowsAddresses, "a changed address clears its secret"),
         (RoleDefect::ShowsSecrets, "a masked role holds no secret"),
-        (RoleDefect::IgnoresPreconditions, "a version of what is absent is a conflict"),
-        (RoleDefect::KeepsWhatItRead, "of a role that is replaced"),
-        (RoleDefect::DeletesNothing, "deleting a version of what is absent"),
+        (RoleDefect::IgnoresPreconditions, "writing a version of an absent record conflicts with"),
+        (RoleDefect::KeepsWhatItRead, "a replaced role keeps only its secrets"),
+        (RoleDefect::DeletesNothing, "deleting a version of an absent record"),
         (RoleDefect::TakesLongIds, "in the company \"company\" is invalid"),
         (RoleDefect::ListsOnePage, "roles are listed by the bytes of their ids"),
     ] {

@@ -257,7 +257,7 @@ pub fn check_child_count(count: usize) -> Result<(), ConversationError> {
 /// Placement of new nodes in a tree.
 struct Placement {
     known: KnownNodes,
-    /// Ids of new nodes that the thread had already, and those given to them.
+    /// Ids of new nodes that already existed in the thread, with the ids that replace them.
     renamed: HashMap<NodeId, NodeId>,
     next_seq: u32,
     /// Turn and run of the new nodes.

@@ -73,12 +73,12 @@ impl ThreadContexts {
         MissingContexts { from, turns: missing.map(|context| context.turn_id.clone()).collect() }
     }
 
-    /// Adds the contexts that a store has of those that were not read.
+    /// Adds the contexts that were missing, as the store has returned them.
     pub(super) fn add(&mut self, missing: MissingContexts, stored: Vec<TurnContext>) {
         let MissingContexts { from, turns } = missing;
         self.by_turn.reserve(turns.len());
         for turn in turns {
-            // Those that were read from a later position on are among the stored ones.
+            // Contexts that were read earlier, from a later position on, are among the stored ones.
             self.remove(&turn);
             self.bytes += TURN_BYTES + turn.len();
             self.by_turn.insert(turn, ReadContexts { from, contexts: Vec::new() });

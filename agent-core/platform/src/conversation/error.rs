@@ -19,10 +19,10 @@ pub enum ConversationError {
     #[error("the run does not exist")]
     RunNotFound,
     /// The owner has a thread of this id already.
-    #[error("a thread with this id exists")]
+    #[error("a thread with this id already exists")]
     ThreadExists,
     /// The thread belongs to another agent.
-    #[error("the thread is a conversation with another agent")]
+    #[error("the thread belongs to another agent")]
     AgentMismatch {
         /// The thread's agent.
         agent: AgentId,
@@ -58,7 +58,7 @@ pub enum ConversationError {
     #[error("the approval does not exist")]
     ApprovalNotFound,
     /// The approval was decided otherwise.
-    #[error("the approval is {} already", .state.as_str())]
+    #[error("the approval is already {}", .state.as_str())]
     ApprovalDecided {
         /// State of the approval.
         state: ApprovalState,
@@ -66,7 +66,7 @@ pub enum ConversationError {
     /// The decision came too late.
     #[error("the time for the decision is over")]
     ApprovalExpired,
-    /// An approved call must not be made: it was begun before, or its run is not this process's any more.
+    /// An approved call cannot be made: it was started before, or its run no longer belongs to this process.
     #[error("the call must not be made")]
     CallRefused,
     /// A limit on the number of nodes or threads.

@@ -59,7 +59,7 @@ impl ThreadExport {
     /// Opens a thread for export; `None` if there is none.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn open(
         store: Arc<dyn Conversations>,
         key: ThreadKey,
@@ -80,7 +80,7 @@ impl ThreadExport {
     /// Returns the next piece of the text; `None` at its end.
     ///
     /// # Errors
-    /// Those of the store; [`ConversationError::ThreadNotFound`] if the thread was deleted meanwhile.
+    /// Errors of the store; [`ConversationError::ThreadNotFound`] if the thread was deleted meanwhile.
     pub async fn next(&mut self) -> Result<Option<String>, ConversationError> {
         match (self.part, self.format) {
             (Part::Over, _) => Ok(None),
@@ -277,7 +277,7 @@ impl OwnerExport {
     /// out.
     ///
     /// # Errors
-    /// Those of the store; [`ConversationError::ThreadNotFound`] if a thread was deleted within its line.
+    /// Errors of the store; [`ConversationError::ThreadNotFound`] if a thread was deleted within its line.
     pub async fn next(&mut self) -> Result<Option<String>, ConversationError> {
         loop {
             if let Some(current) = &mut self.current {

@@ -10,7 +10,7 @@ use super::NodeLink;
 /// Approximate size of the hashes of a node's ids, in bytes.
 pub(super) const NODE_ID_HASHES_BYTES: usize = 40;
 
-/// Hashes of the ids of a thread's nodes: their own ones, and those that the client gave.
+/// Hashes of the ids of a thread's nodes: the platform's and the client's.
 #[derive(Debug, Default)]
 pub struct NodeIds {
     hasher: RandomState,

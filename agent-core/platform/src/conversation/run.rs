@@ -103,7 +103,7 @@ pub struct Run {
     pub ended_at: Option<Timestamp>,
 }
 
-/// Context of a run as its request gave it, with which another run continues it.
+/// Context of a run as given by its request; a run that continues it has the same context.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunContext {
@@ -320,7 +320,7 @@ pub enum RunStep {
     Start,
     /// Ends a running run, or a queued one that does not begin.
     End(RunEnding),
-    /// Completes a run that waits, since another one continues it.
+    /// Completes a waiting run, because another run continues it.
     Continue,
     /// Records that the process of the run has ended.
     Interrupt,

@@ -12,13 +12,13 @@ pub const MAX_REAPED_RUNS: usize = 100;
 /// Filter of a list of runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunFilter {
-    /// Restricts to a thread.
+    /// Only those of this thread.
     pub thread: Option<ThreadId>,
-    /// Restricts to an agent.
+    /// Only those of this agent.
     pub agent: Option<AgentId>,
-    /// Restricts to a state.
+    /// Only those in this state.
     pub state: Option<RunState>,
-    /// Restricts to a kind of cause.
+    /// Only those with this kind of cause.
     pub kind: Option<RunTriggerKind>,
 }
 

@@ -46,7 +46,7 @@ pub struct RunChunk {
     pub chunk: LogChunk,
 }
 
-/// Outcome of appending chunks to the logs of runs. Those of runs that it does not name are stored.
+/// Outcome of appending chunks to the logs of runs. Logs of runs that it does not name were stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AppendedEvents {
     /// Runs that the process no longer has.

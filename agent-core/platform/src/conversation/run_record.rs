@@ -104,7 +104,7 @@ pub struct RunPrompt {
     pub request_sha256: String,
     /// Kind of the backend.
     pub backend: BackendKind,
-    /// The fragments in order: those of the system prompt, then those of the latest turn.
+    /// The fragments in order: the parts of the system prompt, then the parts of the latest turn.
     pub parts: Vec<RunPromptPart>,
     /// The tools in order.
     pub tools: Vec<RunPromptTool>,

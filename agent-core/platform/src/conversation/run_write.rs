@@ -49,7 +49,7 @@ pub enum BeginOrder {
     AfterQueue,
     /// The run is queued, and must be the first.
     FromQueue,
-    /// The run goes before the queued ones, as one does that continues a run with decisions.
+    /// The run precedes the queued ones, like a run that continues another one after decisions.
     BeforeQueue,
 }
 

@@ -27,7 +27,7 @@ pub const MAX_DELETED_THREADS: usize = 1_000;
 /// kept to the millisecond.
 ///
 /// Each commit that adds, changes or deletes nodes of a thread, or moves its head, increments the thread's version, by which
-/// [`ThreadCache`](super::ThreadCache) knows that what it has is current.
+/// [`ThreadCache`](super::ThreadCache) detects that its copy is current.
 #[async_trait]
 pub trait Conversations: Send + Sync {
     /// Returns true if operations that arrive together share a commit, which costs less than one each.
@@ -143,7 +143,7 @@ pub trait Conversations: Send + Sync {
     /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`].
     async fn erase_node(&self, key: &ThreadKey, node: &NodeId) -> Result<Thread, ConversationError>;
 
-    /// Queues a run for a thread that has one that has not ended, or has queued ones: stores it as `queued`, behind the others.
+    /// Queues a run for a thread with an unfinished run or queued runs: stores it as `queued`, behind the others.
     /// Returns it; `None` if the run need not wait, and nothing is stored.
     ///
     /// # Errors
@@ -213,7 +213,7 @@ pub trait Conversations: Send + Sync {
     /// Extends the lease of a process. The runs of a process whose lease has expired count as interrupted.
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError>;
 
-    /// Interrupts a run if its process's lease has expired: completes its log, adds the nodes of what it has said, and
+    /// Interrupts a run if its process's lease has expired: completes its log, adds the nodes of its answer so far, and
     /// frees the thread. Returns the run as it is then; `None` if there is none.
     async fn interrupt_expired(
         &self,
@@ -227,11 +227,11 @@ pub trait Conversations: Send + Sync {
     async fn reap(&self, now: RunClock) -> Result<usize, ConversationError>;
 
     /// Appends chunks to the logs of a process's runs, in one commit. A chunk that the log has is left out. Nothing is
-    /// appended to the logs of runs that the process does not have any more or that another transaction has locked. The
+    /// appended to the logs of runs that no longer belong to the process, or that another transaction has locked. The
     /// commit waits for none of them, since the runs of all companies share it.
     ///
     /// # Errors
-    /// Those of the store. Nothing is appended, or everything if the store's answer was lost.
+    /// Errors of the store. Nothing is appended, or everything if the store's answer was lost.
     async fn append_events(
         &self,
         process: &str,
@@ -433,7 +433,7 @@ pub struct ForkThreadRequest {
 /// Conditions on the threads to be deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeleteFilter {
-    /// Restricts to an agent.
+    /// Only those of this agent.
     pub agent: Option<AgentId>,
     /// Restricts to threads whose last activity was before this time.
     pub before: Option<Timestamp>,

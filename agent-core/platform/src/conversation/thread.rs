@@ -164,13 +164,13 @@ impl ThreadOrigin {
 /// Filter of a list of threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ThreadFilter {
-    /// Restricts to an agent.
+    /// Only those of this agent.
     pub agent: Option<AgentId>,
-    /// Restricts to archived threads, or to those that are not; `None` for both.
+    /// Restricts to archived threads, or to threads that are not archived; `None` for both.
     pub archived: Option<bool>,
-    /// Restricts to a state.
+    /// Only those in this state.
     pub status: Option<ThreadStatus>,
-    /// Restricts to an origin.
+    /// Only those of this origin.
     pub origin: Option<ThreadOrigin>,
 }
 

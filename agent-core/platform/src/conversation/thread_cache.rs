@@ -33,14 +33,14 @@ const OVERHEAD_BYTES: usize = 16;
 /// Size of a shared message without what it has on the heap, in bytes.
 const SHARED_MESSAGE_BYTES: usize = size_of::<Message>() + OVERHEAD_BYTES;
 
-/// Cache of threads of all companies, by company, owner and id. The threads of a company have a share of it.
+/// Cache of threads of all companies, by company, owner and id. The threads of a company have a share.
 pub struct ThreadCache {
     state: Mutex<CacheState>,
 }
 
 struct CacheState {
     threads: CompanyTable<(UserId, ThreadId), LoadedThread>,
-    /// Number of removals. A thread that was loaded before the latest one is not kept, since it may be the removed one.
+    /// Number of removals. A thread that was loaded before the latest removal is not kept, since it may be the removed one.
     removals: u64,
 }
 
@@ -84,7 +84,7 @@ impl ThreadCache {
     /// it back by [`keep`](Self::keep). A thread that does not exist is an empty one.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn load(
         &self,
         store: &dyn Conversations,
@@ -250,8 +250,8 @@ impl LoadedThread {
         self.path.prompt(&merged.instructions, merged.new_messages())
     }
 
-    /// Returns true if messages need no repair of their tool calls. Of those of the latest [`prompt`](Self::prompt), only the
-    /// messages are looked at that no prompt before had.
+    /// Returns true if messages need no repair of their tool calls. Of the latest [`prompt`](Self::prompt), only messages that
+    /// no earlier prompt contained are examined.
     pub fn is_paired(&mut self, messages: &Arc<Vec<Arc<Message>>>) -> bool {
         self.path.is_paired(messages)
     }
@@ -262,7 +262,7 @@ impl LoadedThread {
         self.path.messages().iter().cloned()
     }
 
-    /// Reads the messages of the nodes at these positions, which ascend, except for those that were read before.
+    /// Reads the messages of the nodes at these ascending positions, except for messages that were read before.
     async fn read_messages(
         &mut self,
         store: &dyn Conversations,
@@ -295,8 +295,8 @@ impl LoadedThread {
         Ok(())
     }
 
-    /// Returns the contexts of the user messages at these positions, which are the end of a path. Those of turns that were not
-    /// read before are read. `is_continued` is false if the last message's answer is made again.
+    /// Returns the contexts of the user messages at these positions, which are the end of a path. Contexts of turns that were
+    /// not read before are read. `is_continued` is false if the last message's answer is made again.
     ///
     /// # Errors
     /// Errors of the store.

@@ -206,7 +206,7 @@ impl<T: CallTarget> RoundCalls<T> {
         self.later.is_empty() && self.with_notes.is_empty()
     }
 
-    /// Takes the next entry from those that were not tried. True if it was postponed because it gets notes.
+    /// Takes the next entry that was not tried. True if it was postponed because it gets notes.
     fn next_entry(&mut self) -> Option<(usize, bool)> {
         match self.later.pop_front() {
             Some(entry) => Some((entry, false)),
@@ -353,7 +353,10 @@ impl<T: CallTarget> RoundCalls<T> {
     /// Returns the error of a round in which every call has failed, which is the error of the first entry.
     fn final_error(&mut self) -> AgentError {
         let Some((_, error)) = self.failure.take() else {
-            return AgentError::new(AgentErrorKind::Failed, "none of the agent's models can take the turn");
+            return AgentError::new(
+                AgentErrorKind::Failed,
+                "none of the agent's models can answer this turn",
+            );
         };
         let error = match (error.kind(), self.retry_after) {
             (AgentErrorKind::RateLimited, Some(delay)) => error.with_retry_after(delay),

@@ -181,8 +181,8 @@ impl FailuresByCompany {
 /// A failed call.
 struct CallFailure {
     company: Option<CompanyHash>,
-    /// Time for which the circuit opens regardless of the number of failures. `None` for a failure that opens it only together
-    /// with others.
+    /// Time for which the circuit opens regardless of the number of failures. `None` for a failure that opens the circuit only
+    /// together with other failures.
     open_for: Option<Duration>,
     at: Instant,
 }
@@ -351,7 +351,7 @@ impl CircuitCall {
         let open_for = match class {
             FailureClass::Transient => None,
             FailureClass::Account => Some(ACCOUNT_OPEN),
-            // Without a delay nothing says when calls succeed again, so that they count as those of a provider that fails.
+            // Without a delay it is not known when calls will succeed again, so they count as failures of the provider.
             FailureClass::RateLimit => {
                 retry_after.filter(|delay| !delay.is_zero()).map(|delay| delay.min(MAX_RATE_LIMIT_OPEN))
             }

@@ -126,7 +126,7 @@ pub struct UpstreamError {
 }
 
 impl UpstreamError {
-    /// Code that stands for a model without a capability that the request needs, where a provider says so in its text alone.
+    /// Code for a model without a capability that the request needs, if a provider reports this only in its error text.
     pub const UNSUPPORTED_CODE: &str = "unsupported_capability";
 
     /// Creates an error with the status of the response, if it was unsuccessful, and the type and code in its body.

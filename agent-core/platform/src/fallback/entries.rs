@@ -159,7 +159,7 @@ impl<T: CallTarget> Entries<T> {
     }
 
     /// Builds the request of the first entry that can take the call, in the order of a round that begins with `first`. An entry
-    /// that supports all content is preferred to one that gets notes in its place.
+    /// that supports all content is preferred to an entry that gets notes instead of unsupported content.
     ///
     /// # Errors
     /// The reason of the first entry in the order, if none can take the call.

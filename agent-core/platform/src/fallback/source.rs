@@ -91,7 +91,7 @@ impl<S: ModelSource> FallbackModels<S> {
         &self,
         settings: &EmbeddedAi,
         context: Option<&ExecutionContext>,
-    ) -> Result<FallbackedModel, AgentError> {
+    ) -> Result<ModelWithFallbacks, AgentError> {
         let numbers = Arc::new(CallNumbers::default());
         let model = |settings: &EmbeddedAi| match context {
             Some(context) => {
@@ -112,7 +112,7 @@ impl<S: ModelSource> FallbackModels<S> {
         let policy = self.defaults.policy(settings.retry.as_ref());
         let may_repeat = policy.max_attempts > 1 || entries.len() > 1;
         let (circuits, clock, catalog) = (self.circuits.clone(), self.clock.clone(), self.catalog.clone());
-        Ok(FallbackedModel {
+        Ok(ModelWithFallbacks {
             entries: Arc::new(Entries { entries, policy, circuits, clock, catalog }),
             numbers,
             answered: Arc::default(),
@@ -246,7 +246,7 @@ pub fn prepared_entry(payload: &Payload) -> usize {
 }
 
 /// A container's model with its fallbacks, in one run.
-struct FallbackedModel {
+struct ModelWithFallbacks {
     entries: Arc<Entries<ModelTarget>>,
     numbers: Arc<CallNumbers>,
     /// The entry that answered last.
@@ -257,7 +257,7 @@ struct FallbackedModel {
 }
 
 #[async_trait]
-impl Model for FallbackedModel {
+impl Model for ModelWithFallbacks {
     /// Returns the information on the first entry. Media are always supported: [`prepare`](Self::prepare) refuses those of the
     /// latest user message that no entry supports, and replaces earlier ones by notes.
     fn info(&self) -> ModelInfo {
@@ -271,7 +271,7 @@ impl Model for FallbackedModel {
     }
 
     /// Builds the request of the first entry that can take the call, beginning with the one that answered last. An entry that
-    /// supports all content is preferred to one that gets notes in its place.
+    /// supports all content is preferred to an entry that gets notes instead of unsupported content.
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
         let first = self.answered.load(Ordering::Relaxed);
         let (entry, payload) = self.entries.prepare_first(first, request)?;

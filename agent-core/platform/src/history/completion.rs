@@ -1,7 +1,7 @@
 //! Parsing of the body of a request in OpenAI's Chat Completions API.
 //!
 //! Parameters that the agent's role decides, such as those of sampling, are ignored. Unsupported ones that would change
-//! the meaning or the shape of the answer are errors, since a client would take the answer for another one.
+//! the meaning or the shape of the answer are errors, since a client would misinterpret the answer.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub struct CompletionRequest {
 ///
 /// let body = br#"{"model": "guide", "messages": [{"role": "user", "content": "Hello"}], "n": 2}"#;
 /// let error = history::read_completion(&JsonBody::parse(body, 64)?, None).unwrap_err();
-/// assert_eq!(error.to_string(), "n must be 1: one answer is given");
+/// assert_eq!(error.to_string(), "n must be 1: only one answer is returned");
 /// # Ok::<(), history::FieldError>(())
 /// ```
 pub fn read_completion(
@@ -157,7 +157,7 @@ fn check_supported(fields: ObjectFields<'_>) -> Result<(), CompletionError> {
         return unsupported(name, "is not supported");
     }
     if fields.get("n").is_some_and(|n| n.as_u64() != Some(1)) {
-        return unsupported("n", "must be 1: one answer is given");
+        return unsupported("n", "must be 1: only one answer is returned");
     }
     if fields.boolean("logprobs")? == Some(true) {
         return unsupported("logprobs", "is not supported");
@@ -174,7 +174,7 @@ fn check_supported(fields: ObjectFields<'_>) -> Result<(), CompletionError> {
     }
     let modalities = fields.list("modalities", MAX_LIST_ITEMS)?.unwrap_or_default();
     if modalities.iter().any(|modality| modality.as_str() != Some("text")) {
-        return unsupported("modalities", "is not supported other than text");
+        return unsupported("modalities", "must be text only");
     }
     check_tool_types(fields)
 }
@@ -212,7 +212,7 @@ fn check_tool_types(fields: ObjectFields<'_>) -> Result<(), CompletionError> {
         let with_path = |fault: FieldError| fault.with_index(index).with_parent_path("tools");
         let tool = ObjectFields::from_value(tool).map_err(with_path)?;
         if tool.text("type").map_err(with_path)?.is_some_and(|kind| kind != "function") {
-            let fault = with_path(FieldError::new("type", "is not supported other than function"));
+            let fault = with_path(FieldError::new("type", "must be function"));
             return Err(CompletionError::Unsupported(fault));
         }
     }

@@ -84,7 +84,7 @@ pub(super) fn read_completion_format(
             format
         }
         _ => {
-            let problem = "is not supported other than with the types text, json_object and json_schema";
+            let problem = "must have the type text, json_object or json_schema";
             return Err(CompletionError::Unsupported(FieldError::new(OPENAI_FIELD, problem)));
         }
     };

@@ -92,7 +92,7 @@ impl<'t> FieldSources<'t> {
     }
 
     /// Returns an identifier from any of the three sources. The sources must not contradict one another: otherwise a
-    /// proxy that checks one of them would let through a different value in another.
+    /// proxy that checks only one of them would let through a different value in another.
     pub(super) fn id(&self, name: &'static str) -> Result<Option<String>, FieldError> {
         let forwarded = match self.forwarded {
             Some(fields) => fields.id(name).map_err(|fault| fault.with_parent_path("forwardedProps"))?,

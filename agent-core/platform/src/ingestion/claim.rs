@@ -169,7 +169,7 @@ fn company_of(collection: &Collection) -> Option<CompanyId> {
     parts.next().filter(|_| is_of_tasks).map(CompanyId::from)
 }
 
-/// Returns the write that changes the state of a document's upload, if it is another one.
+/// Returns the write that sets the state of a document's upload, if it differs from the stored one.
 pub(super) fn status_write(
     stored_document: &Record<Document>,
     status: ContentStatus,

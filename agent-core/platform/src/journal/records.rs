@@ -54,5 +54,5 @@ impl RecordsWrapper for JournaledRecords {
 
 /// Creates the error of a write under a claim that another process has taken over.
 pub(super) fn claim_lost() -> StoreError {
-    StoreError::unavailable("another process has taken the occurrence over")
+    StoreError::unavailable("another process has taken over the occurrence")
 }

@@ -120,7 +120,7 @@ impl DocumentsLayer {
     /// if nothing can be searched: the layer is without retrieval, no document is named, or there is no message.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn retrieve(
         &self,
         turn: &TurnInput,
@@ -259,7 +259,7 @@ impl DocumentsLayer {
         self.omission_note("docs-left-out", text, sizes)
     }
 
-    /// Reads the documents of the role and decides which of them are in the prompt: in their order, those for which
+    /// Reads the documents of the role and decides which of them are in the prompt: in their order, as far as
     /// there is room.
     async fn plan(&self, turn: &TurnInput) -> Result<DocumentPlan, StoreError> {
         let ids = &turn.role.content.document_ids;
@@ -291,7 +291,7 @@ impl DocumentsLayer {
             return Ok(true);
         }
         let user = match workspace::get_user(&*self.records, &context.company_id, &context.user_id).await {
-            // An invalid identifier is that of no user.
+            // An invalid identifier belongs to no user.
             Err(StoreError::Invalid(_)) => None,
             user => user?,
         };
@@ -368,8 +368,8 @@ impl DocumentPlan {
         short.map(|(document, _)| document).chain(&self.long)
     }
 
-    /// Returns the documents to search: those that do not fit into the prompt and, with `is_enabled`, the role's other documents
-    /// that are not in the prompt.
+    /// Returns the documents to search: documents that do not fit into the prompt and, with `is_enabled`, the role's other
+    /// documents that are not in the prompt.
     fn scope(&self, turn: &TurnInput, is_enabled: bool) -> Vec<String> {
         let content = &turn.role.content;
         let named = match &content.rag_document_ids[..] {

@@ -68,8 +68,8 @@ pub(super) fn share_tokens(sizes: &[usize], total: usize) -> Vec<usize> {
     shares
 }
 
-/// Returns the beginning of `text`, which has `tokens` tokens, that fits into `share` tokens. It ends with a line where
-/// that costs at most a quarter of it.
+/// Returns the beginning of `text`, which has `tokens` tokens, that fits into `share` tokens. It ends at the end of
+/// a line if this costs at most a quarter of the text.
 pub(super) fn cut_to_tokens(text: &str, tokens: usize, share: usize) -> &str {
     let scaled = |bytes: usize, share: usize, tokens: usize| {
         usize::try_from(bytes as u128 * share as u128 / tokens.max(1) as u128).unwrap_or(bytes)

@@ -110,8 +110,8 @@ impl Credential {
         Ok(Self { kind, secret: auth.secret.clone() })
     }
 
-    /// Parses the settings as [`parse`](Self::parse) does, and refuses unknown fields beside any type: one that is written wrong may
-    /// be the secret, which would be stored and shown as it is.
+    /// Parses the settings as [`parse`](Self::parse) does, and refuses unknown fields beside any type: a misspelled field may
+    /// contain the secret, which would be stored and shown in plain text.
     pub(super) fn parse_new(auth: Option<&ToolAuth>) -> Result<Self, ToolSettingsError> {
         let credential = Self::parse(auth)?;
         if let Some(auth) = auth {

@@ -216,7 +216,7 @@ fn check_name(name: &str) -> Result<(), ToolSettingsError> {
     }
 }
 
-/// Checks that each placeholder is an argument, and that those of the path are required.
+/// Checks that each placeholder is an argument, and that the placeholders of the path are required.
 fn check_arguments(schema: &Value, request: &RequestTemplate) -> Result<(), ToolSettingsError> {
     let required = |name: &str| {
         schema["required"].as_array().is_some_and(|required| required.iter().any(|item| item == name))

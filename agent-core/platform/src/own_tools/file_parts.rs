@@ -46,7 +46,7 @@ pub struct ToolFile {
 /// The stored files of users, for tools that send them.
 #[async_trait]
 pub trait ToolFiles: Send + Sync + 'static {
-    /// Returns a user's files by their ids, in their order; absent ones, and those of other users, are `None`.
+    /// Returns a user's files by their ids, in their order; absent files and files of other users are `None`.
     ///
     /// # Errors
     /// Errors of the store.
@@ -82,7 +82,7 @@ pub(super) struct FormFile {
     pub(super) content: Bytes,
 }
 
-/// The files of a call, by the arguments that name them. Their memory is counted until this is dropped.
+/// The files of a call, by the arguments that name them. Their memory is counted until this value is dropped.
 #[derive(Default)]
 pub(super) struct FormFiles {
     by_reference: HashMap<String, FormFile>,
@@ -131,7 +131,7 @@ impl FileReader {
     ) -> Result<FormFiles, FileError> {
         let refuse = |argument: &str, message| FileError::Argument(ArgumentError::new(argument, message));
         if let (Some(first), Caller::Widget) = (references.first(), context.caller) {
-            return Err(refuse(&first.argument, "names a file, and a visitor has none"));
+            return Err(refuse(&first.argument, "names a file, but visitors have no files"));
         }
         if let Some(further) = references.get(MAX_FILES) {
             return Err(refuse(&further.argument, "makes a request with more than 16 files"));

@@ -131,8 +131,9 @@ pub(super) fn encode_multipart(
         last_argument = argument;
     }
     let boundary = choose_boundary(&parts, boundaries(&parts));
-    let boundary =
-        boundary.ok_or_else(|| ArgumentError::new(&last_argument, "has every boundary of the form"))?;
+    let boundary = boundary.ok_or_else(|| {
+        ArgumentError::new(&last_argument, "contains every boundary that was tried for the form")
+    })?;
     let content_type = format!("{MULTIPART_CONTENT_TYPE}; boundary={boundary}");
     Ok(FilledBody { content_type, pieces: write_parts(&parts, &boundary), file_bytes })
 }
@@ -218,8 +219,8 @@ fn escape_name(name: &str) -> String {
     escaped
 }
 
-/// Returns boundaries for the parts, each a hash of all of them. A file counts by its own hash, so that it cannot be made to have
-/// one of them.
+/// Returns boundaries for the parts, each a hash of all of them. A file is included by its hash, so that a file that contains a
+/// boundary cannot be constructed.
 fn boundaries(parts: &[FormPart<'_>]) -> impl Iterator<Item = String> {
     let mut hash = Sha256::new();
     for text in parts.iter().flat_map(|part| [&*part.name, part.distinguishing_text(), part.text()]) {

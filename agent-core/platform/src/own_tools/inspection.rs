@@ -50,7 +50,7 @@ pub enum ToolSource {
     ToolServer,
 }
 
-/// A tool server's list in comparison with its pins.
+/// Comparison of a tool server's list of tools with its pins.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Discovery {
@@ -238,7 +238,7 @@ impl OwnToolRegistry {
                 let names = list_names(server.tools.iter().filter(is_live));
                 let names = if names.is_empty() { "none".to_owned() } else { names };
                 not_pinnable(format!(
-                    "is not a tool of the server, which has of those that the role names: {names}"
+                    "is not a tool of the server; of the tools that the role names, the server has: {names}"
                 ))
             })?;
             if live_fingerprints.get(name) != Some(fingerprint) {

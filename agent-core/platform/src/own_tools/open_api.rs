@@ -136,7 +136,7 @@ pub fn compile_open_api(entry: &mut Map<String, Value>, document: &Value) -> Res
         let Some(found) = document.operation(key) else {
             let known = list_names(document.operation_names());
             let message = format!(
-                "is not the operationId of an operation of the document, nor its method and path; it has {known}"
+                "is neither an operationId of the document nor the method and path of an operation; the document has {known}"
             );
             return Err(ToolSettingsError::new(format!("operations[{i}]"), message));
         };

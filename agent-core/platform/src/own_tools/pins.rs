@@ -74,7 +74,7 @@ impl ServerPins {
     }
 }
 
-/// The record of an agent's pins, which is parsed where its version is not the known one.
+/// The record of an agent's pins, which is parsed if its version is not the known one.
 pub(super) struct StoredPins {
     collection: Collection,
     record: Record,

@@ -79,7 +79,7 @@ impl OwnToolKind {
     }
 }
 
-/// A preview's role in place of the stored one, until this is dropped.
+/// Guard that replaces the stored role of an agent by a preview's role until it is dropped.
 pub struct PreviewedRole {
     _run: OpenRun<RoleBlock>,
 }
@@ -320,7 +320,7 @@ impl ToolRegistry for OwnToolRegistry {
     ) -> Result<ToolOutput, ToolError> {
         let own = self.own_tools(context).await?;
         let own = own.iter().find(|tool| tool.spec().name == name);
-        // The other registry's tools are listed only where one of them may hide the role's.
+        // The other registry's tools are listed only if one of them may hide a tool of the role.
         let own = match own {
             Some(own) if self.tools.list(context).await?.iter().all(|spec| spec.name != name) => own,
             _ => return self.tools.call(context, name, arguments, progress).await,

@@ -40,7 +40,7 @@ impl ArgumentSchema {
         let id = if schema["$schema"].as_str().is_some_and(is_draft_4) { "id" } else { "$id" };
         check_addresses(schema, id, true)?;
         if !is_bounded(schema, &json!({}), MAX_CHECK_STEPS) {
-            return Err("refers to itself without an end, or has too many alternatives".to_owned());
+            return Err("refers to itself endlessly, or has too many alternatives".to_owned());
         }
         let (schema, validator) = compile_guarded(schema)?;
         Ok(Self { schema, validator })
@@ -279,8 +279,8 @@ mod tests {
         for (schema, expected) in [
             (patterns(MAX_PATTERNS + 1, "^a$"), "has more than 50 patterns"),
             (patterns(1, "([a-z0-9]{1000}){1000}"), "is not a valid JSON Schema"),
-            (json!({"type": "object", "$ref": "#"}), "refers to itself without an end"),
-            (bomb, "refers to itself without an end, or has too many alternatives"),
+            (json!({"type": "object", "$ref": "#"}), "refers to itself endlessly"),
+            (bomb, "refers to itself endlessly, or has too many alternatives"),
             (with("$ref", json!("https://evil.example/a")), "has a reference that is not a path in it"),
             (with("$ref", json!("#name")), "has a reference that is not a path in it"),
             (with("$dynamicRef", json!("#name")), "has $dynamicRef, which is not supported"),

@@ -255,7 +255,7 @@ impl ServerCalls {
         run.connection.list().await.map_err(|error| run.masked(error))
     }
 
-    /// Returns the connection of the context's run. A role that was saved meanwhile has another one.
+    /// Returns the connection of the context's run. A role that was saved meanwhile has another definition.
     fn connection(
         &self,
         server: &Arc<ToolServer>,

@@ -77,8 +77,8 @@ fn field_names(typed: &impl Serialize) -> Vec<String> {
     value.as_object().into_iter().flat_map(Map::keys).cloned().collect()
 }
 
-/// Deserializes settings; the error has the path of the field, and not its value. `others` are the fields that are read
-/// elsewhere, which the message of an unknown field lists too.
+/// Deserializes settings; the error has the path of the field, and not its value. `others` are fields that are read elsewhere;
+/// the message about an unknown field also lists them.
 fn read<T: DeserializeOwned>(
     settings: &Map<String, Value>,
     others: impl IntoIterator<Item = String>,

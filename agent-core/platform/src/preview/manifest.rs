@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
-    /// The fragments in order: those of the system prompt, then those of the latest turn.
+    /// The fragments in order: the parts of the system prompt, then the parts of the latest turn.
     pub parts: Vec<ManifestPart>,
     /// Length of the system prompt, in bytes.
     pub system_bytes: usize,

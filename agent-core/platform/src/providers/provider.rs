@@ -65,7 +65,7 @@ pub struct Provider {
     /// Base URL; absent for that of the operator's settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
-    /// Models with what is known of them, as catalogues have it.
+    /// Models with their known properties, in the format of a catalogue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<Map<String, Value>>,
 }
@@ -231,7 +231,7 @@ fn read_models(body: &Map<String, Value>) -> Result<Vec<Map<String, Value>>, Inv
         let name = text(entry, "model").ok().flatten().unwrap_or_default();
         check_model_name(name).map_err(|fault| InvalidProviderError::new(format!("{at}.model"), fault))?;
         if !names.insert(name) {
-            return Err(InvalidProviderError::new(format!("{at}.model"), "is that of another model"));
+            return Err(InvalidProviderError::new(format!("{at}.model"), "is the name of another model"));
         }
         CatalogModel::read(&with_names(entry, "", ""), "").map_err(
             |CatalogEntryError { path, message }| {

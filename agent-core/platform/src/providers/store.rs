@@ -210,7 +210,7 @@ impl Providers {
     /// `max_providers` together.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put); [`StoreError::Conflict`] if the provider exists, or if the company has `max_providers`
+    /// Errors of [`put`](Self::put); [`StoreError::Conflict`] if the provider exists, or if the company has `max_providers`
     /// providers.
     pub async fn create(
         &self,
@@ -289,10 +289,10 @@ impl Providers {
         Ok(Some(provider))
     }
 
-    /// Returns the providers of its company that a role names, with their keys, without those that the company does not have.
+    /// Returns the company's providers that a role names, with their keys. Names without a provider are left out.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open).
+    /// Errors of [`open`](Self::open).
     pub(super) async fn open_named(&self, role: &RoleBlock) -> Result<Vec<Arc<OpenedProvider>>, StoreError> {
         let mut opened = Vec::new();
         for id in named_providers(role) {
@@ -305,7 +305,7 @@ impl Providers {
     /// does not have stays as it is.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open).
+    /// Errors of [`open`](Self::open).
     pub async fn complete_role(&self, role: Arc<RoleBlock>) -> Result<Arc<RoleBlock>, StoreError> {
         let opened = self.open_named(&role).await?;
         match opened.is_empty() {

@@ -106,8 +106,8 @@ impl Collection {
     }
 
     /// Returns the collection, with operations on it counted for a company: for one of the platform, where the company is known
-    /// that an operation is for. A store that queues operations by company then queues it with those of this company. The records
-    /// are the same.
+    /// that an operation is for. A store that queues operations by company then queues it with this company's operations. The
+    /// records are the same.
     #[must_use]
     pub fn counted_for(self, company_id: &CompanyId) -> Self {
         Self { counted_for: CountedFor(Some(company_id.clone())), ..self }

@@ -8,7 +8,7 @@ use super::{Collection, Inventory, ListQuery, MAX_PAGE_RECORDS, Page, Records, S
 #[derive(Debug)]
 pub struct NestedCollectionCursor {
     name: &'static str,
-    /// Collections that have not been visited, of those that were listed last.
+    /// Collections of the latest page that have not been visited.
     collections: VecDeque<Collection>,
     /// Path of the last one that was listed.
     after: Option<String>,
@@ -58,8 +58,8 @@ impl NestedCollectionCursor {
 }
 
 /// Applies the deletions of records that are unchanged since they were read; none if another process has changed one of them,
-/// or if the store does not take them, as while another transaction has locked one. This keeps a walk from no other company, and
-/// the next walk tries again.
+/// or if the store refuses the commit, for example because another transaction has locked a record. The walk continues with the
+/// next company, and the next walk tries again.
 pub(crate) async fn delete_unchanged(records: &(impl Records + ?Sized), deletes: Vec<Write>) {
     if deletes.is_empty() {
         return;

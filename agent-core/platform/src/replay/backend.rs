@@ -1,4 +1,4 @@
-//! Backends elsewhere, whose events are those of the record.
+//! Backends in other services, whose events are taken from the record.
 
 use std::sync::Arc;
 

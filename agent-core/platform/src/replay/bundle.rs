@@ -15,7 +15,7 @@ pub const MAX_BUNDLE_BYTES: usize = 64 << 20;
 /// Name and version of the format.
 const FORMAT: &str = "agentd-run-bundle/1";
 
-/// A run with everything that is stored of it. Secrets of the role are masked.
+/// A run with all of its stored data. Secrets of the role are masked.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunBundle {

@@ -64,9 +64,9 @@ pub struct AnsweredCall {
 }
 
 impl Replay {
-    /// Calls the models with the requests that the replay has built, one after the other, and returns their answers beside
-    /// the recorded ones. No tool is called: a request contains the results that were recorded. Empty for a run that was
-    /// not replayed before, and for one whose backend is not a model.
+    /// Calls the models with the requests of the replay, one after another, and returns their answers with the recorded ones.
+    /// No tool is called: a request contains the results that were recorded. Empty for a run that was not replayed before, and
+    /// for one whose backend is not a model.
     pub async fn call_models(&self) -> Vec<LiveCall> {
         let calls = std::mem::take(&mut self.progress().calls);
         let mut answered = Vec::with_capacity(calls.len());

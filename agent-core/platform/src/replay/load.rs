@@ -10,7 +10,7 @@ impl RunBundle {
     /// Reads a run with its inputs and its log, as far as they are kept; `None` if there is no such run.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn load(
         store: &dyn Conversations,
         key: &RunKey,

@@ -39,7 +39,7 @@ impl<S, C> ReplayModels<S, C> {
         Self { fallbacks: Box::new(fallbacks), ..self }
     }
 
-    /// Sets the function that returns the models that [`Replay::call_models`] calls, `None` for one that cannot be called.
+    /// Sets the function that returns the models for [`Replay::call_models`]; `None` for a model that cannot be called.
     pub fn with_live_models(
         self,
         models: impl Fn(&C) -> Option<Arc<dyn Model>> + Send + Sync + 'static,

@@ -154,7 +154,7 @@ impl ScriptRound {
             Event::ReasoningStart { .. } | Event::ReasoningMessageStart { .. } => {
                 Some(ModelEvent::Reasoning(HIDDEN_TEXT.to_owned()))
             }
-            // What closes a message that was cut.
+            // Events that close a message that was cut off.
             Event::TextMessageEnd { .. }
             | Event::ReasoningMessageEnd { .. }
             | Event::ReasoningEnd { .. }

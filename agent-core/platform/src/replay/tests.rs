@@ -108,7 +108,7 @@ fn role() -> RoleBlock {
     serde_json::from_value(role).expect("a role")
 }
 
-/// One recorded run and what it is an example of.
+/// One recorded run, and the case that it is an example of.
 struct Recorded {
     bundle: RunBundle,
     shapes: Vec<&'static str>,

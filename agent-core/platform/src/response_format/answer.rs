@@ -163,7 +163,7 @@ impl ValidatedAnswer {
         }
         let error = match self.validator.read(&self.held) {
             Ok(object) => {
-                // The text is that of the value, whatever was around it or in it twice.
+                // The text is the value as JSON, without surrounding text and duplicate members.
                 let events = [
                     ModelEvent::Text(object.to_string()),
                     ModelEvent::Object(object),

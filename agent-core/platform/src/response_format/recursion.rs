@@ -37,8 +37,8 @@ pub(super) struct RecursionError<'a> {
     pub(super) pointer: &'a str,
 }
 
-/// Returns the pointers of the places, named by references, from which references lead on without an end: the recursive ones,
-/// and those that lead to them.
+/// Returns the pointers of the referenced schemas from which references lead on endlessly: recursive schemas, and schemas that
+/// refer to them.
 ///
 /// # Errors
 /// A place from which references lead back to the same value.

@@ -74,7 +74,7 @@ pub fn check_response_format(format: &ResponseFormat) -> Result<(), FormatError>
             ("repairs", repairs.is_some()),
         ];
         return match members.into_iter().find(|(_, is_set)| *is_set) {
-            Some((name, _)) => Err(FormatError::new(name, "has no use with the type text")),
+            Some((name, _)) => Err(FormatError::new(name, "is not allowed with the type text")),
             None => Ok(()),
         };
     }
@@ -133,7 +133,7 @@ impl AnswerValidator {
     pub(super) fn read(&self, answer: &str) -> Result<Value, InvalidAnswerError> {
         let value: Value =
             serde_json::from_str(without_fence(answer)).map_err(|error| InvalidAnswerError {
-                description: format!("it is not one JSON value and nothing else: {error}"),
+                description: format!("it is not exactly one JSON value: {error}"),
                 paths: "it is not JSON".to_owned(),
             })?;
         let Some((schema, validator)) = &self.schema else {
@@ -189,7 +189,7 @@ fn cut(mut text: String) -> String {
 fn check_schema(schema: &Value) -> Result<(), FormatError> {
     let path = |pointer: &str| format!("schema{}", pointer.replace('/', "."));
     let recursive = recursive_places(schema).map_err(|RecursionError { pointer }| {
-        FormatError::new(path(pointer), "refers to itself without a step into the answer")
+        FormatError::new(path(pointer), "refers to itself without descending into the answer")
     })?;
     let mut check =
         SchemaCheck { root: schema, recursive: &recursive, subschemas: 0, enum_values: 0, patterns: 0 };
@@ -273,7 +273,7 @@ impl<'a> SchemaCheck<'a> {
         match value {
             Value::String(reference) if name == "$ref" => {
                 let referenced = resolve_reference(self.root, reference).ok_or_else(|| {
-                    FormatError::new(path, "must be the path of a place in the schema, such as #/$defs/item")
+                    FormatError::new(path, "must be the path of a subschema, such as #/$defs/item")
                 })?;
                 match self.recursive.contains(referenced.pointer) {
                     true => Ok(()),

@@ -23,7 +23,7 @@ pub(super) async fn run_blocking<T: Send + 'static>(
 ) -> Option<T> {
     let (sender, receiver) = oneshot::channel();
     pool.run(Box::new(move || {
-        // The receiver is gone if the caller was dropped; the work is done all the same.
+        // The receiver is gone if the caller was dropped; the work is done nevertheless.
         let _ = sender.send(work());
     }));
     receiver.await.ok()

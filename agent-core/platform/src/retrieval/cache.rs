@@ -367,13 +367,13 @@ impl IndexState {
         }
     }
 
-    /// Returns true if some document was too large beside others.
+    /// Returns true if a document was too large for the remaining room.
     pub(super) fn has_too_large(&self) -> bool {
         self.unusable.values().any(|(_, reason)| *reason == SkipReason::TooLarge)
     }
 
-    /// Returns true if documents that were too large may be searched now: the index has others that are not `wanted`,
-    /// which can be removed.
+    /// Returns true if documents that were too large may be searched now: the index has other documents that are not
+    /// `wanted` and can be removed.
     pub(super) fn may_retry(&self, wanted: &HashSet<DocumentId>) -> bool {
         let is_too_large = |id: &DocumentId| {
             self.unusable.get(id).is_some_and(|(_, reason)| *reason == SkipReason::TooLarge)
@@ -381,7 +381,7 @@ impl IndexState {
         wanted.iter().any(is_too_large) && self.versions.keys().any(|id| !wanted.contains(id))
     }
 
-    /// Removes the documents that are not `wanted`; those that were too large can be indexed again.
+    /// Removes the documents that are not `wanted`; documents that were too large can be indexed again.
     pub(super) fn prepare_retry(&mut self, wanted: &HashSet<DocumentId>) {
         self.unusable.retain(|id, (_, reason)| *reason != SkipReason::TooLarge || !wanted.contains(id));
         self.remove_others(wanted);

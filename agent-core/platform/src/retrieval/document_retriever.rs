@@ -31,7 +31,7 @@ pub struct RetrieverConfig {
     pub pool: Arc<dyn BlockingPool>,
     /// Clock of the deadlines.
     pub clock: Arc<dyn Clock>,
-    /// Limit on the indexes in memory, in bytes. A company gets half of it, and a quarter of that for texts. A quarter more is
+    /// Limit on the indexes in memory, in bytes. A company gets half of it, of which a quarter is for texts. A quarter more is
     /// for the documents that are being embedded.
     pub cache_bytes: usize,
     /// Embedding model by which documents are found in addition to their words.

@@ -263,8 +263,8 @@ impl DocumentRetriever {
         Err(FailedSlice { error: error.into(), version, record_version })
     }
 
-    /// Returns a document that lacks vectors: the one that the previous slice has kept, if its index is still the stored one,
-    /// otherwise the stored one. Returns `None` if no vectors are missing, if it cannot be indexed, or if it has changed.
+    /// Returns a document that lacks vectors: the index that the previous slice has kept, if it is still the stored one,
+    /// otherwise the stored index. Returns `None` if no vectors are missing, if it cannot be indexed, or if it has changed.
     async fn document_to_embed(
         &self,
         company_id: &CompanyId,

@@ -84,7 +84,7 @@ impl IndexRetriever {
     /// Updates the index to the stored version of a document, or removes the document if it was deleted.
     ///
     /// # Errors
-    /// Those of the index; [`IndexError::Unavailable`] if the store fails, or if it takes more than a minute.
+    /// Errors of the index; [`IndexError::Unavailable`] if the store fails, or if it takes more than a minute.
     pub async fn index(&self, company_id: &CompanyId, id: &str) -> Result<(), IndexError> {
         let put = pin!(self.index_document(company_id, id));
         match select(put, self.texts.clock.sleep(PUT_TIMEOUT)).await {
@@ -120,7 +120,7 @@ impl Retriever for IndexRetriever {
         let skip = |reason| move |id: &DocumentId| SkippedDocument { id: id.to_string(), reason };
         let mut skipped: Vec<_> = absent.iter().map(skip(SkipReason::NotFound)).collect();
         let mut answer = self.search_index(&search, &present).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "the index failed; the search has no results");
+            tracing::warn!(%error, "the search index failed; the search has no results");
             skipped.extend(present.iter().map(|(id, _)| id).map(skip(SkipReason::Unavailable)));
             IndexResponse::default()
         });
@@ -157,7 +157,7 @@ impl Retriever for IndexRetriever {
             match self.index(&company_id, &id).await {
                 Ok(()) => {}
                 Err(error @ IndexError::Rejected(_)) => {
-                    tracing::warn!(%error, document = id, "the search index rejected a document, which searches do not find");
+                    tracing::warn!(%error, document = id, "the search index rejected a document; searches do not find it");
                 }
                 Err(error) => {
                     tracing::warn!(%error, document = id, "failed to put a document into its index; trying again");

@@ -21,7 +21,7 @@ use crate::workspace::{self, DecodedDocIndex, EncodedDocIndex, IndexReplacement,
 
 /// Size of the texts that are analyzed in one piece of work, in bytes.
 const BATCH_BYTES: usize = 2 << 20;
-/// Size from which a text is analyzed alone, after all others, in bytes.
+/// Size from which a text is analyzed separately, after all others, in bytes.
 const LONG_TEXT_BYTES: usize = 512 << 10;
 /// Maximum size of stored indexes that are decoded in place instead of in the pool, in bytes.
 const MAX_INLINE_BYTES: usize = 64 << 10;

@@ -90,7 +90,7 @@ pub(super) fn encode_without_vectors(index: DocIndex) -> (IndexStatus, Vec<u8>) 
 }
 
 impl DocumentRetriever {
-    /// Stores a new index of a document in place of the one that was read, or gives that one the document's version. If that is
+    /// Replaces the index of a document that was read by a new one, or gives it the document's version. If that is
     /// another by now, one of the same version stays; any other is replaced by a new index without the vectors that it has taken
     /// over, which may have been dropped.
     pub(super) async fn store_new_index(

@@ -21,8 +21,9 @@ impl<'r> RoleDocumentIds<'r> {
         Self(ids.map(String::as_str).collect())
     }
 
-    /// Returns the documents that must not be quoted, of those that were read at these versions: documents that have another
-    /// present version or none, and those that the role does not name. A document that could not be read has no version.
+    /// Returns the documents that must not be quoted, of those that were read at these versions: documents whose version has
+    /// changed or that no longer exist, and documents that the role does not name. A document that could not be read has no
+    /// version.
     pub(crate) fn outdated(
         &self,
         read: &[(&str, Option<u64>)],
@@ -42,8 +43,8 @@ impl<'r> RoleDocumentIds<'r> {
     }
 }
 
-/// Returns the documents of a search that must not be quoted: those that were deleted or changed since, and those that the role
-/// does not name.
+/// Returns the documents of a search that must not be quoted: documents that were deleted or changed since, and documents that
+/// the role does not name.
 pub(crate) async fn find_outdated(
     retriever: &dyn Retriever,
     company_id: &CompanyId,

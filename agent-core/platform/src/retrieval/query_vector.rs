@@ -1,4 +1,4 @@
-//! Vectors of queries, within a time limit. A search goes without them if the embedder fails.
+//! Vectors of queries, within a time limit. If the embedder fails, a search does not use them.
 
 use std::collections::HashMap;
 use std::fmt;

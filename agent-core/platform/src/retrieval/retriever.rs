@@ -19,17 +19,17 @@ use crate::records::StoreError;
 /// `conformance::retriever`.
 #[async_trait]
 pub trait Retriever: Send + Sync + 'static {
-    /// Searches documents. Those that the company does not have, or that are not indexed in time, are skipped.
+    /// Searches documents. Documents that the company does not have, or that are not indexed in time, are skipped.
     ///
     /// # Errors
-    /// Those of the store of the documents. An index that fails finds nothing, and its documents are skipped.
+    /// Errors of the store of the documents. An index that fails finds nothing, and its documents are skipped.
     async fn search(&self, search: DocumentSearch<'_>) -> Result<SearchResult, StoreError>;
 
-    /// Returns the present versions of documents, in their order; `None` for one that the company does not have. What was found at
-    /// another version is not quoted.
+    /// Returns the present versions of documents, in their order; `None` for one that the company does not have. Text that was
+    /// found at another version is not quoted.
     ///
     /// # Errors
-    /// Those of the store of the documents.
+    /// Errors of the store of the documents.
     async fn versions(&self, company_id: &CompanyId, ids: &[&str]) -> Result<Vec<Option<u64>>, StoreError>;
 
     /// Announces that a document was written or deleted, so that [`run`](Self::run) indexes it ahead of the
@@ -53,7 +53,7 @@ pub trait Retriever: Send + Sync + 'static {
     /// process sees it with its next search. Returns false if the document has none.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     async fn drop_vectors(&self, _company_id: &CompanyId, _id: &str) -> Result<bool, StoreError> {
         Ok(false)
     }

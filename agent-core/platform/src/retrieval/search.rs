@@ -22,7 +22,8 @@ use super::search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocum
 use crate::records::StoreError;
 use crate::workspace::{index_key, vector_drops_key};
 
-/// Maximum time that a search waits for documents that are not indexed yet. It goes without those that are not by then.
+/// Maximum time that a search waits for documents that are not indexed yet. Documents that are not indexed by then are left
+/// out.
 const INDEXING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A search of one company's documents.
@@ -61,7 +62,7 @@ impl DocumentRetriever {
             match select(load, self.config.clock.sleep(INDEXING_TIMEOUT)).await {
                 Either::Left((loaded, _)) => loaded?,
                 Either::Right(_) => {
-                    tracing::warn!("a search goes without documents that are not indexed yet")
+                    tracing::warn!("a search omits documents that are not indexed yet")
                 }
             }
         }
@@ -83,10 +84,10 @@ impl DocumentRetriever {
         Ok(SearchResult { ranking, scope, skipped, documents, embedder, duration })
     }
 
-    /// Indexes a document that was written, so that the next search need not.
+    /// Indexes a document that was written, so that the next search does not have to.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn index(&self, company_id: &CompanyId, id: &str) -> Result<(), StoreError> {
         let entry = self.cache.entry(company_id);
         let wanted = self.find(company_id, &entry, &[id.to_owned()]).await?;
@@ -213,7 +214,7 @@ impl DocumentRetriever {
         Ok(WantedDocuments { present, absent, reverted, index_versions, vector_drops })
     }
 
-    /// Returns the documents of the hits whose texts are still those that were searched.
+    /// Returns the documents of the hits whose texts have not changed since they were searched.
     async fn read_texts(
         &self,
         company_id: &CompanyId,

@@ -375,7 +375,7 @@ fn ignored_warnings(
     let model = model.as_deref().unwrap_or_default().trim();
     let limit = parameters.max_output_tokens.or(max_output_tokens).map(|tokens| tokens.get() as usize);
     for ignored in parameters.ignored(api, model, thinking, limit) {
-        let message = "has no effect on this model, which is not sent it";
+        let message = "has no effect: it is not sent to this model";
         findings.push(RoleFinding::new(format!("{at}.{ignored}"), message));
     }
 }
@@ -408,7 +408,7 @@ fn container_warnings(
                 ("apiKey", embedded.api_key.is_some()),
             ] {
                 if is_local && is_set {
-                    let message = "has no effect on the model in the process";
+                    let message = "has no effect on the embedded model";
                     findings.push(RoleFinding::new(format!("{at}.content.{name}"), message));
                 }
             }

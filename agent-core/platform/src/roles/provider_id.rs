@@ -19,7 +19,7 @@ pub enum ProviderIdError {
         "must have 1 to {MAX_BYTES} characters of a-z, A-Z, 0-9, \".\", \"_\" and \"-\", and begin with a letter or digit"
     )]
     Form,
-    /// The name is that of a built-in provider.
+    /// The name belongs to a built-in provider.
     #[error("is the name of a built-in provider")]
     BuiltIn,
 }

@@ -12,7 +12,7 @@ use agent_core::secret::Secret;
 
 /// A field of a role that may hold a secret.
 pub(crate) struct SecretField<'a> {
-    /// Path of the field, such as `children.EmbeddedAI[0].content.apiKey`. A container's index counts those of its own
+    /// Path of the field, such as `children.EmbeddedAI[0].content.apiKey`. A container's index counts containers of its own
     /// name only, so that adding or removing other containers does not move its secrets.
     pub path: String,
     /// Addresses that the secret is sent to; empty if the role does not name them.

@@ -397,7 +397,7 @@ fn masked_role(role: &RoleBlock) -> RoleBlock {
     role
 }
 
-/// Replaces all of an address behind its host.
+/// Replaces everything after the host of a URL.
 fn mask_path(address: &str) -> String {
     match url::Url::parse(address) {
         Ok(url) if url.has_host() => {

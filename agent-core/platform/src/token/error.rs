@@ -60,7 +60,7 @@ pub enum TokenError {
     /// No token has this id.
     #[error("unknown")]
     Unknown,
-    /// The id is that of a token, but the secret or the kind does not match.
+    /// The id belongs to a token, but the secret or the kind does not match.
     #[error("wrong secret")]
     WrongSecret,
     /// The token was revoked.

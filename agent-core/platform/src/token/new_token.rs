@@ -112,7 +112,7 @@ fn check_agents(first: &AgentId, agents: &[AgentId]) -> Result<(), TokenMintErro
         return Err(TokenMintError::invalid("agents", "must begin with the token's agent"));
     }
     if agents.iter().collect::<HashSet<_>>().len() < agents.len() {
-        return Err(TokenMintError::invalid("agents", "has an agent twice"));
+        return Err(TokenMintError::invalid("agents", "names an agent twice"));
     }
     agents.iter().try_for_each(|agent| check_token_line("agents", agent, MAX_ID_BYTES))
 }

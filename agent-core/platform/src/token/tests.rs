@@ -117,7 +117,7 @@ fn a_minted_token_is_found() {
 }
 
 #[test]
-fn the_secret_is_nowhere() {
+fn the_secret_is_neither_stored_nor_shown() {
     let fixture = fixture();
     let minted = fixture.mint(widget("a"));
     let text = minted.text.expose();
@@ -312,7 +312,7 @@ fn a_token_that_could_not_be_is_not_made() {
         (with(|grant| grant.todo_list_id = Some(String::new())), "todoListId is empty"),
         (with(|grant| grant.tools = Some(vec!["x".into(); 501])), "tools has more than 500 elements"),
         (api(&[]), "agentId is empty"),
-        (api(&["a", "a"]), "agents has an agent twice"),
+        (api(&["a", "a"]), "agents names an agent twice"),
         (api(&["a", "b\nc"]), "agents has a control character"),
         (api(&["a"; 51]), "agents has more than 50 elements"),
         (NewToken { agent_id: "b".into(), ..api(&["a", "b"]) }, "agents must begin with the token's agent"),

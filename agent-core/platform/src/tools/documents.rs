@@ -322,7 +322,7 @@ async fn search_docs(
     Ok(SearchDocsResult { fragments: fragments.collect(), skipped })
 }
 
-/// Searches documents, once more if one of them changes meanwhile. What changes again is left out.
+/// Searches documents, once more if one of them changes meanwhile. Documents that change again are left out.
 async fn search_current(
     stores: &Stores,
     context: &ExecutionContext,

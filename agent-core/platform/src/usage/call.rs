@@ -29,8 +29,8 @@ pub(super) fn finished_outcome(outcome: Option<&RunOutcome>) -> &'static str {
     }
 }
 
-/// Returns the ids of the entries of a call for which something is reserved, as many as it can have: that of the reservation,
-/// and others that begin with it.
+/// Returns the ids of all entries that a call with a reservation can have: the id of the reservation, and others that begin
+/// with it.
 pub(super) fn entry_ids(reservation: &str) -> impl Iterator<Item = String> {
     (0..MAX_MODELS).map(move |index| match index {
         0 => reservation.to_owned(),
@@ -190,8 +190,8 @@ impl MeteredCall {
         entries
     }
 
-    /// Returns the provider and the model of a report: those that were asked for where it names none. The model that was
-    /// asked for also stands for its dated versions, in whatever case they are written, and for one without a price.
+    /// Returns the provider and the model of a report, or the requested ones if it names none. The requested model also
+    /// stands for its dated versions, in any letter case, and for a model without a price.
     fn names<'a>(&'a self, usage: &'a Usage) -> (&'a str, &'a str) {
         if self.billing.as_ref().is_some_and(CallBilling::is_of_company) {
             return (&self.provider, &self.model);

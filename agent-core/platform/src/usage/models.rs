@@ -69,7 +69,7 @@ impl<S> MeteredModels<S> {
     /// of a company's provider is booked under the company's names, and at its price.
     ///
     /// # Errors
-    /// Those of the source.
+    /// Errors of the source.
     pub(crate) fn model_with_numbers<C: PricedSettings>(
         &self,
         settings: &C,

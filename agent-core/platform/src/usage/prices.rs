@@ -168,7 +168,7 @@ impl PricedSettings for SubscriptionConnector {}
 /// Settings of a source with a single model, which set no price.
 impl PricedSettings for () {}
 
-/// Settings that tell who pays for a call.
+/// Settings that determine who pays for a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallPayer<'a> {
     provider: &'a str,

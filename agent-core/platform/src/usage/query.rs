@@ -69,7 +69,7 @@ impl UsageDimension {
 /// Error of a query, worded to follow the name of the parameter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UsageQueryError {
-    /// The name is that of no dimension, or occurs twice.
+    /// The name is not the name of a dimension, or occurs twice.
     #[error("must list some of day, agent, user, provider, model and caller, each once")]
     Dimension,
     /// No page has given the cursor.
@@ -92,7 +92,7 @@ pub struct UsageFilter {
     pub from: Date,
     /// Last day.
     pub to: Date,
-    /// Restricts to an agent.
+    /// Only those of this agent.
     pub agent: Option<AgentId>,
     /// Restricts to a user.
     pub user: Option<UserId>,

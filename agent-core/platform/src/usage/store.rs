@@ -52,7 +52,7 @@ impl RunEntries {
     }
 }
 
-/// Source of the runs that are stored, for those that count once they are.
+/// Source of the stored runs, for runs that count once they are stored.
 #[async_trait]
 pub trait StoredRuns: Send + Sync {
     /// Returns true if a user or visitor has a run with an id that is stored and has begun.
@@ -75,7 +75,7 @@ pub trait UsageStore: Send + Sync {
     /// more than a moment. Returns these companies, whose entries must be booked again.
     ///
     /// # Errors
-    /// Those of the store. Some entries may be booked.
+    /// Errors of the store. Some entries may be booked.
     async fn book_unlocked(&self, entries: Vec<UsageEntry>) -> Result<HashSet<CompanyId>, StoreError> {
         self.book(entries).await.map(|_| HashSet::new())
     }

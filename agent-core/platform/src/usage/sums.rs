@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 
 use super::{NanoUsd, TokenCounts, UsageEntry, UsageOperation};
 
-/// Key of a day's sums. Days are those of UTC.
+/// Key of a day's sums. Days are in UTC.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DayKey {
     /// The company.

@@ -2,7 +2,7 @@
 //!
 //! It runs while there is something to count. Requests that were admitted already are committed at intervals; those that
 //! wait for the store are committed at once, and those that arrive meanwhile by the next commit. An interval after a
-//! commit the record is read again, for what other processes have admitted in the same moment.
+//! commit the record is read again, to include requests that other processes have admitted at the same time.
 //!
 //! A commit that admits runs whose ids their clients have chosen claims these ids, too.
 
@@ -189,7 +189,7 @@ impl Metering {
         select(woken, self.clock.sleep(duration)).await;
     }
 
-    /// Takes the requests of a company that are due now, those that wait first; none if the next commit is not
+    /// Takes the requests of a company that are due now, waiting ones first; none if the next commit is not
     /// due. Returns `None` and ends the task if there is nothing to count.
     fn take_unsettled(&self, company_id: &CompanyId) -> Option<Vec<UnsettledRequests>> {
         let mut table = self.lock();
@@ -318,7 +318,7 @@ impl Metering {
         let Some(flusher) = table.flushers.get_mut(company_id) else { return };
         if flusher.set_unavailable(self.clock.monotonic() + RETRY_INTERVAL) {
             let cause = with_sources(error);
-            tracing::warn!(error = cause, company_id = %company_id, "failed to count requests in the store; this process counts alone");
+            tracing::warn!(error = cause, company_id = %company_id, "failed to count requests in the store; this process counts its own requests only");
         }
     }
 }
@@ -328,7 +328,7 @@ pub(super) fn parse(found: Record, key: &Key) -> Option<MinuteState> {
     match found.parse(key.collection()) {
         Ok(record) => Some(record.value),
         Err(error) => {
-            tracing::warn!(%error, "a stored count of a user's requests is malformed; it is counted again from zero");
+            tracing::warn!(%error, "a stored count of a user's requests is malformed; counting starts again at zero");
             None
         }
     }

@@ -31,7 +31,7 @@ pub(crate) struct UncountedRun {
     company_id: CompanyId,
     record: Key,
     per_minute: NonZeroU32,
-    /// True while the meter has a place for the run beside those that are counted.
+    /// True while the meter has room for the run in addition to the counted ones.
     has_place: AtomicBool,
 }
 
@@ -131,8 +131,8 @@ impl RunCount {
         Ok(Some(Write::Put { key, value, precondition }))
     }
 
-    /// Records that the commit was made, which has decided about `runs`. Their places are given back at once, since those that are
-    /// admitted would count twice.
+    /// Records that the commit was made, which has decided about `runs`. Their permits are released at once, since admitted
+    /// runs would count twice.
     pub(crate) fn publish<'r>(mut self, runs: impl Iterator<Item = &'r UncountedRun>) {
         self.admitted = AdmittedBatch::default();
         let now = self.metering.now();

@@ -81,10 +81,10 @@ impl Meter {
         }
     }
 
-    /// Decides on another request beside those that wait.
+    /// Decides on another request in addition to the waiting ones.
     ///
     /// # Errors
-    /// The limit is reached, or is so if those that wait are admitted.
+    /// The limit is reached, or would be once the waiting requests are admitted.
     pub(super) fn decide(&self, now: Duration) -> Result<LocalDecision, RateLimitError> {
         let used = MinuteUse::new(self.known, self.per_minute, now);
         let reserved = self.waiting.len() + self.settling + self.joined;
@@ -136,8 +136,8 @@ impl Meter {
     }
 }
 
-/// The meters of the users that were active last, and the tasks of companies that have requests to count. What an
-/// evicted meter has not counted in the store is forgotten.
+/// The meters of the users that were active last, and the tasks of companies that have requests to count. Requests that
+/// an evicted meter has not yet counted in the store are lost.
 pub(super) struct MeterTable {
     pub(super) meters: CompanyTable<MeterId, Meter>,
     /// Companies whose task runs.

@@ -456,7 +456,7 @@ async fn runs_of_a_company_that_do_not_begin_are_taken_back_as_often_as_the_limi
         let state = test.processes[process].company_state(&company, per_minute).await;
         state.expect("the store works").used
     };
-    // Those that a process has counted without writing them.
+    // Requests that a process has counted and not written.
     for _ in 0..2 {
         drop(count(0).await.expect("below half"));
         assert_eq!(used(0).await, 0);

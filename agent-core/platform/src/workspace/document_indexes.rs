@@ -39,13 +39,13 @@ struct StoredIndex {
     version: u64,
     /// Number of further pieces.
     further_pieces: usize,
-    /// Number of those at the end that have slices of vectors, which were stored after the index.
+    /// Number of records at the end that contain slices of vectors, which were stored after the index.
     #[serde(default, skip_serializing_if = "is_zero")]
     slice_pieces: usize,
     /// Account of the index; absent in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     status: Option<IndexStatus>,
-    /// Digest of the text and of what was analyzed beside it; absent in records of older versions.
+    /// Digest of the text and of the other analyzed fields; absent in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source_digest: Option<String>,
     data: String,
@@ -272,7 +272,7 @@ pub(crate) async fn drop_index_vectors(
 /// Returns the status of a document's index; `None` if the document is not indexed at this version.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub async fn document_index_status(
     records: &dyn Records,
     company_id: &CompanyId,

@@ -70,7 +70,7 @@ pub(crate) async fn require_document(
     records.get_as(&key(company_id, id)?).await?.ok_or_else(|| absent(id))
 }
 
-/// Returns the documents with these identifiers, in their order. Those that the company does not have are left out.
+/// Returns the documents with these identifiers, in their order. Documents that the company does not have are left out.
 pub async fn get_documents(
     records: &dyn Records,
     company_id: &CompanyId,
@@ -122,7 +122,7 @@ pub async fn list_document_summaries(
     list_projected(records, &documents, list, |record| Some(DocumentSummary::of(record))).await
 }
 
-/// Returns the summaries of the documents with these identifiers, in their order. Those that the company does not
+/// Returns the summaries of the documents with these identifiers, in their order. Documents that the company does not
 /// have are left out.
 pub(crate) async fn get_document_summaries(
     records: &dyn Records,

@@ -51,7 +51,7 @@ fn serialize_time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Res
 pub enum EmbeddingFailureReason {
     /// The embedding model cannot be reached, is overloaded, or has not answered in time.
     Unavailable,
-    /// The embedding model has answered other than one vector for each chunk, all of one length and finite.
+    /// The embedding model's answer was not one vector for each chunk, all finite and of the same length.
     InvalidAnswer,
     /// The embedding model has rejected the chunks.
     Rejected,

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_found_by_name_time_and_agent() {
+    fn metrics_are_found_by_name_time_and_agent() {
         let records = MemoryRecords::default();
         let metrics_of_c = Collection::new("c", collection::METRICS).expect("a name");
         for entry in [

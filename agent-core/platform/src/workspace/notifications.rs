@@ -146,8 +146,8 @@ pub(crate) async fn mark_read(
     Ok(())
 }
 
-/// Returns the notifications of a user from runs in threads, newest first. Those that were sent with a run's token have the run
-/// alone.
+/// Returns the notifications of a user from runs in threads, newest first. Notifications that were sent with a run's token have
+/// only the run.
 ///
 /// # Errors
 /// Errors of the store.

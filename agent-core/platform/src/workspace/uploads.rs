@@ -32,7 +32,7 @@ pub struct UploadQuotas {
 pub struct NewUpload {
     /// Document that gets the original; created if it does not exist.
     pub document_id: String,
-    /// Title of the document; `None` keeps that of an existing one, and takes that of the original for a new one.
+    /// Title of the document; `None` keeps the title of an existing document, and takes the original's title for a new one.
     pub title: Option<String>,
     /// Media type of the original.
     pub media_type: String,
@@ -183,8 +183,8 @@ impl StagedUpload {
     }
 }
 
-/// Extracts the text of a document's upload again, and returns the document with its version. The present text stays
-/// until then. An extraction that has not ended continues.
+/// Extracts the text of a document's upload again, and returns the document with its version. The current text is
+/// used until the new one is extracted. An extraction that has not ended continues.
 ///
 /// # Errors
 /// [`StoreError::Conflict`] if the precondition does not hold or the document is changed meanwhile;

@@ -75,7 +75,7 @@ pub async fn get_company_role(
 ) -> Result<CompanyRole, StoreError> {
     match get_user(records, company_id, user_id).await {
         Ok(user) => Ok(user.and_then(|user| user.role).unwrap_or_default()),
-        // An invalid id is that of no user.
+        // An invalid id belongs to no user.
         Err(StoreError::Invalid(_)) => Ok(CompanyRole::default()),
         Err(error) => Err(error),
     }

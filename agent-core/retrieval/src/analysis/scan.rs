@@ -8,7 +8,7 @@ use unicode_segmentation::UnicodeSegmentation;
 pub(super) enum Token<'a> {
     /// A word by the rules of UAX 29.
     Word(&'a str),
-    /// Two adjacent characters of a script without spaces, or one that stands alone.
+    /// Two adjacent characters of a script without spaces, or a single one.
     Gram(&'a str),
 }
 

@@ -24,7 +24,7 @@ fn identifiers_give_themselves_and_their_parts() {
 }
 
 #[test]
-fn abbreviations_have_no_parts() {
+fn abbreviations_are_one_term() {
     assert_eq!(english("the U.K. or UK, U.S.A.'s"), "the uk or uk usa s");
     assert_eq!(terms(Language::German, "z.B. É.N.A."), ["zb", "ena"]);
     assert_eq!(english("Ph.D. a.b.com"), "ph.d ph d a.b.com a b com");
@@ -49,7 +49,7 @@ fn words_with_apostrophes_lose_the_short_parts() {
 }
 
 #[test]
-fn numbers_stay_whole() {
+fn numbers_are_one_term() {
     assert_eq!(english("192.168.0.1 3.14 1,000"), "192.168.0.1 3.14 1000");
 }
 

@@ -110,7 +110,7 @@ fn cells(row: &str) -> impl Iterator<Item = &str> {
         is_end
     });
     let mut next = cells.next();
-    // What follows a `|` at the end of a row is not a cell.
+    // Text after a `|` at the end of a row is not a cell.
     std::iter::from_fn(move || {
         let cell = next.take()?;
         next = cells.next();

@@ -33,7 +33,7 @@ impl DocIndex {
         }
     }
 
-    /// Returns the index with the vectors of some chunks, beside those that this embedder has made before. Vectors of
+    /// Returns the index with vectors of further chunks, in addition to earlier vectors of this embedder. Vectors of
     /// other embedders, and those with another number of components, are dropped.
     ///
     /// # Errors

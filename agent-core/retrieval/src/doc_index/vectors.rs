@@ -56,7 +56,7 @@ pub(super) struct VectorsBuilder {
     components: Vec<i8>,
 }
 
-/// The vector of a query, in the form of those that it is compared with.
+/// The vector of a query, in the form of the vectors with which it is compared.
 #[derive(Debug, Clone)]
 pub(crate) struct QuantizedQuery {
     vector: Vectors,
@@ -82,7 +82,7 @@ pub enum VectorsError {
         found: usize,
     },
     /// A vector has another number of components than the embedder's.
-    #[error("a vector has {found} components in place of {expected}")]
+    #[error("a vector has {found} components; {expected} were expected")]
     Dimensions {
         /// The embedder's number of components.
         expected: usize,
@@ -121,7 +121,7 @@ impl Vectors {
         Ok(quantized.finish())
     }
 
-    /// Returns the vectors of the same chunks with further ones in place of those that the chunks had: for each the
+    /// Returns the vectors of the same chunks, with further vectors that replace earlier ones: for each the
     /// number of the chunk, in ascending order, the hash of its input, and its components.
     pub(super) fn with<'v>(
         &self,

@@ -146,7 +146,7 @@ fn wrong_count(expected: usize, actual: &str) -> EmbedError {
 }
 
 fn wrong_dimensions(expected: usize, actual: usize) -> EmbedError {
-    invalid(format!("a vector of {actual} components in place of {expected}"))
+    invalid(format!("a vector of {actual} components; {expected} were expected"))
 }
 
 #[cfg(test)]
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(error(2, vec![vector()]), "1 vectors for 2 texts");
         assert_eq!(error(1, vec![vector(), vector()]), "more vectors for 1 texts");
         assert_eq!(error(0, vec![vector()]), "more vectors for 0 texts");
-        assert_eq!(error(2, vec![vector(), vec![1.0]]), "a vector of 1 components in place of 2");
+        assert_eq!(error(2, vec![vector(), vec![1.0]]), "a vector of 1 components; 2 were expected");
         assert_eq!(error(1, vec![Vec::new()]), "a vector of 0 components");
         assert_eq!(error(1, vec![vec![1.0; MAX_DIMENSIONS + 1]]), "a vector of 8193 components");
         for component in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
@@ -208,9 +208,9 @@ mod tests {
         all.append(Embeddings::new(1, [[0.0, 1.0]]).unwrap()).unwrap();
         assert_eq!(all.len(), 2);
         let other = Embeddings::new(1, [[1.0]]).unwrap();
-        assert_eq!(message(all.append(other)), "a vector of 1 components in place of 2");
+        assert_eq!(message(all.append(other)), "a vector of 1 components; 2 were expected");
         assert_eq!(all.len(), 2);
-        assert_eq!(message(all.check_dimensions(3)), "a vector of 2 components in place of 3");
+        assert_eq!(message(all.check_dimensions(3)), "a vector of 2 components; 3 were expected");
         assert_eq!(Embeddings::default().check_dimensions(3), Ok(()));
     }
 

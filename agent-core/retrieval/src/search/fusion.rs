@@ -47,7 +47,7 @@ impl FusedHit {
 }
 
 /// Ranks the union of both lists by the weighted sum of their scores, each scaled to 0..1 over its list. A chunk that is
-/// not in a list has 0 of it.
+/// not in a list scores 0 in it.
 pub(super) fn fuse(
     corpus: &Corpus<'_>,
     lexical: Vec<FusedHit>,

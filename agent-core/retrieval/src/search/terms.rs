@@ -22,7 +22,7 @@ pub(super) struct WeightedTerm {
     pub(super) idf: f32,
     pub(super) weight: f32,
     pub(super) origin: TermOrigin,
-    /// The bits of the languages in whose documents the term counts: those in which a word of the query has it.
+    /// Bits of the languages of the documents in which the term counts: those in which it is the stem of a word of the query.
     pub(super) languages: u32,
 }
 
@@ -130,7 +130,7 @@ impl QueryTerms {
         Self { weighted, total_weight, best_score, is_unspaced: unspaced > 0.0 }
     }
 
-    /// Scales the weights so that those of one language add up to `share`.
+    /// Scales the weights so that the weights of one language add up to `share`.
     pub(super) fn normalize(&mut self, share: f32) {
         if self.total_weight > 0.0 {
             let factor = f64::from(share) / self.total_weight;
@@ -158,7 +158,7 @@ impl QueryTerms {
     }
 }
 
-/// Drops all but [`MAX_TERMS`] terms; those that no chunk has first, since they add nothing.
+/// Drops all but [`MAX_TERMS`] terms; terms that no chunk has are dropped first, since they add nothing.
 fn keep_heaviest(terms: &mut Vec<WeightedTerm>, is_found: impl Fn(&str) -> bool) {
     if terms.len() > MAX_TERMS {
         let key = |term: &WeightedTerm| term.weight * term.idf;
@@ -197,7 +197,7 @@ struct AnalyzedText {
 
 /// Adds the words of a text, analyzed in each language of the corpus.
 ///
-/// The text is in one language. Its function words are those of the language that finds the most of them.
+/// The text is in one language. The language with the most matches determines its function words.
 fn collect_words(
     corpus: &Corpus<'_>,
     text: &str,

@@ -20,7 +20,7 @@ use crate::part::Corpus;
 const MIN_PAIRS: usize = 32;
 /// Maximum number of pairs.
 const MAX_PAIRS: usize = 64;
-/// Minimum standard score of vectors with a meaning. Those without reach it in one of about 700 collections.
+/// Minimum standard score of vectors with a meaning. Vectors without a meaning reach it in one of about 700 collections.
 const MIN_STANDARD_SCORE: f64 = 3.0;
 /// Minimum number of different texts whose vectors show by being all equal that they have no meaning.
 const MIN_EQUAL_VECTORS: usize = 8;

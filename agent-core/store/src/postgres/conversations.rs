@@ -382,11 +382,11 @@ impl Conversations for PostgresRecords {
     ) -> Result<Vec<(RunKey, RunSignal)>, ConversationError> {
         let signals = read!(self, "", |tables| tables.signals(process))?;
         let taken: Vec<&StoredSignal> = signals.iter().filter(|signal| signal.is_taken_once(now)).collect();
-        // Deleted by a statement of its own: if its answer is lost with the connection, the signals are known all the same.
+        // Deleted by a statement of its own: if its answer is lost with the connection, the signals have been read already.
         if !taken.is_empty()
             && let Err(error) = self.delete_signals(process, &taken).await
         {
-            tracing::warn!(%error, "signals to runs were not deleted, and may be taken again");
+            tracing::warn!(%error, "signals to runs were not deleted, and may be processed again");
         }
         Ok(signals.iter().filter_map(|signal| signal.current(now)).collect())
     }

@@ -11,14 +11,14 @@ use super::fair_queue::{FairQueue, Permit};
 /// of other processes that change the same rows end sooner.
 pub(super) const MAX_LOCK_WAIT: Duration = Duration::from_millis(200);
 /// Maximum time for which a transaction waits for a lock while commits of the company wait for locks that are held.
-pub(super) const MAX_LOCK_WAIT_BESIDE_HELD: Duration = Duration::from_millis(50);
+pub(super) const MAX_CONTENDED_LOCK_WAIT: Duration = Duration::from_millis(50);
 
 /// Permits of a store's transactions to use a connection.
 #[derive(Clone, Copy)]
 pub(super) struct LockQueues<'s> {
     /// Permits of all transactions.
     pub(super) all: &'s FairQueue,
-    /// Permits, beside those, of transactions that wait for locks that are known to be held.
+    /// Additional permits of transactions that wait for locks that are known to be held.
     pub(super) blocked: &'s FairQueue,
     /// Time limit of waiting for a permit.
     pub(super) wait_timeout: Duration,
@@ -27,7 +27,7 @@ pub(super) struct LockQueues<'s> {
 }
 
 /// Attempts at a transaction, which is repeated while other transactions hold locks that it needs. It holds no connection
-/// between two attempts, and the later ones are queued round-robin with those of other companies.
+/// between two attempts, and later attempts are queued round-robin with other companies' attempts.
 pub(super) struct LockAttempts<'s> {
     queues: LockQueues<'s>,
     /// Company of the transaction; `None` for one of the process itself, which needs no permit of the first queue.
@@ -68,7 +68,7 @@ impl<'s> LockAttempts<'s> {
     pub(super) fn lock_timeout(&self) -> String {
         let is_beside_held =
             self.blocked_until.is_none() && self.queues.blocked.is_used_by(self.company.unwrap_or_default());
-        let limit = if is_beside_held { MAX_LOCK_WAIT_BESIDE_HELD } else { MAX_LOCK_WAIT };
+        let limit = if is_beside_held { MAX_CONTENDED_LOCK_WAIT } else { MAX_LOCK_WAIT };
         format!("{}ms", limit.min(self.queues.lock_timeout).as_millis().max(1))
     }
 

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use super::error::{OperationError, PostgresErrorKind};
-use super::lock_wait::{MAX_LOCK_WAIT, MAX_LOCK_WAIT_BESIDE_HELD};
+use super::lock_wait::{MAX_CONTENDED_LOCK_WAIT, MAX_LOCK_WAIT};
 use super::param::Param;
 use super::session::{Session, contains_nul};
 use super::{PostgresError, PostgresRecords};
@@ -75,7 +75,7 @@ fn insert_calls() -> String {
     )
 }
 
-/// Returns the statement that adds sums from arrays to those of their days.
+/// Returns the statement that adds sums from arrays to the sums of their days.
 fn upsert_days() -> String {
     let columns = [KEY_COLUMNS.as_slice(), SUM_COLUMNS.as_slice()].concat().join(", ");
     let texts = (1..=KEY_COLUMNS.len()).map(|n| format!("${n}::text[]"));
@@ -206,7 +206,7 @@ impl UsageBatch {
         let mut inserted = insert_call_rows(session, &self.rows).await?;
         let mut booked = Vec::with_capacity(inserted.len());
         for (entry, row) in self.entries.iter().zip(&self.rows) {
-            // The first of several entries with one id is the one that was inserted.
+            // Of several entries with one id, the first was inserted.
             if inserted.remove(&(row.company.clone(), row.id.clone())) {
                 let (user, visitor) = (entry.scope.user_id.to_string(), entry.scope.visitor.clone());
                 let run = [row.company.clone(), row.run.clone(), user, visitor.unwrap_or_default()];
@@ -227,7 +227,7 @@ impl UsageBatch {
 
 impl PostgresRecords {
     /// Books a batch. Begins again on another connection if one was lost, as all idle ones are by a restart of the server:
-    /// entries that were booked all the same are left out then.
+    /// entries that were booked nevertheless are left out then.
     async fn book_batch(&self, batch: &UsageBatch, lock_timeout: Duration) -> Result<usize, OperationError> {
         let _permit = self.permits.acquire("", self.wait_timeout).await?;
         let mut remaining_retries = self.sessions.max_size();
@@ -282,7 +282,7 @@ impl UsageStore for PostgresRecords {
         let mut locked = HashSet::new();
         for (company_id, batch) in batches {
             let may_try = Instant::now() < deadline;
-            if !may_try || !self.try_book_batch(&batch, MAX_LOCK_WAIT_BESIDE_HELD).await? {
+            if !may_try || !self.try_book_batch(&batch, MAX_CONTENDED_LOCK_WAIT).await? {
                 locked.insert(company_id);
             }
         }

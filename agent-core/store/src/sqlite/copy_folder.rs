@@ -43,7 +43,7 @@ impl CopyFolder {
     }
 }
 
-/// Deletes the folders of copies whose process has ended. What cannot be deleted stays.
+/// Deletes the folders of copies whose process has ended. Files that cannot be deleted are kept.
 fn delete_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {

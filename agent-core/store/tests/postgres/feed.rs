@@ -203,7 +203,7 @@ async fn commits_of_several_processes_are_serialized() {
     commits_that_cross_do_not_deadlock(&stores).await;
 }
 
-/// Two commits that each require the absence of what the other one creates: one of them fails.
+/// Two commits, each of which requires the absence of the record that the other one creates: one of them fails.
 async fn checks_of_absent_records_hold_until_the_commit(stores: &[PostgresRecords]) {
     for round in 0..100 {
         let (a, b) = (key("acme", &format!("a-{round}")), key("acme", &format!("b-{round}")));

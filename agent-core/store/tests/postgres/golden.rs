@@ -76,7 +76,7 @@ async fn a_running_process_notices_a_newer_version(cluster: &Cluster) {
     let now: Timestamp = "2026-01-01T01:30:00Z".parse().expect("a time");
     let claimed = store.claim_due(claim_at(now)).await.expect("claim");
     let held = claimed.first().expect("a due job");
-    // A newer version with which this one is compatible, and then one with which it is not.
+    // A compatible newer version, and then an incompatible one.
     let sql = "ALTER TABLE scheduler.schema_version ADD COLUMN compatible_from int4;
                UPDATE scheduler.schema_version SET version = 5, compatible_from = 4";
     other(cluster, "running").await.batch_execute(sql).await.expect("migrated");

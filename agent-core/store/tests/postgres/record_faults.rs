@@ -332,7 +332,7 @@ async fn a_statement_that_takes_too_long_is_given_up(cluster: &Cluster) {
     assert_eq!(found.value.get(), "2");
 }
 
-/// One company that waits for its locks leaves connections to another one.
+/// A company that waits for its locks leaves connections to another company.
 async fn exhausted_connections_are_reported(cluster: &Cluster) {
     let url = database(cluster, "busy").await;
     let options = PostgresOptions {

@@ -1,5 +1,5 @@
-//! The contracts of the stores with other options than the default ones, with which `rights` checks them, and those of what
-//! is stored in records.
+//! The contracts of the stores with other options than the defaults, which `rights` checks, and of the types that are stored
+//! in records.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Conversations in a SQLite file: what a deletion leaves in it, and what a damaged row hinders.
+//! Conversations in a SQLite file: the rows after a deletion, and the effect of a damaged row.
 
 use std::sync::Arc;
 

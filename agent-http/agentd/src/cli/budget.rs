@@ -9,9 +9,9 @@ use super::ConfigFileArg;
 /// Subcommands of `agentd budget`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BudgetCommand {
-    /// Print a budget and how far it is used, a limit a line.
+    /// Print a budget with its used amounts, one limit per line.
     Show(BudgetArgs),
-    /// Create or replace a budget. What is used in the current periods stays used.
+    /// Create or replace a budget. Amounts used in the current periods are kept.
     #[command(after_help = r#"Example:
   agentd budget set company --company acme --limits '[{"unit":"cost","amount":"50","window":"month"}]'"#)]
     Set {
@@ -21,8 +21,8 @@ pub(crate) enum BudgetCommand {
         /// JSON array of limits, such as [{"unit":"cost","amount":"50","window":"month"}].
         #[arg(long, value_name = "JSON")]
         limits: String,
-        /// IANA time zone of the days and months of all budgets of a company, such as Europe/Berlin, which its own budget has. UTC at
-        /// first; that of the budget before if absent.
+        /// IANA time zone of the days and months of all budgets of the company, such as Europe/Berlin; only for the budget of the
+        /// company itself. If it is left out, the time zone stays as it is; without one, it is UTC.
         #[arg(long, value_name = "ZONE")]
         timezone: Option<BudgetTimeZone>,
     },
@@ -36,7 +36,7 @@ pub(crate) struct BudgetArgs {
     /// Kind of the subject: company, agent, user, token or run (each run of an agent).
     #[arg(value_name = "KIND")]
     pub(crate) kind: BudgetKind,
-    /// Identifier of the subject; that of the company if absent.
+    /// Identifier of the subject; the company's identifier if it is left out.
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
     /// Identifier of the company.

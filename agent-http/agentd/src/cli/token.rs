@@ -37,7 +37,7 @@ pub(crate) enum TokenCommand {
 /// Arguments common to widget and MCP tokens.
 #[derive(Debug, Args)]
 pub(crate) struct NewTokenArgs {
-    /// Agent that the token is for.
+    /// Agent for which the token is valid.
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
     /// Lifetime of the token, such as 30m, 1h or 7d; without it, the token is valid until it is revoked.
@@ -71,10 +71,10 @@ pub(crate) struct McpArgs {
     /// Arguments common to all tokens.
     #[command(flatten)]
     pub(crate) token: NewTokenArgs,
-    /// Identifier of the user that the tools act for.
+    /// Identifier of the user for whom the tools act.
     #[arg(long, value_name = "ID")]
     pub(crate) user: UserId,
-    /// Todo list that tasks and plans are written to.
+    /// Todo list to which tasks and plans are written.
     #[arg(long, value_name = "ID")]
     pub(crate) todo_list: Option<String>,
     /// Tool that may be called; all of the agent's tools, if none is given.
@@ -88,13 +88,13 @@ pub(crate) struct ApiArgs {
     /// Identifier of the user for whom the agents answer.
     #[arg(long, value_name = "ID")]
     pub(crate) user: UserId,
-    /// Agent that may be chatted with; may be repeated.
+    /// Agent with which clients may chat; may be repeated.
     #[arg(long = "agent", value_name = "ID", required = true)]
     pub(crate) agents: Vec<AgentId>,
     /// Company of the user and the agents; may be left out if only one company has an agent of the first id.
     #[arg(long, value_name = "ID")]
     pub(crate) company: Option<CompanyId>,
-    /// Maximum number of runs started per minute with the token, beside the user's own limit.
+    /// Maximum number of runs started per minute with the token, in addition to the user's own limit.
     #[arg(long, value_name = "N", value_parser = run_limit)]
     pub(crate) runs_per_minute: Option<NonZeroU32>,
     /// Maximum number of runs started per day with the token; unlimited, if it is left out.

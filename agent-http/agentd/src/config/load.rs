@@ -157,8 +157,8 @@ pub(super) fn runtime(resolved: &ResolvedSettings) -> Result<RuntimeConfig, Conf
 pub(super) fn scheduler(resolved: &ResolvedSettings) -> Result<SchedulerConfig, ConfigError> {
     let (values, mut errors) = SettingValues::parse(resolved);
     for (name, purpose) in [
-        ("PULSE_SECRET", "callers and the receiver know the scheduler by it"),
-        ("CALLBACK_URL", "jobs are delivered there"),
+        ("PULSE_SECRET", "it authenticates callers of the scheduler, and its callbacks"),
+        ("CALLBACK_URL", "jobs are delivered to this URL"),
     ] {
         let is_reported =
             errors.iter().any(|error| error.name == name || error.name == format!("{name}_FILE"));

@@ -130,7 +130,7 @@ const SETTINGS: &[Setting] = &[
         APP_AND_RUNTIME,
         SettingKind::Secret { min_bytes: 1 },
         &[],
-        "The API key for agents without their own. It is sent to `OPENAI_BASE_URL` and URLs below it only.",
+        "The API key for agents that have none of their own. It is sent to `OPENAI_BASE_URL` and URLs below it only.",
     ),
     setting(
         "OPENAI_MODEL",

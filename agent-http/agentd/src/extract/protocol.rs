@@ -7,7 +7,7 @@
 //! ```
 //!
 //! In place of these lines, an error is the only line: `{"version":1,"error":{"kind":"encrypted","message":""}}`. An
-//! output without its end is that of a process that was ended.
+//! incomplete output comes from a process that was killed.
 
 use std::io::{self, Write};
 

@@ -138,7 +138,7 @@ fn start(response: &Response<Incoming>, from: u64) -> Result<u64, FetchError> {
             Ok(from)
         }
         status => {
-            let answer = format!("{status} where bytes from {from} were asked for");
+            let answer = format!("{status} to a request for the bytes from {from} on");
             Err(FetchError::UnexpectedResponse(answer))
         }
     }

@@ -94,7 +94,7 @@ async fn damaged_documents_have_their_declared_type_and_are_malformed() {
 async fn errors_pass_through() {
     let extractor = extractor(ExtractionConfig::default());
     let error = extract(&extractor, "application/pdf", "%PDF-1.7 canary").await.unwrap_err();
-    assert_eq!(error, ExtractError::Malformed("no valid PDF document".to_owned()));
+    assert_eq!(error, ExtractError::Malformed("not a valid PDF document".to_owned()));
     let mut pdf = fixtures::PdfBuilder::new();
     pdf.image_page();
     pdf.encrypt();

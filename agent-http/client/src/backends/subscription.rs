@@ -94,11 +94,9 @@ impl SubscriptionModels {
             Caller::Session | Caller::Legacy => Ok(()),
             Caller::Proactive | Caller::Api if self.allows_unattended => Ok(()),
             Caller::Proactive | Caller::Api => sign_in_required(
-                "the agent answers by its user's own subscription, which unattended runs may not use",
+                "the agent uses its user's own subscription, which unattended runs may not use",
             ),
-            _ => sign_in_required(
-                "the agent answers by its user's own subscription, which visitors do not have",
-            ),
+            _ => sign_in_required("the agent uses its user's own subscription, which visitors do not have"),
         }
     }
 }

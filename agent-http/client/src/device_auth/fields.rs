@@ -104,7 +104,7 @@ impl AnswerFields {
     /// Returns the tokens; `None` if a required one is absent, or one is malformed.
     ///
     /// The id token comes from the issuer over TLS, so that its signature need not be checked (OpenID Connect Core
-    /// 3.1.3.7). It is personal data, so that it is not part of the result.
+    /// 3.1.3.7). It is personal data, so it is not part of the result.
     pub(super) fn tokens(&self, dialect: DeviceAuthDialect, now: SystemTime) -> Option<TokenSet> {
         let token_type = self.0.get("token_type").filter(|value| !value.is_null());
         if !token_type

@@ -9,8 +9,8 @@ const ADOPTION_THRESHOLD: u32 = 3;
 
 /// The number of components that was requested of a model, or that its answers have.
 ///
-/// The first answer tells the number, and answers with another one are invalid. If the first one was wrong, or the server
-/// has another model by now, the answers agree on another number, which is adopted then.
+/// The first answer determines the number, and answers with another number are invalid. If the first one was wrong, or the
+/// server has another model by now, the answers agree on another number, which is adopted then.
 pub(super) struct Dimensions {
     requested: Option<usize>,
     learned: Mutex<LearnedDimensions>,
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_requested_number_stays() {
+    fn requested_dimensions_are_never_replaced() {
         let dimensions = Dimensions::new(Some(4));
         for _ in 0..2 * ADOPTION_THRESHOLD {
             assert!(!check(&dimensions, 8));

@@ -123,7 +123,7 @@ impl Endpoint {
 /// Parses the JSON of an answer. Serde's message is left out because it would quote the answer.
 pub(super) fn parse_json<'a, T: serde::Deserialize<'a>>(answer: &'a [u8]) -> Result<T, EmbedError> {
     serde_json::from_slice(answer).map_err(|error| {
-        EmbedError::InvalidAnswer(format!("no JSON of the expected form ({:?} error)", error.classify()))
+        EmbedError::InvalidAnswer(format!("not JSON of the expected form ({:?} error)", error.classify()))
     })
 }
 

@@ -248,13 +248,13 @@ async fn wrong_vectors_are_invalid_answers() {
         }
         let too_few = at(&[right()]).await;
         assert!(["no vector with the index 1", "1 vectors for 2 texts"].contains(&&*too_few), "{too_few}");
-        assert_eq!(at(&[right(), vec![1.0]]).await, "a vector of 1 components in place of 16");
+        assert_eq!(at(&[right(), vec![1.0]]).await, "a vector of 1 components; 16 were expected");
         assert_eq!(at(&[Vec::new(), Vec::new()]).await, "a vector of 0 components");
         assert_eq!(at(&[right(), vec![0.0; DIMENSIONS]]).await, "all components of a vector are 0");
         // Larger than a component can be; the parser rejects it before the check for finite ones.
         assert_eq!(
             at(&[right(), vec![1e300; DIMENSIONS]]).await,
-            "no JSON of the expected form (Syntax error)"
+            "not JSON of the expected form (Syntax error)"
         );
     }
     let entry = |index: Value| json!({"index": index, "embedding": [1.0, 2.0]});
@@ -267,7 +267,7 @@ async fn wrong_vectors_are_invalid_answers() {
         json!([entry("0".into()), entry(1.into())]),
         json!(null),
     ] {
-        assert_eq!(at(data).await, "no JSON of the expected form (Data error)");
+        assert_eq!(at(data).await, "not JSON of the expected form (Data error)");
     }
 }
 
@@ -276,9 +276,9 @@ async fn answers_without_valid_vectors_are_invalid() {
     for api in APIS {
         let at = async |body: &str| invalid(embed_at(api, ok(body)).await);
         let not_a_number = api.answer(&[vec![7.5], vec![7.5]]).to_string().replace("7.5", "NaN");
-        assert_eq!(at(&not_a_number).await, "no JSON of the expected form (Syntax error)");
-        assert_eq!(at("").await, "no JSON of the expected form (Eof error)");
-        assert_eq!(at("{}").await, "no JSON of the expected form (Data error)");
+        assert_eq!(at(&not_a_number).await, "not JSON of the expected form (Syntax error)");
+        assert_eq!(at("").await, "not JSON of the expected form (Eof error)");
+        assert_eq!(at("{}").await, "not JSON of the expected form (Data error)");
         assert_eq!(at("[1e999]").await.split(' ').next(), Some("no"));
         let page = chunked_response("200 OK", "text/html; charset=utf-8", b"<html>Sign in</html>", 64, true);
         assert_eq!(invalid(embed_at(api, page).await), "a web page in place of JSON");
@@ -369,7 +369,7 @@ async fn dimensions_change_only_after_several_agreeing_answers() {
         let client = api.client(settings(&server.url));
         let embed = async |text: &str| client.embed(&[text], EmbedRole::Document).await;
         assert_eq!(embed("first").await.map(|embeddings| embeddings.dimensions()), Ok(DIMENSIONS));
-        let expected = EmbedError::InvalidAnswer("a vector of 8 components in place of 16".into());
+        let expected = EmbedError::InvalidAnswer("a vector of 8 components; 16 were expected".into());
         assert_eq!(embed("other").await, Err(expected.clone()));
         assert!(embed("again").await.is_ok());
         // The server has another model.

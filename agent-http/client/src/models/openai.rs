@@ -26,7 +26,7 @@ use url::Url;
 
 use self::messages::MessageRules;
 use self::optional_parts::{
-    EFFORT_MEMBER, EffortBesideTools, LIMIT_MEMBER, OLD_LIMIT_MEMBER, OldLimitName, SENT_REASONING,
+    EFFORT_MEMBER, EffortWithTools, LIMIT_MEMBER, OLD_LIMIT_MEMBER, OldLimitName, SENT_REASONING,
     SENT_SIGNATURES,
 };
 use self::stream::ChatStream;
@@ -93,7 +93,7 @@ impl OpenAi {
         let refusal =
             |status, headers: HeaderMap, body: Bytes| vendor_error::refusal(status, &headers, &body);
         let parts: [&dyn OptionalPart; 5] =
-            [&STREAM_OPTIONS, &SENT_REASONING, &SENT_SIGNATURES, &OldLimitName, &EffortBesideTools];
+            [&STREAM_OPTIONS, &SENT_REASONING, &SENT_SIGNATURES, &OldLimitName, &EffortWithTools];
         let (response, notices) = send_with_optional(&payload, &parts, &self.model, post, refusal).await?;
         if !response.status.is_success() {
             return Err(vendor_error::refused(response).await.0);

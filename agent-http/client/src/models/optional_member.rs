@@ -84,7 +84,7 @@ fn is_refused(name: &str, body: &[u8]) -> bool {
 /// these parts. Returns the response, with a notice for each part that was left out.
 ///
 /// # Errors
-/// Those of `send`; the error that `refusal` returns for the status, headers and body of a response whose body had to be read.
+/// Errors of `send`; the error that `refusal` returns for the status, headers and body of a response whose body had to be read.
 pub(super) async fn send_with_optional<S>(
     payload: &Payload,
     parts: &[&dyn OptionalPart],

@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer};
 /// Members of an object that contain its reasoning. The first one counts. Others are signatures and types.
 const TEXT_MEMBERS: [&str; 5] = ["text", "thinking", "reasoning", "content", "summary"];
 
-/// Text of a model's reasoning: a string, an object with the text, or a list of these. What has another shape is empty and does
-/// not fail the answer, since reasoning is not needed for it.
+/// Text of a model's reasoning: a string, an object with the text, or a list of these. A value of another shape is read as
+/// empty and does not fail the answer, since reasoning is not needed for it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ReasoningText(pub(super) String);
 

@@ -10,7 +10,7 @@ use agent_platform::parameters::{ModelParameters, ReasoningLevel};
 
 use super::limits::{ModelLimits, ResolvedLimits, window_key};
 
-/// Vendors whose models require that later requests repeat the reasoning that preceded tool calls: words in names of models or in
+/// Vendors whose models require later requests to repeat the reasoning that preceded tool calls: words in names of models or in
 /// addresses.
 const REASONING_ECHO_VENDORS: [&str; 3] = ["deepseek", "kimi", "moonshot"];
 
@@ -139,7 +139,7 @@ impl ModelSpec {
         }
     }
 
-    /// Returns true if the server's API does not have a member of requests, as far as it has said so.
+    /// Returns true if the server has rejected a member of requests as unknown.
     pub(super) fn refuses(&self, member: &str) -> bool {
         self.limits.learned.refuses(&self.window_key, member)
     }

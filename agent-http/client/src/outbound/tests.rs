@@ -302,7 +302,7 @@ fn answer_by_tls(stream: TcpStream, config: Arc<rustls::ServerConfig>) -> std::i
 }
 
 #[tokio::test]
-async fn waits_no_longer_than_configured() {
+async fn header_and_connect_timeouts_are_applied() {
     let short = Duration::from_millis(50);
     let (url, served) = serve(closed).await;
     let request = outbound("").post(&url, UrlTrust::Operator).unwrap().header_timeout(short);

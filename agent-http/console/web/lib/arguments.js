@@ -61,7 +61,7 @@ function parse({ kind, isWhole, choices }, text) {
 }
 
 /**
- * Returns the arguments that the fields' texts make, and what is wrong with them. Fields without a text are left out.
+ * Returns the arguments in the fields, and the errors in them. Fields without a text are left out.
  *
  * @param {ReturnType<typeof fieldsOf>} fields
  * @param {Map<string, string>} texts
@@ -145,7 +145,7 @@ export function useArguments(args, schema) {
     else {
       const fields = formFields(schema, found.value);
       if (!fields) {
-        setErrors(new Map([['', 'has what the form does not show']]));
+        setErrors(new Map([['', 'has fields that the form does not show']]));
         return;
       }
       setTexts(textsOf(found.value, fields));

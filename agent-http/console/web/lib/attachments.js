@@ -29,7 +29,7 @@ export function attach(files) {
 export function remove({ key, abort, fileId }) {
   abort.abort();
   attachments.value = attachments.value.filter((one) => one.key !== key);
-  // One that stays is deleted when it expires.
+  // A file that is not deleted here is deleted when it expires.
   if (fileId) call('DELETE /api/files/{id}', { params: { id: fileId } }).catch(() => {});
 }
 

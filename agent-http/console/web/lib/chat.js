@@ -438,7 +438,7 @@ async function reloadStale(id, run, held) {
   await attachRunning(id);
 }
 
-/** Replaces what was drawn of a run by what the server has kept. */
+/** Replaces the drawn events of a run by the stored ones. */
 async function finish(id, run, content, parentId) {
   if (threadId.value !== id || live.value?.run !== run) return;
   if (isKept() && run.acceptedAt !== undefined) {
@@ -544,7 +544,7 @@ function leave() {
   else current?.cancel();
 }
 
-/** Shows a run in the debug layer: one of this page, or one whose events the server has kept. */
+/** Shows a run in the debug layer: a run of this page, or a run whose events the server has stored. */
 export async function inspect(runId) {
   const kept = keptRun(runId);
   if (kept) {

@@ -1,4 +1,4 @@
-/** Two prompts beside each other, with what has changed between them: that of an edited role beside the saved one, and that of a run beside the run before. */
+/** Two prompts beside each other, with their differences: the prompt of an edited role beside the saved role's, and the prompt of a run beside the previous run's. */
 
 import { html, useState } from '../vendor/ui.js';
 import { inspect } from './chat.js';

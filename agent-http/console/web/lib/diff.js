@@ -2,9 +2,9 @@
 
 import { html } from '../vendor/ui.js';
 
-/** Maximum number of comparisons. Longer differences are one piece that is replaced by another. */
+/** Maximum number of comparisons. Longer differences are shown as one replaced piece. */
 const MAX_COMPARISONS = 1_000_000;
-/** Length from which a text that both have is shortened, and what stays of it at each end. */
+/** Length from which an equal text is shortened, and the length that is kept at each end. */
 const LONG = 260;
 const KEPT = 90;
 
@@ -86,7 +86,7 @@ function shorten(text, isFirst, isLast) {
   return html`${from}<span class="diff-gap">${from && ' '}… ${(text.length - from.length - to.length).toLocaleString('en')} equal characters …${to && ' '}</span>${to}`;
 }
 
-/** Two texts as one, with what was taken out and what was put in. */
+/** Two texts as one, with removed and inserted pieces marked. */
 export function Diff({ before, after, label }) {
   const pieces = diff(before, after);
   return html`<pre class="code wrap diff" tabindex="0" role="region" aria-label=${label}>${pieces.map(([kind, text], place) => {

@@ -77,7 +77,7 @@ export function hiddenFields({ id, name, content, children, ...rest }) {
 
 export const idOf = (path) => `role-${path.replace(/[^\w]+/g, '-')}`;
 
-/** Returns what the server says about a field, or about what is in it. */
+/** Returns the server's messages about a field, or about fields below it. */
 function errorOf({ errors }, path) {
   const found = [...errors].filter(([of]) => isWithin(of, path));
   return found.map(([of, words]) => `${of === path ? 'It' : of} ${words}`).join('; ') || undefined;

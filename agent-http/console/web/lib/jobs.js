@@ -1,4 +1,4 @@
-/** Jobs: their names, what can be done with them, their schedules in words, and their next runs. */
+/** Jobs: their names, actions, schedules in words, and next runs. */
 
 import { html } from '../vendor/ui.js';
 import { call } from './store.js';
@@ -20,7 +20,7 @@ export const ACTIONS = [
     text: 'Runs begin by the schedule again.' },
   { id: 'redrive', name: 'Run again', route: 'POST /api/pulse/jobs/{id}/redrive', fits: ({ state }, filter) => state === 'discarded' || filter === 'discarded',
     ask: (jobs) => `Run ${jobs} again?`,
-    text: 'The run that was discarded last is made again, now.' },
+    text: 'The last discarded run is made again, now.' },
   { id: 'cancel', name: 'Cancel', route: 'DELETE /api/pulse/jobs/{id}', fits: isChangeable, isFinal: true,
     ask: (jobs) => `Cancel ${jobs}?`, text: 'No further run begins. A run in progress goes on.' },
 ];
@@ -140,7 +140,7 @@ async function cronRuns({ cron, timezone, dst }, until, signal) {
       if (next.length < PAGE || new Date(next.at(-1)) >= until) return { runs: found, isWhole: true };
     }
   } catch (error) {
-    // One schedule that the server cannot read takes nothing from the others.
+    // A schedule that the server cannot read does not affect the others.
     if (error.status !== 400) throw error;
   }
   return { runs: found, isWhole: false };

@@ -26,7 +26,7 @@ export function useOpenedForm(isOpen, isReplaced = false) {
   return root;
 }
 
-/** Ref of a list. A row, or a button of it, that disappears with the focus gives it to the same button of the next row, else of one before, else to the region around the list. One that is moved, or enabled again, keeps it. */
+/** Ref of a list. A row, or a button of it, that disappears with the focus gives it to the same button of the next row, else of one before, else to the region around the list. A button that is moved, or enabled again, keeps the focus. */
 export function keepFocus(list) {
   if (!list) return;
   let button, place;

@@ -340,7 +340,7 @@ export class MarkdownView {
     if (text.includes('\r')) text = text.replace(/\r\n?/g, '\n');
     // A frame that was asked for before the end may come after it.
     if (!isComplete && text === this.#text) return;
-    // It is shown once it is known what it is.
+    // It is shown once its kind is known.
     const line = text.lastIndexOf('\n') + 1;
     if (!isComplete && MARKER.test(text.slice(line))) text = text.slice(0, line);
     // The definition of a reference changes blocks before it.

@@ -22,7 +22,7 @@ const ADVICE = {
   NOT_CONFIGURED: 'The operator has to set what is missing.',
   STORE_UNAVAILABLE: 'The data cannot be written now. Try again in a moment.',
   PRECONDITION_FAILED: 'It was changed meanwhile. Load it again before you save.',
-  FORBIDDEN: 'You may read this and not change it.',
+  FORBIDDEN: 'You may read this but not change it.',
   NETWORK: 'The connection failed. Check that the server runs.',
 };
 

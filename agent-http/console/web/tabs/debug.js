@@ -1,4 +1,4 @@
-/** The debug layer beside the chat: what the model reads, what it may do, and what a run did. */
+/** The debug layer beside the chat: prompts, tools, and the events of runs. */
 
 import { html, signal } from '../vendor/ui.js';
 import { agentId, context, draft, inspected, live, path, previewRequest, promptVersion } from '../lib/chat.js';

@@ -54,7 +54,7 @@ function RunPicker({ selected }) {
   </select></label>`;
 }
 
-/** The figures of a run: from its events, or for a recorded one those that the server has. */
+/** The figures of a run: from its events, or for a recorded run from the server's. */
 function Figures({ run, stored }) {
   const usage = run.usage ?? stored?.usage;
   const cached = total(usage, 'cachedInputTokens');
@@ -143,8 +143,8 @@ function outcome({ attempt, reason, status, waitedMs }) {
 }
 
 /**
- * Returns the numbers of the events that have the words; `undefined` if all are shown. Each event is searched once, so that a
- * run that grows costs as much as what is new.
+ * Returns the numbers of the events that have the words; `undefined` if all are shown. Each event is searched once, so that the
+ * cost depends on new events only.
  */
 function useMatching(run, words) {
   const known = useRef({});

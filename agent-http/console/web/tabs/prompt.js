@@ -58,10 +58,10 @@ function Broken({ broken: { id, after, ...seen } }) {
   const texts = useLoad(async (signal) => latest && (await import('../lib/compare.js')).keptTexts(latest, signal), latest).data;
   const [isKnown, before] = texts ? [true, texts.get(id)] : [seen.isKnown, seen.before];
   const name = isTool ? html`the tool <code>${id.slice(5)}</code>` : html`<code>${id}</code>`;
-  if (isMessage(id)) return html`<section class="note note-broke" aria-label="Cache"><p><strong>The cached prompt breaks here:</strong> ${name}. All that follows is read anew.</p></section>`;
+  if (isMessage(id)) return html`<section class="note note-broke" aria-label="Cache"><p><strong>The cached prompt breaks here:</strong> ${name}. All that follows is read again.</p></section>`;
   const change = !isKnown ? 'has changed' : before === undefined ? 'is new' : after === undefined ? 'has gone' : 'has changed';
   return html`<section class="note note-broke" aria-label="Cache">
-    <p><strong>The cached prompt breaks here:</strong> ${name} ${change} since the last run. All that follows is read anew.</p>
+    <p><strong>The cached prompt breaks here:</strong> ${name} ${change} since the last run. All that follows is read again.</p>
     ${isKnown ? html`<${Diff} before=${before ?? ''} after=${after ?? ''} label=${`difference of ${id}`} />`
       : html`<p class="muted small">Neither this page nor the server has the text of the last run to compare.</p>`}
   </section>`;
@@ -83,7 +83,7 @@ export function PromptTab({ preview, run }) {
     ${run && run.status !== 'running' && has('runEvents') && html`<${Recorded} key=${run.runId} runId=${run.runId} />`}`;
 }
 
-/** What the inspected run was sent, which is asked for when it is opened. */
+/** The prompt of the inspected run, which is loaded when it is opened. */
 function Recorded({ runId }) {
   const [isOpen, setOpen] = useState(false);
   return html`<${Fold} summary="Prompt of the inspected run" onToggle=${({ target }) => setOpen(target.open)}>${isOpen && html`<${RunPrompt} runId=${runId} />`}<//>`;
@@ -112,7 +112,7 @@ function Proof({ preview, run }) {
   if (!sent) return null;
   const isSame = sent === preview.requestSha256;
   return html`<p class=${`note ${isSame ? 'note-good' : ''}`}>
-    ${isSame ? 'This is what was sent' : 'The inspected run was sent another request'}: <code>${sent.slice(0, 12)}</code>
+    ${isSame ? 'This is what was sent' : 'The inspected run sent another request'}: <code>${sent.slice(0, 12)}</code>
     ${!isSame && html` <span class="muted">this preview is <code>${preview.requestSha256.slice(0, 12)}</code>: the time, the message or the history differ</span>`}
   </p>`;
 }

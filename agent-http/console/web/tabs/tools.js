@@ -111,7 +111,7 @@ function Server({ id, serverId, onPinned }) {
   </section>`;
 }
 
-/** A tool as its server defines it now, beside the definition that was accepted. */
+/** A tool as its server defines it now, beside the accepted definition. */
 function Definition({ name, status, isAllowed, fault, definition, pinned }) {
   const label = `definition of ${name}`;
   const [before, now] = [pinned, definition].map((value) => value && JSON.stringify(value, null, 2));

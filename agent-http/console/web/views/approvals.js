@@ -1,4 +1,4 @@
-/** Tool calls that wait for the user's decision, of all threads, and those that were decided. */
+/** Tool calls of all threads that wait for the user's decision, and decided ones. */
 
 import { html, useState } from '../vendor/ui.js';
 import { decide, loadOpen, mayDecide, openApprovals } from '../lib/approvals.js';

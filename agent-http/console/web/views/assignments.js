@@ -28,7 +28,7 @@ function Row({ assignment, onChange }) {
   const params = { id: agentId, assignmentId: id };
   const path = '/api/agents/{id}/assignments/{assignmentId}';
   const change = async () => {
-    // Another one may have changed it since the list was read, which the condition tells.
+    // Another user may have changed it since the list was read, which the condition detects.
     const { data, etag } = await call(`GET ${path}`, { params });
     const { sync, ...body } = data;
     await call(`PUT ${path}`, { params, body: { ...body, schedule: { ...body.schedule, enabled: !schedule.enabled } }, ifMatch: etag });

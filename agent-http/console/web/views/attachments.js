@@ -1,4 +1,4 @@
-/** The files of messages: those of the next one, and those of sent ones. */
+/** The files of messages: files of the next message, and files of sent messages. */
 
 import { html, useState } from '../vendor/ui.js';
 import { attachments, remove } from '../lib/attachments.js';

@@ -128,7 +128,7 @@ function DocumentText({ id }) {
     <${Code} text=${text || 'The text is too long to be shown here.'} label=${`text of ${id}`} wrap />`;
 }
 
-/** The button that uploads files, and what has become of them. */
+/** The button that uploads files, and the states of the uploads. */
 function Uploads({ known, onDone }) {
   const [uploads, setUploads] = useState([]);
   const [isOver, setOver] = useState(false);

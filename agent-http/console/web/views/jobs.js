@@ -65,7 +65,7 @@ function Row({ job, isSelected, onSelect }) {
   </li>`;
 }
 
-/** Does one thing with each of the jobs, one after the other, and keeps which have failed. */
+/** Applies an action to each of the jobs, one after another, and remembers the failed ones. */
 function useBulk(onDone) {
   const [progress, setProgress] = useState(undefined);
   const run = async (action, jobs) => {
@@ -127,7 +127,7 @@ function confirmText({ action, jobs }, selected) {
   return `${action.text} ${counted(others, 'selected job')} ${others === 1 ? 'is left as it is' : 'are left as they are'}.`;
 }
 
-/** One job: what it does, when, how its attempts went, and what can be done with it. */
+/** One job: its work, its schedule, its attempts and the possible actions. */
 function JobDetail({ id }) {
   const found = useGet('GET /api/pulse/jobs/{id}', { params: { id } });
   const job = found.data?.jobId === id ? found.data : undefined;

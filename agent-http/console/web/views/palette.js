@@ -21,7 +21,7 @@ function places(views, threads) {
   ];
 }
 
-/** Returns the places that have all words, those whose name begins with the first one before the others. */
+/** Returns the places that contain all words; names that begin with the first word come first. */
 export function find(all, text) {
   const words = text.trim().toLowerCase().split(/\s+/).filter(Boolean);
   const found = all.filter(({ name, kind }) => words.every((word) => `${name} ${kind}`.toLowerCase().includes(word)));

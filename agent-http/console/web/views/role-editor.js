@@ -61,7 +61,7 @@ export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
   const [state, setState] = useState({});
   const root = useRef(null);
   const isSaving = useRef(false);
-  // The text that was saved last, and the one that is written now.
+  // The saved text, and the edited one.
   const sent = useRef(savedText);
   const latest = useRef();
   latest.current = text;

@@ -1,4 +1,4 @@
-/** The form of a role. It edits the object that the JSON view shows, and leaves what it does not know as it is. */
+/** The form of a role. It edits the object that the JSON view shows, and does not change unknown fields. */
 
 import { html, useState } from '../vendor/ui.js';
 import { CATALOGUE } from '../lib/catalogue.js';

@@ -71,7 +71,7 @@ function NewToken({ id, isReplaced, onMade }) {
     </fieldset>
     <div class="field-row">
       <${Text} form=${form} path="label" label="Label" hint="For this list." />
-      <${Choice} form=${form} path="ttlMs" label="It is good" options=${LIFETIMES} />
+      <${Choice} form=${form} path="ttlMs" label="It is valid" options=${LIFETIMES} />
     </div>
     ${value.kind === 'widget' ? html`
       <${Words} key="origins" form=${form} path="origins" label="Origins" hint="Of the pages that may use it, such as https://shop.example, with commas between them. Without any, every page may." />
@@ -105,7 +105,7 @@ function Made({ id, token, onClose }) {
   const code = isWidget ? snippet(id, token.token) : address(isApi ? 'v1' : 'api/agent/mcp');
   const secret = `It is a secret: who has it ${isApi ? 'chats with the agent' : 'calls the tools'} for you.`;
   return html`<section class="token-made" ref=${root} tabindex="-1" aria-labelledby="token-made">
-    <h2 id="token-made">The token is made</h2>
+    <h2 id="token-made">The token was created</h2>
     <p class="muted">It is not shown again: copy it now. ${isWidget ? 'Everybody who sees the page can read it.' : secret}</p>
     <div class="row between"><h3 class="label">Token</h3><${Copy} text=${token.token} label="Copy the token" /></div>
     <${Code} text=${token.token} label="token" wrap />

@@ -21,7 +21,7 @@ function dayWords(date) {
   return (time.getUTCFullYear() === new Date().getUTCFullYear() ? day : dayWithYear).format(time);
 }
 
-/** Returns what the address selects, with what it leaves out. */
+/** Returns the selection in the address, completed with defaults. */
 function selection({ query }) {
   const one = (name, values, other) => (Object.hasOwn(values, query.get(name) ?? '') ? query.get(name) : other);
   return {
@@ -61,7 +61,7 @@ export function Usage() {
       <button type="button" class="button" disabled=${!data || data.rows.length === 0} onClick=${() => exportCsv(data)}>Export CSV</button>
     </div>`}>
     <div class="row between lead">
-      <p class="muted">${scopeWords(chosen)} Days are those of UTC.</p>
+      <p class="muted">${scopeWords(chosen)} Days are in UTC.</p>
       ${seesOthers(agentId) && html`<label class="check"><input type="checkbox" checked=${isMine} onChange=${(event) => select('mine', event.target.checked && 'true')} /><span>Mine alone</span></label>`}
     </div>
     ${pending(load)}

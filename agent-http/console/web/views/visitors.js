@@ -21,7 +21,7 @@ const More = ({ list }) => list.cursor && html`<p class="table-foot"><button typ
 function ThreadList({ id }) {
   const list = usePages('GET /api/agents/{id}/threads', 'threads', { params: { id }, query: { limit: 50 } });
   return html`
-    <p class="muted">Conversations of people who use a widget with this agent. They have no names here; a thread belongs to a browser.</p>
+    <p class="muted">Conversations of visitors of this agent’s widgets. They have no names here; a thread belongs to a browser.</p>
     ${pending({ ...list, data: list.items })}
     ${list.items?.length === 0 && html`<p class="muted">No visitor has written yet, or their threads have ended.</p>`}
     <ul class="rows">${(list.items ?? []).map((thread) => html`<li key=${`${thread.owner} ${thread.id}`} class="item">

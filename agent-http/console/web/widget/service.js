@@ -106,7 +106,7 @@ export class Service {
         page = await (await this.send(`GET ${path}&cursor=${encodeURIComponent(page.nextCursor)}`)).json();
       }
       if (thread && found.status === 'waiting') {
-        // Few visitors are asked, so that the others do not load it.
+        // Loaded only when needed, since few visitors are asked.
         const [{ Questions }, open] = await Promise.all([import('./questions.js'), this.send('GET api/approvals?state=open')]);
         const { approvals } = JSON.parse(await open.text(), keepDigits);
         Object.assign(found, { Questions, questions: approvals.filter(({ threadId }) => threadId === thread) });

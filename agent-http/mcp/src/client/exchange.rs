@@ -106,7 +106,7 @@ pub(super) async fn read_answer(
 }
 
 /// Returns the JSON-RPC error of a response with an unsuccessful status, if it has one. Rejected credentials have none,
-/// whatever the body says.
+/// regardless of the body.
 pub(super) async fn read_error(response: TransportResponse) -> Option<ErrorData> {
     if rejects_credentials(response.status) || content_type(&response.headers) != "application/json" {
         return None;

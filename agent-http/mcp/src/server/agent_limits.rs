@@ -83,7 +83,7 @@ pub(super) struct Permit {
 
 impl AgentLimiter {
     /// Creates the limiter of a server with at most `connections` connections, of which requests take three quarters at most,
-    /// and those of one company a quarter; subscriptions take half, and those of one company an eighth.
+    /// and those of one company a quarter; subscriptions take half, and a company's subscriptions an eighth.
     pub(super) fn new(limits: AgentLimits, connections: u32) -> Self {
         let permits = |max_total: u32, max_of_company: u32| {
             CompanyPermits::new(max_total.max(1) as usize, max_of_company.max(1) as usize)

@@ -378,7 +378,7 @@ mod tests {
     /// Resource whose store is unavailable.
     const UNAVAILABLE: &str = "document://unavailable";
 
-    /// Features of a store that does not answer, but for [`UNAVAILABLE`].
+    /// Features of a store that does not answer, except for [`UNAVAILABLE`].
     struct StalledFeatures;
 
     #[async_trait]

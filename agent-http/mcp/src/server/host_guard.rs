@@ -1,8 +1,8 @@
 //! Validation of `Host` and `Origin` (the specification's protection against DNS rebinding).
 //!
 //! A page whose name was rebound to this machine sends its own name in `Host` and its own origin in `Origin`; clients
-//! other than browsers send no `Origin`. So the host must be one that the operator configured, and the origin one that
-//! the operator lists or this server's own.
+//! other than browsers send no `Origin`. So the host must be configured by the operator, and the origin must be listed
+//! by the operator or be this server's own.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

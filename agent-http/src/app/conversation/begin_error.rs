@@ -11,14 +11,14 @@ pub(super) enum BeginError {
     Store(ConversationError),
     Turn(TurnError),
     Request(HttpError),
-    /// A limit on runs refuses the run. Nothing of it is stored but its place in a queue.
+    /// A limit on runs refuses the run. Only its place in a queue is stored.
     NotAdmitted {
         error: HttpError,
         /// True if as many runs as permitted are in progress.
         is_full: bool,
     },
     /// A run waits for further decisions: the caller has decided about all own calls and others about theirs not yet, or has sent
-    /// results of the client's calls alone. Decisions and results are those that are not stored.
+    /// results of the client's calls alone. Decisions and results are the ones that are not yet stored.
     StillWaiting {
         run: Box<Run>,
         decisions: Vec<Decision>,
@@ -48,9 +48,12 @@ impl From<BeginError> for HttpError {
             BeginError::Request(error) | BeginError::NotAdmitted { error, .. } => error,
             BeginError::StillWaiting { run, .. } => ConversationError::InterruptsOpen { run }.into(),
             BeginError::Repeated { run } => {
-                HttpError::conflict("the results were sent before").with_location(&events_path(&run.id))
+                HttpError::conflict("the results of the tool calls were already sent")
+                    .with_location(&events_path(&run.id))
             }
-            BeginError::Unanswered { .. } => HttpError::conflict("the results were sent before"),
+            BeginError::Unanswered { .. } => {
+                HttpError::conflict("the results of the tool calls were already sent")
+            }
         }
     }
 }

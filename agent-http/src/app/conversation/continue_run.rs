@@ -18,7 +18,7 @@ use crate::stream;
 /// to `trace`.
 ///
 /// # Errors
-/// Those of a chat in the thread; the run is then continued by the thread's next message.
+/// Errors of a chat in the thread; the run is then continued by the thread's next message.
 pub(in super::super) async fn continue_run(
     app: &Arc<App>,
     owner: &ThreadOwner,

@@ -1,4 +1,4 @@
-//! A run that continues one whose tool calls have waited for decisions: makes the approved calls, and then asks the
+//! Continuation of a run whose tool calls have waited for decisions: makes the approved calls, and then asks the
 //! agent's backend with the results of all calls. If results of the client's calls are missing, the run ends and waits for
 //! them instead.
 
@@ -115,8 +115,8 @@ impl ContinuedTurn {
         let begin_result =
             begin_call(|| self.store_begin(approval), || self.has_begun(approval), clock).await;
         if let Err(error) = begin_result {
-            tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not made: its begin is not stored");
-            return error_result("the call was not made: its begin could not be stored".to_owned());
+            tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not made: its start could not be stored");
+            return error_result("the call was not made: its start could not be stored".to_owned());
         }
         let output = self.call(approval, &role, profile).await;
         DecidedCall { id: approval.tool_call_id.clone(), content: output.text, is_error: output.is_error }
@@ -179,7 +179,7 @@ impl ContinuedTurn {
             thread_id: self.turn.thread_id.clone(),
             run_id: self.turn.run_id.clone(),
             idempotency_key: Some(format!("{}/approval/{}", self.run.id, approval.tool_call_id)),
-            // The run is stored. What the tool writes for it, such as a notification, names the thread.
+            // The run is stored. Records that the tool writes for it, such as a notification, name the thread.
             can_suspend: true,
             trace: self.turn.trace.clone(),
             arguments_text: Some(arguments.text().into()),
@@ -247,7 +247,7 @@ impl ContinuedTurn {
 /// and `has_begun` indicates that it was this one.
 ///
 /// # Errors
-/// Those of the store, and [`ConversationError::CallRefused`], if the call must not be made.
+/// Errors of the store, and [`ConversationError::CallRefused`], if the call must not be made.
 async fn begin_call<S, B>(
     store_begin: impl Fn() -> S,
     has_begun: impl Fn() -> B,
@@ -288,7 +288,7 @@ async fn read_role(
 /// Reads from the store. While it is unavailable, reads again until the run ends, which drops the future.
 ///
 /// # Errors
-/// Those of the store other than [`StoreError::Unavailable`].
+/// Errors of the store other than [`StoreError::Unavailable`].
 async fn retry_while_unavailable<T, F>(clock: &dyn Clock, read: impl Fn() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,

@@ -21,8 +21,8 @@ const CONTINUE_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), MAX_PAUSE
 /// Maximum number of runs with pauses; further ones are tried in each sweep.
 const MAX_PAUSED_RUNS: usize = 10_000;
 
-/// Decided runs that could not be continued, such as those of a company whose budget is spent: a company may have any number of
-/// them, and each attempt takes time from the runs of others.
+/// Decided runs that could not be continued, for example because the company's budget is spent: a company may have any number
+/// of them, and each attempt takes time from the runs of others.
 #[derive(Default)]
 struct PausedRuns(HashMap<RunKey, (Instant, Backoff)>);
 

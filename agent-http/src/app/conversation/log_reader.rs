@@ -34,7 +34,7 @@ pub(crate) struct LogReader {
     store: Arc<dyn Conversations>,
     key: RunKey,
     cursor: LogCursor,
-    /// Waits for further events of a live run.
+    /// True waits for further events of a live run.
     follows: bool,
     live: Option<AttachedReader>,
     /// Time of the last signal to the run's process.
@@ -125,11 +125,11 @@ impl LogReader {
             if !events.is_empty() {
                 return Ok(Some(events));
             }
-            // Every run has a terminal event, so that a log without events is one that was deleted.
+            // Every run has a terminal event, so a log without events was deleted.
             if is_over && page.run.events.count == 0 {
                 return Err(log_gone());
             }
-            // What is missing may be there at the next read.
+            // Missing events may be there at the next read.
             let has_gap = page.chunks.iter().any(|chunk| chunk.first > self.cursor.next);
             if !has_gap && (is_over || !self.follows) {
                 return Ok(None);

@@ -294,7 +294,7 @@ impl RunStart {
     /// Starts the backend of a run whose beginning is stored.
     ///
     /// # Errors
-    /// Those of the turn and of the store, as a chat request has them.
+    /// Errors of the turn and of the store, as a chat request has them.
     async fn start_stored(self, observer: &Arc<RunObserver>) -> Result<EventStream, HttpError> {
         let caller = self.principal.caller;
         self.start(ready(Ok(())), observer, None).await.map_err(|error| match error {

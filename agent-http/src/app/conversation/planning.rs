@@ -92,9 +92,9 @@ impl StoredTurn {
     /// Returns the error of a request that leaves the model nothing to answer.
     fn nothing_to_answer(&self) -> HttpError {
         match (self.fields.resume.is_empty(), self.fields.ends_with_results) {
-            (false, _) => HttpError::invalid("resume", "has decisions for which the thread does not wait"),
+            (false, _) => HttpError::invalid("resume", "has decisions that the thread is not waiting for"),
             (true, true) => {
-                HttpError::invalid("messages", "has results of tool calls for which the thread does not wait")
+                HttpError::invalid("messages", "has results of tool calls that the thread is not waiting for")
             }
             (true, false) => HttpError::invalid("messages", "must end with a user message or a tool result"),
         }
@@ -197,7 +197,7 @@ impl StoredTurn {
     }
 
     /// Returns true if the request ends with results without their calls, of which none is pending, in a thread that has results of
-    /// its client. They may be these ones, and what precedes them is not a new message then.
+    /// its client. The results may repeat stored ones, and then the message before them is not a new one.
     fn may_repeat_results(&self, links: &[NodeLink], pending: &[Id]) -> bool {
         let is_client_result =
             |link: &NodeLink| (link.role, link.origin) == (NodeRole::Tool, NodeOrigin::Client);

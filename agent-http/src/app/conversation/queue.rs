@@ -160,7 +160,7 @@ impl WaitingTurn {
     /// Waits until the run may begin, and begins it. A run that is no longer queued is stopped instead.
     ///
     /// # Errors
-    /// Those of the beginning, and the shutdown of the service: no run begins while it drains.
+    /// Errors of the beginning, and the shutdown of the service: no run begins while it drains.
     async fn begin(self) -> Result<EventStream, HttpError> {
         let draining = self.app.conversations.shutdown.wait_for(ShutdownStage::Draining);
         let too_long = async {

@@ -43,7 +43,7 @@ impl StoredTurn {
     /// Stores decisions about calls of a run that waits for others, too. Returns the run as it is then.
     ///
     /// # Errors
-    /// Those of [`Approval::decide`](agent_platform::conversation::Approval::decide) and of the store.
+    /// Errors of [`Approval::decide`](agent_platform::conversation::Approval::decide) and of the store.
     pub(super) async fn store_decisions(
         &self,
         app: &App,

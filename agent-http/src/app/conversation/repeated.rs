@@ -238,7 +238,7 @@ impl StoredTurn {
         if let BeginError::Store(ConversationError::RunIdUsed { run: used }) = error {
             let is_same = match is_own {
                 true => used.continues.as_ref() == Some(&run.id),
-                // Also an earlier one of those that have made the answer again.
+                // An earlier run that made the answer again is also a repetition.
                 false => used.thread_id == run.thread_id && used.parent_id == run.parent_id,
             };
             return Ok(is_same.then(|| BeginError::Repeated { run: used.clone() }));

@@ -15,7 +15,7 @@ use super::begin_error::BeginError;
 use super::stored_turn::{StoredTurn, thread_key};
 
 impl StoredTurn {
-    /// Returns the decisions of the request about the calls of a run that waits, without those that are stored already.
+    /// Returns the request's decisions about the calls of a waiting run, without decisions that are already stored.
     ///
     /// # Errors
     /// [`BeginError::StillWaiting`] if others decide about the calls that remain, or the request has results of the client's
@@ -82,7 +82,7 @@ impl StoredTurn {
 /// calls, and what the owner says besides. `input` is the request with the thread's tree.
 ///
 /// # Errors
-/// Those of [`merge`].
+/// Errors of [`merge`].
 pub(super) fn new_messages(
     run: &Run,
     last: &NodeId,

@@ -19,7 +19,7 @@ const CANCEL_SIGNAL_TTL: Duration = Duration::from_secs(60);
 /// Time for which the signal to begin is kept for the process of a queued run.
 const START_SIGNAL_TTL: Duration = Duration::from_secs(10);
 /// Maximum time for which a request waits for the end of a cancelled run.
-const DISPLACE_TIMEOUT: Duration = Duration::from_secs(10);
+const CANCELLED_RUN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two polls of a run that ends.
 const END_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -154,7 +154,7 @@ impl ConversationService {
     ) -> Result<(), ConversationError> {
         self.cancel(store, key, CancelReason::Displaced).await?;
         let busy = || ConversationError::ThreadBusy { active_run: key.id.clone() };
-        tokio::time::timeout(DISPLACE_TIMEOUT, wait_until_ended(store, key))
+        tokio::time::timeout(CANCELLED_RUN_TIMEOUT, wait_until_ended(store, key))
             .await
             .unwrap_or_else(|_| Err(busy()))
     }
@@ -216,7 +216,7 @@ impl ConversationService {
     }
 }
 
-/// Waits until a run has ended or is deleted. One that has come to wait for decisions has ended.
+/// Waits until a run has ended or is deleted. A run that waits for decisions has ended.
 async fn wait_until_ended(store: &dyn Conversations, key: &RunKey) -> Result<(), ConversationError> {
     while store.run(&key.owner, &key.id).await?.is_some_and(|run| run.state.is_live()) {
         tokio::time::sleep(END_POLL_INTERVAL).await;

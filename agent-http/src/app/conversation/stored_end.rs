@@ -65,7 +65,7 @@ impl StoredEnd {
 /// Stores the end of a run by `end_run`; repeats it while the store is unavailable.
 ///
 /// # Errors
-/// Those of [`Conversations::end_run`].
+/// Errors of [`Conversations::end_run`].
 async fn store_end<S>(
     end_run: impl Fn(EndRunRequest) -> S,
     mut end: EndRunRequest,

@@ -131,7 +131,7 @@ impl StoredRunRecorder {
     /// Stores the run. If the future is dropped, the commit continues once the run ends.
     ///
     /// # Errors
-    /// Those of [`Conversations::begin_run`] or [`Conversations::queue_run`]. The run does not exist then, unless the store is
+    /// Errors of [`Conversations::begin_run`] or [`Conversations::queue_run`]. The run does not exist then, unless the store is
     /// unavailable.
     pub(super) async fn wait_until_stored(&mut self) -> Stored {
         let Some(commit) = &mut self.commit else { return Err(ConversationError::RunNotFound) };
@@ -200,7 +200,7 @@ impl StoredRunRecorder {
 
     /// Stores that the run has failed before it had events. The future is ready once that is stored, since a client that then
     /// sends its message again must not find the thread busy, or after [`FAILED_END_TIMEOUT`]. If it is dropped, the end is
-    /// stored all the same.
+    /// stored nevertheless.
     pub(super) fn fail(mut self, code: &str, message: &str) -> impl Future<Output = ()> + Send + use<> {
         let terminal =
             Event::RunError { message: message.to_owned(), code: code.to_owned(), usage: Vec::new() };

@@ -15,7 +15,7 @@ use super::starting_client::StartingClient;
 pub(in super::super) struct StoredTurn {
     pub(super) store: Arc<dyn Conversations>,
     pub(super) fields: ThreadFields,
-    /// Cause of the run, if the request does not tell it.
+    /// Cause of the run, if the request does not contain it.
     pub(super) trigger: Option<RunTrigger>,
     /// Settings of the agent's role.
     pub(super) settings: ConversationSettings,

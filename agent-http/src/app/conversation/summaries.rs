@@ -1,4 +1,4 @@
-//! Deletion of the summaries of threads that are deleted, and of those that were not used for long.
+//! Deletion of summaries of deleted threads, and of summaries that have not been used for a long time.
 
 use std::time::Duration;
 

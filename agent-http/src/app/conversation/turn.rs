@@ -233,7 +233,7 @@ impl StoredTurn {
                     attempts += 1;
                     app.conversations.displace_thread(&*self.store, &key).await?;
                 }
-                // The run that this one replaces counts until its process has given back its place.
+                // The run that this one replaces counts until its process has released its permit.
                 Err(error @ BeginError::NotAdmitted { is_full: true, .. })
                     if run_slot_polls < MAX_RUN_SLOT_POLLS && is_interrupting =>
                 {

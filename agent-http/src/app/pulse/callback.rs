@@ -92,8 +92,8 @@ pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> Handle
     response::json(StatusCode::OK, &body)
 }
 
-/// Checks that this version knows the job's kind. A signed callback with another one comes from a newer version beside this
-/// one: its occurrence is handed back without using up an attempt, so that a newer application runs it.
+/// Checks that this version knows the job's kind. A signed callback with another kind comes from a newer version that runs
+/// beside this one: its occurrence is handed back without using up an attempt, so that a newer application runs it.
 ///
 /// # Errors
 /// `Conflict` with `Retry-After`, for an unknown kind. A body that is not a delivery has no kind and is left to its parser.
@@ -106,7 +106,7 @@ fn check_kind(bytes: &[u8]) -> Result<(), HttpError> {
     if serde_json::from_value::<JobKind>(kind.into()).is_ok() {
         return Ok(());
     }
-    let error = HttpError::conflict("only a newer version of the application knows the job's kind");
+    let error = HttpError::conflict("the job's kind is known only to a newer version of the application");
     Err(error.with_retry_after(UNKNOWN_KIND_RETRY_AFTER))
 }
 
@@ -273,7 +273,7 @@ fn requested_follow_up(app: &App, delivery: &Delivery, output: &ToolOutput) -> O
         );
         return None;
     }
-    // Equal for all attempts at the occurrence, so that it gets one follow-up only.
+    // Equal for all attempts at the occurrence, so that only one follow-up is created.
     let idempotency_key = Some(format!("followUp:{}", delivery.occurrence_key()));
     let max_open_jobs = Some(MAX_OPEN_FOLLOW_UP_JOBS as u64);
     Some(JobRequest { idempotency_key, max_open_jobs, ..JobRequest::new(payload, schedule) })

@@ -332,7 +332,7 @@ pub(in crate::app) fn describe_get(schemas: &mut Schemas) -> Operation {
 
 pub(in crate::app) fn describe_cancel(schemas: &mut Schemas) -> Operation {
     scheduler_operation("cancelOwnJob", "Cancels one of the caller's own jobs. Idempotent.")
-        .describe("The job of an assignment ends with its assignment only: 409.")
+        .describe("A job of an assignment cannot be cancelled by itself: 409.")
         .json_response(200, "The job was cancelled.", schemas.schema_for::<CancelResult>())
         .problems(&[Code::NotFound, Code::Conflict])
 }
@@ -353,7 +353,7 @@ pub(in crate::app) fn describe_resume(schemas: &mut Schemas) -> Operation {
 }
 
 pub(in crate::app) fn describe_redrive(schemas: &mut Schemas) -> Operation {
-    let summary = "Delivers the occurrence that was discarded last of one of the caller's own jobs again.";
+    let summary = "Delivers the last discarded occurrence of one of the caller's own jobs again.";
     describe_control(schemas, "redriveOwnJob", summary)
 }
 

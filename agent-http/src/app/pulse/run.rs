@@ -132,7 +132,7 @@ async fn call_tool(
             Err(HttpError::new(Code::BackendFailed, "the tool reported an error"))
         }
         Ok(output) => Ok(output),
-        // The tools tell of a budget without room in a text.
+        // The tools report an exhausted budget in a text.
         Err(error @ ToolError::Unavailable(_)) => {
             Err(budget_refusal(app, context).unwrap_or_else(|| tool_error_response(error)))
         }

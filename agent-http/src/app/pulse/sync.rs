@@ -149,8 +149,8 @@ async fn cancel_withdrawn(
             break;
         }
     }
-    // The jobs of older versions name a tool for a turn, too, which needs none. Where one does, the jobs that call the tool end
-    // when they are due.
+    // Jobs of older versions may also name a tool for a turn, which needs none. Jobs that call such a tool are not cancelled
+    // here, and end when they are due.
     for tool in withdrawn.difference(&named_by_turns) {
         pulse.cancel_jobs(&JobFilter { tool: Some(tool.clone()), ..agent_filter.clone() }).await?;
     }

@@ -121,7 +121,7 @@ async fn run_pass(app: &Arc<App>, position: &mut MaintenanceCursor) -> Result<()
             Ok(next) => position.cursor = next,
             // Such as a locked record, which delays no other company.
             Err(error) if failed_companies < MAX_FAILED_COMPANIES => {
-                tracing::warn!(%error, %company, "a page of the jobs' maintenance failed; the next walk tries again");
+                tracing::warn!(%error, %company, "a page of the jobs' maintenance failed; the next pass tries again");
                 failed_companies += 1;
                 position.skip_company();
                 continue;

@@ -3,24 +3,24 @@
 /// Number of parts of the maximum number of connections.
 const PARTS: u64 = 32;
 
-/// Parts of the maximum number of connections. Those of [`COMPANY`] and of [`ANONYMOUS`] together, which are all that one tenant
-/// can hold, leave parts beside those that the server reserves for addresses with few connections.
+/// Parts of the maximum number of connections. One tenant can hold those of [`COMPANY`] and [`ANONYMOUS`] together. The
+/// remaining parts are more than the server reserves for addresses with few connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionShare(u64);
 
 /// Connections of one company with an exchange in progress.
 pub(super) const COMPANY: ConnectionShare = ConnectionShare(20);
-/// Those among them for the tool server alone, so that clients and callbacks, which wait for runs, leave room to the tool calls of
-/// these runs.
+/// Part of these connections for the tool server only, so that clients and callbacks, which wait for runs, leave room for the
+/// tool calls of these runs.
 pub(super) const COMPANY_TOOL_CALLS: ConnectionShare = ConnectionShare(1);
-/// Those among them that people and programs use: all but the tool server's and callbacks, so that open streams leave room to jobs.
-/// Of fewer than 32 connections, they may leave none beside the tool server's, and callbacks wait.
+/// Part of these connections for clients, without the tool server's and callbacks, so that open streams leave room for jobs.
+/// With fewer than 32 connections, only the tool server's may be left, and callbacks wait.
 pub(super) const COMPANY_CLIENTS: ConnectionShare = ConnectionShare(18);
-/// Those of the visitors of one company among the clients'.
+/// Part of the clients' connections for the visitors of one company.
 pub(super) const COMPANY_VISITORS: ConnectionShare = ConnectionShare(12);
-/// Requests of one company that send their bodies or have an effect, without those of visitors.
+/// Requests of one company that send their bodies or have an effect, except by visitors.
 pub(super) const COMPANY_REQUESTS: ConnectionShare = ConnectionShare(8);
-/// The same of the visitors of one company.
+/// The same requests by the visitors of one company.
 pub(super) const VISITOR_REQUESTS: ConnectionShare = ConnectionShare(4);
 /// Readers of logs, downloads and large responses of one company.
 pub(super) const COMPANY_READERS: ConnectionShare = ConnectionShare(16);

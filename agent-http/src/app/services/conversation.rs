@@ -1,4 +1,4 @@
-//! The store of conversations, the runs of this process that are kept in it, and the lease under which it has them.
+//! The store of conversations, the stored runs of this process, and its lease on them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as StdInstant};
@@ -73,7 +73,7 @@ pub struct ConversationService {
     pub(in crate::app) observers: Arc<RunObservers>,
     /// Signal to store the events of a large tail without delay.
     pub(in crate::app) large_tail: Notify,
-    /// Signals to runs that this process does not know yet. Locked while signals are taken, so that those that the store has
+    /// Signals to runs that this process does not know yet. Locked while signals are taken, so that signals that the store has
     /// deleted reach their runs before the next call ends.
     pub(in crate::app) early_signals: AsyncMutex<Vec<EarlySignal>>,
     /// The lease of this process as it was last renewed.
@@ -162,8 +162,8 @@ impl ConversationService {
         RunLease { process: self.process.clone(), until: add_saturating(self.now(), self.times.lease) }
     }
 
-    /// Returns the lease under which a run begins: the stored one while most of its time is left, so that the commit need not
-    /// write it.
+    /// Returns the lease under which a run begins: the stored lease while most of its time is left, so that the commit does not
+    /// have to write it.
     pub(in crate::app) fn begin_lease(&self) -> RunLease {
         let max_used = self.times.lease.mul_f32(MAX_USED_LEASE);
         match &*self.renewed() {
@@ -218,7 +218,7 @@ impl ConversationService {
     /// Commits the beginning of a run.
     ///
     /// # Errors
-    /// Those of [`Conversations::begin_run`].
+    /// Errors of [`Conversations::begin_run`].
     pub(in crate::app) async fn begin_run(
         &self,
         store: &dyn Conversations,

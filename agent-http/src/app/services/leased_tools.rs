@@ -61,8 +61,8 @@ impl ConversationService {
         }
     }
 
-    /// Reads a run of this process whose lease had expired. Returns false for one that another process has ended, and stops
-    /// it.
+    /// Reads a run of this process whose lease had expired. Returns false for a run that another process has ended, and
+    /// stops it.
     pub(in crate::app) async fn is_own(
         &self,
         store: &dyn Conversations,

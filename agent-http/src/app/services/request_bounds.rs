@@ -28,11 +28,11 @@ pub struct RequestBounds {
     /// Bodies that are read before their sender is authenticated.
     pub(in crate::app) anonymous_bodies: AnonymousBodies,
     /// Connections on which an authenticated request is in progress, until its response is written. Each of the kinds below
-    /// has a share of its own, so that one kind leaves room to others; these bound what all of them hold together.
+    /// has a share of its own, so that one kind leaves room to others; this is the bound of all kinds together.
     connections: Arc<CompanyPermits>,
-    /// Those among them that are not the tool server's.
+    /// Connections among them that are not used by the tool server.
     run_connections: Arc<CompanyPermits>,
-    /// Those that are not for callbacks among the latter.
+    /// Connections among the latter that are not used by callbacks.
     client_connections: Arc<CompanyPermits>,
     /// Those of visitors among the clients'.
     visitor_connections: Arc<CompanyPermits>,
@@ -161,7 +161,7 @@ fn acquire_connection(
     match connection.acquire(permits, company_id) {
         true => Ok(()),
         false => Err(HttpError::rate_limited(Some(RETRY_AFTER))
-            .with_detail("the company's requests and streams have as many connections in use as they may")),
+            .with_detail("the company has reached its limit of connections for requests and streams")),
     }
 }
 

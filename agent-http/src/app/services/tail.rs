@@ -37,7 +37,7 @@ struct LogGap {
     unlogged: HashSet<(ItemKind, Id)>,
 }
 
-/// Kind of an item that one event opens and another one closes.
+/// Kind of an item that is opened by one event and closed by another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum ItemKind {
     Text,

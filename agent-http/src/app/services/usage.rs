@@ -14,8 +14,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::error::{Code, HttpError};
 
-/// Time between two passes that settle the reservations of ended processes. The next one is sooner if one has found runs that
-/// may be lost.
+/// Time between two passes that settle the reservations of ended processes. The next pass begins sooner after one that has
+/// found runs that may be lost.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum time for which a reader waits for the calls that have just ended.
 const MAX_READER_WAIT: Duration = Duration::from_secs(1);

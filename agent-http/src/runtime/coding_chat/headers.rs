@@ -21,8 +21,8 @@ const FORWARDED_HEADERS: [HeaderName; 4] = [
     HeaderName::from_static("x-reasoning-included"),
 ];
 
-/// Returns the headers that pass. All others stay here, such as cookies and those by which a proxy or a server names
-/// itself.
+/// Returns the headers that pass. All others are not passed on, such as cookies and the headers by which a proxy or
+/// a server identifies itself.
 pub(super) fn forwarded_headers(upstream: &HeaderMap) -> HeaderMap {
     let listed = upstream.iter().filter_map(|(name, value)| Some((passed_name(name)?, value)));
     let valid = listed.filter(|(_, value)| is_plain_value(value)).take(MAX_HEADERS);

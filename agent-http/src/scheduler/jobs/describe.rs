@@ -87,7 +87,7 @@ pub(in crate::scheduler) fn describe_resume(schemas: &mut Schemas) -> Operation 
 }
 
 pub(in crate::scheduler) fn describe_redrive(schemas: &mut Schemas) -> Operation {
-    step(schemas, "redriveJob", "Redrives the occurrence that was discarded last.")
+    step(schemas, "redriveJob", "Redrives the last discarded occurrence.")
 }
 
 fn step(schemas: &mut Schemas, id: &str, summary: &str) -> Operation {

@@ -65,7 +65,7 @@ async fn errors_of_accept_pass() {
     let mut client = TcpStream::connect(address).await.expect("a connection");
     client.write_all(closing("/").as_bytes()).await.expect("sent");
     assert!(read_to_end(&mut client).await.ends_with("hello"));
-    // One call for each error, one for the client, and one that waits.
+    // One call for each error, one for the client, and a waiting one.
     assert_eq!(source.calls.load(Ordering::Relaxed), 5);
     task.abort();
 }

@@ -315,7 +315,7 @@ async fn a_failed_run_is_answered_by_its_error_and_not_by_an_object() {
 }
 
 #[tokio::test]
-async fn one_object_is_bounded() {
+async fn the_size_of_a_collected_object_is_bounded() {
     let limits = StreamLimits { max_collected_bytes: 10, ..StreamLimits::default() };
     let events = vec![text("m"), piece("m", "12345"), piece("m", "123456")];
     let failure = into_response(Framing::Json, source(events), &limits).await.expect_err("it is too long");

@@ -42,7 +42,7 @@ fn hidden_runs_are_dropped() {
 }
 
 #[test]
-fn superscripts_are_not_read_as_digits_of_numbers() {
+fn superscripts_are_separated_from_numbers() {
     let script = |kind: &str| format!("<w:vertAlign w:val=\"{kind}\"/>");
     let (raised, lowered) = (script("superscript"), script("subscript"));
     let text = word_text(&format!(
@@ -111,7 +111,7 @@ fn bars_in_cells_of_tables_end_no_cell() {
 }
 
 #[test]
-fn diagrams_are_their_texts() {
+fn diagrams_are_read_as_their_texts() {
     let point = |text: &str| {
         format!("<dgm:pt modelId=\"{text}\"><dgm:t><a:p><a:r><a:t>{text}</a:t></a:r></a:p></dgm:t></dgm:pt>")
     };
@@ -190,7 +190,7 @@ fn colors_of_themes_are_those_of_the_theme() {
 }
 
 #[test]
-fn white_text_counts_by_what_is_behind_it() {
+fn white_text_is_hidden_only_on_a_white_background() {
     let white = run("<w:color w:val=\"FFFFFF\"/>", "x");
     let dark = "<w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"1F3864\"/>";
     let table = |table: &str, cell: &str| {
@@ -322,7 +322,7 @@ fn formulas_are_read_on_a_line() {
 }
 
 #[test]
-fn values_of_cells_that_are_merged_over_rows_are_those_of_each_row() {
+fn merged_cells_repeat_their_value_in_each_row() {
     let cell = |properties: &str, text: &str| {
         format!("<w:tc><w:tcPr>{properties}</w:tcPr><w:p>{}</w:p></w:tc>", run("", text))
     };

@@ -205,7 +205,7 @@ fn charts_are_tables_in_the_order_of_their_shapes() {
 }
 
 #[test]
-fn superscripts_are_not_read_as_digits_of_numbers() {
+fn superscripts_are_separated_from_numbers() {
     let mut parts = pptx_parts();
     let run = |properties: &str, text: &str| format!("<a:r><a:rPr{properties}/><a:t>{text}</a:t></a:r>");
     let runs = [
@@ -302,7 +302,7 @@ fn notes_are_those_of_their_slide() {
 }
 
 #[test]
-fn values_of_cells_that_are_merged_over_rows_are_those_of_each_row() {
+fn merged_cells_repeat_their_value_in_each_row() {
     let cell = |attributes: &str, text: &str| {
         format!("<a:tc{attributes}><a:txBody><a:p><a:r><a:t>{text}</a:t></a:r></a:p></a:txBody></a:tc>")
     };

@@ -81,7 +81,7 @@ fn shared_texts_keep_their_numbers_and_characters() {
 }
 
 #[test]
-fn superscripts_of_cells_are_not_digits_of_numbers() {
+fn superscripts_in_cells_are_separated_from_numbers() {
     let run = |properties: &str, text: &str| {
         format!("<r><rPr>{properties}<sz val=\"11\"/></rPr><t xml:space=\"preserve\">{text}</t></r>")
     };

@@ -87,7 +87,7 @@ impl PageWalk<'_> {
         position: OperationPosition,
     ) -> Visibility {
         if drawing.state.text_ink().is_none() {
-            // It is not painted, or clips what is painted after it.
+            // It is not painted, or it clips content that is painted after it.
             drawing.state.unclipped = Bounds::NOWHERE;
             drawing.offset = None;
             return Visibility::Seen;

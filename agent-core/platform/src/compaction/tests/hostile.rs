@@ -213,7 +213,7 @@ async fn visitors_see_no_compaction_report_but_get_summaries() {
 }
 
 #[tokio::test]
-async fn the_mode_decides() {
+async fn the_mode_selects_summary_cut_or_none() {
     let records = || Arc::new(MemoryRecords::default());
     let messages = conversation(100);
     let cut = Process::with(records(), None, FactModel::default(), json!({"mode": "cut"}));

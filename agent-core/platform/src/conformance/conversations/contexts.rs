@@ -72,7 +72,7 @@ pub(super) async fn a_context_is_of_a_message_and_a_turn(store: &dyn Conversatio
         found(store, &key("t"), &["r1", "r3"]).await,
         [row(&first, "r3", "two"), row(&first, "r1", first_text)]
     );
-    // Other owners, companies and threads have none of it.
+    // Other owners, companies and threads do not have it.
     turn_with(store, &key("other"), "r4", None, "another").await;
     for other in [
         ThreadOwner::new("acme", "bob").thread("t"),

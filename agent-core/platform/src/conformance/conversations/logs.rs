@@ -43,7 +43,7 @@ async fn append(
     append_all(store, process, vec![RunChunk { run: run_key(run), chunk }]).await
 }
 
-/// Appends chunks, again those of runs that other transactions have locked. Returns the runs that the process has lost.
+/// Appends chunks, and repeats chunks of runs that other transactions have locked. Returns the runs that the process has lost.
 async fn append_all(
     store: &dyn Conversations,
     process: &str,

@@ -263,7 +263,7 @@ async fn the_process_of_the_next_run_is_signalled(store: &dyn Conversations) {
 }
 
 async fn a_hundred_are_queued_at_once(store: Arc<dyn Conversations>) {
-    // Each run begins, is queued or is refused, in whatever order two processes act.
+    // Each run begins, is queued or is refused, for any order of the actions of two processes.
     let requests = (0..100).map(|n| {
         let store = store.clone();
         async move {

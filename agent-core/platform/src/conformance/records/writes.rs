@@ -17,7 +17,7 @@ pub(super) async fn checks_change_nothing(store: &dyn Records) {
         store.commit(vec![there.clone(), absent.clone(), put_of("new", "2", Precondition::Any)]).await;
     let versions = done("a commit with checks that hold", checked);
     assert_eq!(versions[..2], [Some(version), None], "a check returns the version found");
-    let record = get(store, &key("there")).await.expect("what was checked is there");
+    let record = get(store, &key("there")).await.expect("the checked record still exists");
     assert_eq!((record.version, record.value.get()), (version, "1"), "a check changes nothing");
     assert!(get(store, &key("none")).await.is_none(), "a check creates nothing");
     for (case, fails) in [
@@ -28,9 +28,9 @@ pub(super) async fn checks_change_nothing(store: &dyn Records) {
         let refused = store.commit(vec![put_of("other", "2", Precondition::Any), fails]).await;
         assert!(
             matches!(refused, Err(StoreError::Conflict { .. })),
-            "{case} that does not hold: {refused:?}"
+            "a commit fails with {case} that does not hold: {refused:?}"
         );
-        assert!(get(store, &key("other")).await.is_none(), "{case}: of a refused commit nothing is there");
+        assert!(get(store, &key("other")).await.is_none(), "{case}: a refused commit writes nothing");
     }
     let alone = done("a commit of checks alone", store.commit(vec![there, absent]).await);
     assert_eq!(alone, [Some(version), None]);
@@ -53,15 +53,18 @@ pub(super) async fn increments_do_not_conflict(store: &dyn Records) {
     versions.dedup();
     assert_eq!(versions.len() as u64, LIMIT, "each increment has a version of its own");
     let record = done("get", store.get_as::<RecordCounter>(&counter).await).expect("the counter is there");
-    assert_eq!(record.value.count, LIMIT, "of increments side by side none is lost");
+    assert_eq!(record.value.count, LIMIT, "no concurrent increment is lost");
     assert_eq!(versions.last(), Some(&record.version), "the last increment's version is the record's");
     let refused = increment().await;
     assert!(matches!(refused, Err(StoreError::Conflict { .. })), "at its limit: {refused:?}");
     let all = ids(store, ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() }).await;
-    assert_eq!(all.len() as u64, LIMIT + 1, "of a refused increment nothing is there");
+    assert_eq!(all.len() as u64, LIMIT + 1, "a refused increment changes nothing");
     put(store, &key("text"), "1").await;
     let wrong = store.commit(vec![Write::Increment { key: key("text"), limit: LIMIT }]).await;
-    assert!(matches!(wrong, Err(StoreError::Malformed { .. })), "what is no counter: {wrong:?}");
+    assert!(
+        matches!(wrong, Err(StoreError::Malformed { .. })),
+        "incrementing a value that is not a counter: {wrong:?}"
+    );
 }
 
 pub(super) async fn a_count_is_of_one_collection(store: &dyn Records) {
@@ -77,5 +80,5 @@ pub(super) async fn a_count_is_of_one_collection(store: &dyn Records) {
         assert_eq!(count(&collection).await, 1, "a collection's own records count");
     }
     done("delete", store.delete(&key("b"), Precondition::Any).await);
-    assert_eq!(count(&test_collection()).await, 2, "a record counts once, and no more after its deletion");
+    assert_eq!(count(&test_collection()).await, 2, "a record counts once, and not after its deletion");
 }

@@ -53,7 +53,7 @@ pub(super) fn approvals(run: &Run, nodes: &[NewNode], now: Timestamp) -> Vec<App
     interrupts.iter().filter_map(|interrupt| Approval::from_interrupt(interrupt, run, &calls, now)).collect()
 }
 
-/// Records which calls of the continued run have results, and adds results for those that have none.
+/// Records which calls of the continued run have results, and adds results for the others.
 pub(super) fn complete_calls(continued: &mut Run, run: &Run, nodes: &mut Vec<NewNode>) {
     for approval in &mut continued.approvals {
         let is_result = |message: &Message| message.tool_call_id.as_deref() == Some(&*approval.tool_call_id);

@@ -28,7 +28,7 @@ fn erase_run(mut run: Run) -> Run {
     run
 }
 
-/// Removes calls from those that the client has to execute.
+/// Removes calls from the run's pending calls of the client.
 fn drop_pending_calls(run: &mut Run, calls: &[ToolCall]) {
     if let Some(
         RunOutcome::Success { pending_tool_call_ids } | RunOutcome::Interrupt { pending_tool_call_ids, .. },
@@ -63,7 +63,7 @@ pub fn erase_node<'m>(
     node.message = node.message.erased();
     node.link.status = NodeStatus::Deleted;
     node.feedback = None;
-    // The hash would tell a short text to an attacker who tries all of them.
+    // An attacker could find a short text by hashing all candidates.
     node.link.hash = ContentHash::default();
     if thread.title_from == TitleSource::Message {
         thread.title = title(others);

@@ -82,7 +82,7 @@ impl<'l> WalkIndex<'l> {
 /// State of a walk.
 #[derive(Default)]
 struct Cursor {
-    /// Node that the walk has come to.
+    /// Node that the walk has reached.
     node: Option<usize>,
     is_known: bool,
     /// New messages after the last known element, and the node below which they go.
@@ -177,7 +177,7 @@ impl<'l> Walk<'l> {
                 return choice;
             }
         }
-        // One message alone is the next one, whatever has been said before.
+        // A single message is the next one, regardless of earlier messages.
         let is_next = messages.len() == 1 && *format != RequestFormat::AgUi && !is_regeneration;
         let mut cursor = Cursor::default();
         let mut pending = self.pending_calls.clone();

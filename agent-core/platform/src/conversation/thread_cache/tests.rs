@@ -48,7 +48,7 @@ fn prompt(texts: &[&str], is_cached: bool) -> Prompt {
 /// Messages of a prompt, and a copy of them.
 type PromptInUse = (Arc<Vec<Arc<Message>>>, Vec<Message>);
 
-/// A process: its cache over a store that others have too.
+/// A process: its cache over a store that it shares with other processes.
 struct Process<'s> {
     store: &'s MemoryConversations,
     cache: ThreadCache,

@@ -1,4 +1,4 @@
-//! Answers that are delivered whole: a call that fails after content is replaced as one that fails before it.
+//! Answers that are delivered whole: a call that fails after content is replaced like a call that fails before it.
 
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn our_own_body() {
+fn a_chat_body_with_all_fields_is_read() {
     let chat = chat(&json!({
         "agentId": "a", "message": "now", "threadId": "t", "runId": "r", "tabId": "tab",
         "messages": [{"role": "user", "content": "before"}, {"role": "assistant", "content": "yes", "id": null}],

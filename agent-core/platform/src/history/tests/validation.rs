@@ -258,7 +258,7 @@ fn a_key_that_is_given_twice_is_an_error() {
 }
 
 #[test]
-fn the_query_names_identifiers() {
+fn identifiers_are_read_from_the_query() {
     let body = json!({"message": "x", "agentId": "a"}).to_string();
     let body = JsonBody::parse(body.as_bytes(), 64).unwrap();
     let problem = |query: &[(&str, &str)]| {

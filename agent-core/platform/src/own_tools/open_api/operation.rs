@@ -305,7 +305,7 @@ impl<'d> RequestBuilder<'d> {
     }
 
     /// Returns the properties of an object in the query. `None` for a parameter of another kind or style. Properties that are
-    /// lists or objects are left out, and so are those that only the service sets.
+    /// lists or objects are left out, and so are properties that only the service sets.
     fn object_parts(
         &self,
         parameter: &'d Map<String, Value>,

@@ -128,7 +128,7 @@ async fn files_of_others_and_too_many_are_refused() {
     assert!(uploads.call(&elsewhere, json!({"file": own})).await.is_err() && uploads.take_sent().is_empty());
     let visitor = ExecutionContext { caller: Caller::Widget, ..user.clone() };
     let message = uploads.refusal(&visitor, json!({"file": own})).await;
-    assert_eq!(message, "/file: names a file, and a visitor has none");
+    assert_eq!(message, "/file: names a file, but visitors have no files");
     let message = uploads.refusal(&user, json!({"more": vec![own.clone(); 17]})).await;
     assert_eq!(message, "/more: makes a request with more than 16 files");
 

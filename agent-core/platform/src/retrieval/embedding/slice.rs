@@ -1,7 +1,8 @@
 //! Calls of the embedder for the chunks of a document that lack vectors.
 //!
-//! A batch that fails does not stop those behind it. One that is rejected, or for which the answer is invalid, is halved until
-//! only the texts that cause it are left. An attempt ends early where calls fail in a row: then it is the embedder that fails.
+//! A batch that fails does not stop those behind it. A batch that is rejected, or whose answer is invalid, is halved until only
+//! the texts that cause the failure are left. An attempt ends early where calls fail in a row: then it is the embedder that
+//! fails.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ const MAX_FAILURES_IN_A_ROW: u32 = 32;
 pub(super) struct Slice {
     pub(super) chunks: Vec<usize>,
     pub(super) embeddings: Embeddings,
-    /// Number of chunks that were tried, from the first of those that lack vectors on.
+    /// Number of chunks that were tried, counted from the first chunk without a vector.
     pub(super) tried: usize,
     /// The failure of some of them. One that is worth a repetition comes before one that is not.
     pub(super) failure: Option<EmbedError>,

@@ -147,8 +147,8 @@ impl EmbeddingFailures {
         }
     }
 
-    /// Forgets the failures of a document that was taken, and for which the embedder was not called. That of one that is never
-    /// tried again stays.
+    /// Forgets the failures of a document that was taken, and for which the embedder was not called. The failure of a document
+    /// that is never tried again is kept.
     pub(super) fn abandon(&mut self, company_id: &CompanyId, id: &str) {
         let document = self.companies.get(company_id).and_then(|company| company.documents.get(id));
         if document.is_some_and(|document| matches!(document.next, NextAttempt::Queued)) {

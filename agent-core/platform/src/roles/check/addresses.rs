@@ -5,8 +5,8 @@ use agent_core::role::{AgentServer, Container, EmbeddedAi, RoleBlock};
 use super::finding::RoleFinding;
 use crate::http_url::parse_http_url;
 
-/// Checks the addresses of a role. No request is sent to one that is no `http` or `https` URL or has a password, which all
-/// users of the company would read.
+/// Checks the addresses of a role. No request is sent to an address that is not an `http` or `https` URL, or that has a
+/// password, which all users of the company could read.
 pub(super) fn check_addresses(findings: &mut Vec<RoleFinding>, role: &RoleBlock) {
     check_server(findings, "content", &role.content.agent_server);
     for (i, child) in role.children.iter().enumerate() {

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_runtime_takes_are_refused() {
+    fn names_that_no_runtime_accepts_are_refused() {
         let role = |name: &str, model: &str| {
             let server = json!({"agentServerModel": model, "fallbacks": [{"agentServerModel": model}]});
             let mut findings = Vec::new();

@@ -87,7 +87,7 @@ impl LiveTokenTable {
         self.tokens.get_mut(&id)
     }
 
-    /// Adds a token and returns those that were removed for it, expired or evicted.
+    /// Adds a token and returns the tokens that were removed for it because they had expired or were evicted.
     ///
     /// At its share, a company's detached token that expires first is evicted. If the table is full, it is a token of the company
     /// with the most tokens; on a tie, of the same company.
@@ -126,7 +126,7 @@ impl LiveTokenTable {
         self.companies.get(company)?.detached.first().map(|(_, id)| *id)
     }
 
-    /// Marks a token as one that outlives its run, so that it may be evicted.
+    /// Marks a token that outlives its run, so that it may be evicted.
     pub(super) fn detach(&mut self, id: Uuid) {
         let Some(LiveToken { token, expires_at, .. }) = self.tokens.get(&id) else { return };
         let (company_id, position) = (token.company_id.clone(), (*expires_at, id));

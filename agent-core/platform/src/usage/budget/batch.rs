@@ -190,7 +190,7 @@ impl BudgetState {
             if writes.is_empty() {
                 return Ok(decisions);
             }
-            // One of each is committed whatever it needs.
+            // One of each is committed regardless of its size.
             if writes.len() > MAX_BATCH_WRITES && settlements.len().max(admissions.len()) > 1 {
                 return Err(BatchError::TooLarge);
             }
@@ -255,8 +255,8 @@ impl BudgetState {
         waiting
     }
 
-    /// Sets the meter of a limit that did not apply for some time to the ledger's sums of the current window. One that
-    /// does not exist begins with it anyway.
+    /// Sets the meter of a limit that did not apply for some time to the ledger's sums of the current window. A meter
+    /// that does not exist begins with these sums anyway.
     pub(super) async fn renew(
         &self,
         company_id: &CompanyId,

@@ -21,7 +21,7 @@ pub(super) enum AdmissionDecision {
         output: u64,
         /// Id of the reservation and what it holds, if something is reserved.
         reservation: Option<(String, Vec<ReservedAmount>)>,
-        /// Reservation of what the run counts once it is stored, likewise.
+        /// Id and amounts of the reservation that counts the run once it is stored, if there is one.
         pending: Option<(String, Vec<ReservedAmount>)>,
     },
     /// The request waits: this limit does not admit it while others have reserved, and may admit it later.
@@ -184,8 +184,8 @@ impl Batch {
         Ok(AdmissionDecision::Admit { output, reservation, pending })
     }
 
-    /// Adds the amounts of an admitted request to the meters. Returns those to reserve until its end, and those to reserve until
-    /// the run is stored.
+    /// Adds the amounts of an admitted request to the meters. Returns the amounts to reserve until the request's end, and the
+    /// amounts to reserve until the run is stored.
     fn take_amounts(
         &mut self,
         admission: &Admission,

@@ -6,7 +6,7 @@
 //!
 //! Of the concurrent runs of a company, each process admits an eighth of the limit without a commit. The run beyond them is
 //! admitted as by a budget, by a reservation in the store; what all processes reserve is at most the limit without one eighth.
-//! So one process admits exactly as many runs as the limit says, and each further one an eighth of it more at most.
+//! So one process admits exactly as many runs as the limit, and each further process at most another eighth of it.
 //!
 //! The tool calls of a run are counted in the process. The count is exact if the process of the run calls the tools; the
 //! calls of runtimes and workflows may reach several processes.
@@ -40,7 +40,7 @@ const UNSHARED_DIVISOR: u32 = 8;
 pub struct DefaultLimits {
     /// Maximum number of runs of a company per minute.
     pub company_runs_per_minute: Option<NonZeroU32>,
-    /// Maximum number of runs of a company at one time. Each process beside the first may admit an eighth of it more.
+    /// Maximum number of runs of a company at one time. Each process in addition to the first may admit another eighth of it.
     pub company_concurrent_runs: Option<NonZeroU32>,
     /// Maximum number of tool calls of a run.
     pub run_tool_calls: Option<NonZeroU32>,
@@ -264,9 +264,9 @@ impl DefaultMeters {
 }
 
 /// Limit with the kind of its subject.
-type KindOfLimit = (BudgetKind, BudgetLimit);
+type LimitOfKind = (BudgetKind, BudgetLimit);
 
-fn company_limit(amount: i64) -> KindOfLimit {
+fn company_limit(amount: i64) -> LimitOfKind {
     let window = Some(BudgetWindow::Minute);
     (BudgetKind::Company, BudgetLimit { unit: BudgetUnit::Runs, amount, window, warn_at: None })
 }
@@ -283,12 +283,12 @@ pub(super) fn minute_refusal(
     BudgetExceededError { used: amount, resets_at, ..BudgetExceededError::new(kind, limit, now) }
 }
 
-fn concurrent_limit(amount: i64) -> KindOfLimit {
+fn concurrent_limit(amount: i64) -> LimitOfKind {
     let unit = BudgetUnit::ConcurrentRuns;
     (BudgetKind::Company, BudgetLimit { unit, amount, window: None, warn_at: None })
 }
 
-fn tool_call_limit(amount: i64) -> KindOfLimit {
+fn tool_call_limit(amount: i64) -> LimitOfKind {
     let window = Some(BudgetWindow::Run);
     (BudgetKind::Run, BudgetLimit { unit: BudgetUnit::ToolCalls, amount, window, warn_at: None })
 }

@@ -286,7 +286,10 @@ impl Budget {
 fn read_timezone(kind: BudgetKind, value: &Value) -> Result<BudgetTimeZone, InvalidBudgetError> {
     let fault = |message: String| InvalidBudgetError::new("timezone", message);
     if kind != BudgetKind::Company {
-        return Err(fault("is for the budget of a company, and holds for all of its budgets".to_owned()));
+        return Err(fault(
+            "is allowed only in the budget of the company itself, and applies to all budgets of the company"
+                .to_owned(),
+        ));
     }
     let name = value.as_str().ok_or_else(|| fault("must be a string".to_owned()))?;
     name.parse::<BudgetTimeZone>().map_err(|error| fault(error.to_string()))

@@ -51,7 +51,7 @@ impl MeterState {
         Self { start_ms: start_ms(limit.window, zone, now), used, ..Self::default() }
     }
 
-    /// Returns the state at a time. What is reserved stays reserved in the next window. A clock that was set back and a zone
+    /// Returns the state at a time. Reserved amounts stay reserved in the next window. A clock that was set back and a zone
     /// where it is an earlier day do not begin an earlier window again.
     pub(super) fn at(self, window: Option<BudgetWindow>, zone: &BudgetTimeZone, now: Timestamp) -> Self {
         let start_ms = start_ms(window, zone, now);

@@ -69,7 +69,9 @@ impl BudgetExceededError {
             BudgetUnit::Cost => "cost",
             BudgetUnit::Tokens => "tokens",
             BudgetUnit::Runs => "runs",
-            BudgetUnit::ConcurrentRuns => return format!("the {subject} has as many runs at once as it may"),
+            BudgetUnit::ConcurrentRuns => {
+                return format!("the {subject} has reached its limit of concurrent runs");
+            }
             BudgetUnit::ToolCalls => "tool calls",
             BudgetUnit::WallMs => "time",
         };

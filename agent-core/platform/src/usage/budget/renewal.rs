@@ -99,7 +99,7 @@ impl BudgetState {
         }
     }
 
-    /// Extends reservations of runs by one commit, and makes those again that were settled as lost.
+    /// Extends reservations of runs by one commit, and repeats reservations that were settled as lost.
     async fn renew_runs(
         self: &Arc<Self>,
         company_id: &CompanyId,

@@ -45,7 +45,7 @@ pub struct Budgets {
     observer: Option<Arc<dyn UsageObserver>>,
     /// The latest refusals of runs in this process, by the runs' [keys](RunScope::run_key).
     refusals: Arc<Mutex<CompanyTable<String, BudgetExceededError>>>,
-    /// Runs in this process whose backend may start again, likewise.
+    /// Runs in this process whose backend may start again, with the same key.
     restarts: Arc<Mutex<CompanyTable<String, ()>>>,
 }
 
@@ -60,7 +60,7 @@ pub struct BudgetStatus {
     pub limits: Vec<LimitStatus>,
 }
 
-/// A run's part of the limits on concurrent runs, until it is dropped.
+/// Guard that counts a run towards the limits on concurrent runs until it is dropped.
 pub(in crate::usage) type RunReservation = (Option<ReservationGuard>, Option<RunSlot>);
 
 /// Admission of a run.
@@ -435,7 +435,7 @@ impl Budgets {
     /// Settles reservations whose entries are in the ledger.
     ///
     /// # Errors
-    /// Errors of the store. Settling again has no effect on those that are settled.
+    /// Errors of the store. Settling again has no effect on settled reservations.
     pub(in crate::usage) async fn settle(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
         self.state.settle(settlements).await
     }

@@ -100,7 +100,7 @@ impl BudgetTimeZone {
         }
     }
 
-    /// Returns the beginning of a day; where the clock skips midnight, the time to which it goes.
+    /// Returns the beginning of a day; if the clock skips midnight, the first time after the gap.
     pub(super) fn start_of(&self, day: Date) -> Option<Timestamp> {
         self.0.to_timestamp(day.at(0, 0, 0, 0)).ok()
     }

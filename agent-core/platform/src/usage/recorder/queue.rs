@@ -149,8 +149,8 @@ impl EntryQueue {
         Some(first)
     }
 
-    /// Removes the first entries, which are stored. Those of companies whose ledgers are locked stay, to be written apart with the
-    /// later ones of these companies.
+    /// Removes the first entries, which are stored. Entries of companies whose ledgers are locked are kept, and are written
+    /// separately with later ones of these companies.
     pub(super) fn remove_first(&mut self, count: usize, locked: &HashSet<CompanyId>) {
         for company_id in locked {
             self.locked.entry(company_id.clone()).or_insert_with(|| {

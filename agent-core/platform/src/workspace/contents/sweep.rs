@@ -1,5 +1,5 @@
-//! Deletion of pieces that no document names: those of interrupted uploads and extractions, and those of documents that
-//! a process of an older version has replaced.
+//! Deletion of pieces that no document names: pieces of interrupted uploads and extractions, and of documents that a
+//! process of an older version has replaced.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -91,7 +91,7 @@ pub(crate) fn unchanged_write(
     Ok(Write::Check { key, precondition: Precondition::unchanged_since(version) })
 }
 
-/// Deletes pieces in one commit with other writes, unless one of those fails.
+/// Deletes pieces in one commit with other writes; nothing is deleted if one of the writes fails.
 async fn delete_sets(
     records: &dyn Records,
     company_id: &CompanyId,

@@ -88,8 +88,8 @@ const SELECT_SIGNALS: &str = "
     SELECT runs.company, runs.owner, runs.id, signals.run, signals.kind, signals.until_ms
     FROM signals LEFT JOIN runs ON runs.n = signals.run WHERE signals.process = $1";
 
-/// Deletes signals to a process, unless they were sent again since. Rows that others have locked are left to the next call, so
-/// that it waits for nothing.
+/// Deletes signals to a process, unless they were sent again since. Rows that other transactions have locked are left to the
+/// next call, so that this one does not wait.
 const DELETE_TAKEN_SIGNALS: &str = "
     DELETE FROM signals WHERE (process, run, kind) IN (
         SELECT found.process, found.run, found.kind
@@ -169,7 +169,7 @@ impl ConversationTables {
         Ok(Some(LogPage { run, chunks: rows.map(|row| log_row(row, 2).into_chunk()).collect() }))
     }
 
-    /// Adds the last chunks of a run's log and the inputs of the run. What the log has stays.
+    /// Adds the last chunks of a run's log and the inputs of the run. Events that are already in the log stay.
     pub(super) async fn insert_log_end(&self, run: i64, end: &LogEnd) -> Result<(), TableError> {
         let chunk = |chunk: &LogChunk| LogRow {
             run,

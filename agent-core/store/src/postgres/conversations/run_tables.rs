@@ -50,8 +50,8 @@ const LOCK_LIVE_RUNS: &str = "
         JOIN runs AS live ON live.thread = thread.n AND live.state IN ('queued', 'running')
     )) ORDER BY n FOR UPDATE";
 
-/// Selects some of the lost runs. The order differs with each call: runs that stay lost, since another transaction has locked
-/// them, must not hide those of other companies.
+/// Selects some of the lost runs. The order differs with each call: runs that stay lost because another transaction has locked
+/// them must not hide runs of other companies.
 const SELECT_LOST_RUNS: &str = "
     SELECT company, owner, id FROM runs
     WHERE state IN ('queued', 'running') AND NOT EXISTS (

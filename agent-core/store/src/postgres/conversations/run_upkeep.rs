@@ -52,7 +52,7 @@ impl RunWriteResults {
 }
 
 impl PostgresRecords {
-    /// Writes each run. One that cannot be written does not hinder the others: runs that another transaction has locked are
+    /// Writes each run. A run that cannot be written does not hinder the others: runs that another transaction has locked are
     /// written last, within the lock timeout.
     ///
     /// # Errors

@@ -86,7 +86,7 @@ pub(super) async fn queue_run(
     let (number, thread) = found.unzip();
     let rows = QueueRows { thread, used_run: used.map(|(_, _, stored)| stored.run) };
     let commit = commit::queue_run(queue, rows)?;
-    // A run waits for others of its thread, so there is one.
+    // A run waits for other runs of its thread, so the thread has a run.
     let Some((n, QueueCommit { thread, run })) = number.zip(commit) else { return Ok(None) };
     let stored = StoredRun { run, process: queue.lease.process.clone() };
     try_join3(
@@ -289,7 +289,7 @@ pub(super) async fn erase_node(
 }
 
 /// Deletes threads until [`DELETE_BATCH_NODES`] nodes or [`BATCH_LOG_BYTES`] of logs are deleted. Returns how many of
-/// them are done with.
+/// them need no further call.
 pub(super) async fn delete_batch(
     tables: &ConversationTables,
     owner: &ThreadOwner,

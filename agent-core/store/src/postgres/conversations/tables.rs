@@ -168,7 +168,7 @@ impl ConversationTables {
         Ok(known)
     }
 
-    /// Returns at most `limit` threads after a place, in the order of each state of `archived`.
+    /// Returns at most `limit` threads after a position, in the order of each state of `archived`.
     pub(super) async fn threads(
         &self,
         owner: &ThreadOwner,

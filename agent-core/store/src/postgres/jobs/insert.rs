@@ -33,8 +33,8 @@ const SELECT_BY_IDEMPOTENCY_KEYS: &str = "
         WHERE company = wanted.company AND idempotency = wanted.idempotency LIMIT 1
     ) AS job";
 
-/// Waits for the end of other transactions that insert jobs of the user within a limit, so that each counts the jobs of
-/// those before it.
+/// Waits for the end of other transactions that insert jobs of the user within a limit, so that each transaction counts the
+/// jobs of the earlier ones.
 const LOCK_USER: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1::text || chr(31) || $2::text, 13))";
 
 /// Sets the timeout of each lock of the transaction.

@@ -134,7 +134,7 @@ pub(in crate::postgres) async fn apply_steps(
     Ok((outcomes.into_iter().flatten().collect(), is_earliest))
 }
 
-/// Applies steps to jobs of all companies, except those that other transactions have locked, whose outcome is `None`. The flag
+/// Applies steps to jobs of all companies. The outcome of a job that another transaction has locked is `None`. The flag
 /// is true if one of the jobs has become the earliest.
 pub(in crate::postgres) async fn apply_steps_unlocked(
     session: &Session,

@@ -1,9 +1,9 @@
-//! Queue of commits: those of one company that wait share a transaction. Commits to the platform's records about a company, such
-//! as its meters, run in separate transactions. These do not wait for the transactions of other companies, and not for the
+//! Queue of commits: waiting commits of one company share a transaction. Commits to the platform's records about a company,
+//! such as its meters, run in separate transactions. These do not wait for the transactions of other companies, and not for the
 //! company's large ones.
 //!
 //! A transaction waits for locks of other transactions for a short time, and then continues without the commits that need
-//! them. These share transactions that wait for their locks beside the company's others.
+//! them. These commits share separate transactions, which wait for the locks.
 //!
 //! While all connections are taken, a small transaction that gets one also runs the commits of other companies that wait, if they
 //! are few. Such a shared transaction waits for no lock: a commit that needs a held lock, and all commits after an error, run in
@@ -23,7 +23,7 @@ use super::commit::{CommitOutcome, Committer};
 use super::locked_keys::LockPolicy;
 use crate::postgres::error::{PostgresError, PostgresErrorKind};
 use crate::postgres::fair_queue::{FairQueue, Permit};
-use crate::postgres::lock_wait::{MAX_LOCK_WAIT, MAX_LOCK_WAIT_BESIDE_HELD};
+use crate::postgres::lock_wait::{MAX_CONTENDED_LOCK_WAIT, MAX_LOCK_WAIT};
 
 mod queues;
 
@@ -119,7 +119,7 @@ impl Shared {
 
     /// Returns the maximum time for which a transaction of the owner's commits waits for a lock.
     fn max_lock_wait(&self, owner: &QueueOwner) -> Duration {
-        let limit = if self.lock().is_waiting(owner) { MAX_LOCK_WAIT_BESIDE_HELD } else { MAX_LOCK_WAIT };
+        let limit = if self.lock().is_waiting(owner) { MAX_CONTENDED_LOCK_WAIT } else { MAX_LOCK_WAIT };
         limit.min(self.lock_timeout)
     }
 
@@ -140,14 +140,14 @@ impl Shared {
     }
 
     /// Runs a transaction of several owners' commits, which waits for no lock, so that none delays another. Commits that need a
-    /// lock that is held, and all after an error that another owner may have caused, have transactions of their owners alone.
-    /// Returns those of the owner whose transaction it is.
+    /// held lock, and all commits after an error that another owner may have caused, run in transactions of their own owners.
+    /// Returns these commits of the transaction's owner.
     async fn run_shared(self: &Arc<Self>, batch: TransactionBatch) -> Vec<QueuedCommit> {
         let (owners, shares): (Vec<_>, Vec<_>) = batch.others.into_iter().unzip();
         let counts: Vec<usize> =
             std::iter::once(batch.own.len()).chain(shares.iter().map(Vec::len)).collect();
         let commits: Vec<_> = batch.own.into_iter().chain(shares.into_iter().flatten()).collect();
-        let timeout = MAX_LOCK_WAIT_BESIDE_HELD.min(self.lock_timeout);
+        let timeout = MAX_CONTENDED_LOCK_WAIT.min(self.lock_timeout);
         let outcome = self.commit(&commits, LockPolicy { timeout, skips_held: true }).await;
         let mut commits = commits.into_iter();
         let mut parts = counts.into_iter().map(|count| commits.by_ref().take(count).collect::<Vec<_>>());
@@ -214,7 +214,7 @@ impl Shared {
         self.committer.commit(&commits, policy).await
     }
 
-    /// Runs the commits of a transaction that had no effect one by one, each of which may wait for a lock for `timeout`. Those
+    /// Runs the commits of a transaction that had no effect one by one; each may wait for a lock for `timeout`. Those
     /// that would begin after `limit` get the error of the transaction.
     async fn run_each(
         &self,
@@ -276,7 +276,7 @@ fn respond_with_error(batch: impl IntoIterator<Item = QueuedCommit>, error: &Pos
     }
 }
 
-/// Runs transactions that wait for locks, until no commit of the owner needs them. What waits for too long fails.
+/// Runs transactions that wait for locks, until no commit of the owner needs them. Writes that wait for too long fail.
 async fn run_blocked(shared: Arc<Shared>, owner: QueueOwner) {
     loop {
         let batch = shared.lock().next_blocked(&owner);
@@ -331,7 +331,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::queues::{
-        MAX_QUEUED_PER_COMPANY, MAX_TRANSACTIONS_ALONE, MIN_COMMITS_BESIDE_TRANSACTION, max_transactions,
+        MAX_QUEUED_PER_COMPANY, MAX_TRANSACTIONS_ALONE, MIN_COMMITS_FOR_SECOND_TRANSACTION, max_transactions,
     };
     use super::*;
     use crate::postgres::PostgresOptions;
@@ -408,7 +408,7 @@ mod tests {
         let _begun = begin(&queue, "a").await;
         let mut waiting = Vec::new();
         let mut transactions = Vec::new();
-        for n in 0..MIN_COMMITS_BESIDE_TRANSACTION {
+        for n in 0..MIN_COMMITS_FOR_SECOND_TRANSACTION {
             let mut commit = Box::pin(queue.commit(put(&n.to_string())));
             assert!((&mut commit).now_or_never().is_none());
             waiting.push(commit);
@@ -469,7 +469,7 @@ mod tests {
         let shared = &queue.shared;
         let (batch, mut receivers): (Vec<_>, Vec<_>) = ["a", "b", "c"].map(queued).into_iter().unzip();
         assert!(shared.add_blocked(&own("acme"), batch), "the first ones start the wait");
-        assert_eq!(shared.max_lock_wait(&own("acme")), MAX_LOCK_WAIT_BESIDE_HELD);
+        assert_eq!(shared.max_lock_wait(&own("acme")), MAX_CONTENDED_LOCK_WAIT);
         let (later, mut later_receiver) = queued("d");
         assert!(!shared.add_blocked(&own("acme"), vec![later]), "those that wait do so together");
         drop(receivers.remove(0));

@@ -45,9 +45,9 @@ const PRUNE_ROWS: i64 = 2_000;
 const SELECT_SNAPSHOT: &str = "SELECT pg_current_snapshot()::text, pg_postmaster_start_time()::text";
 
 /// Reads the current snapshot, the start time of the server, and the changes that are visible in the snapshot and were
-/// not in the previous one, `$1`. Of the transactions before `$2`, those that were not running in the previous snapshot
-/// are all known: without that bound, a transaction that stays open would make every poll scan all changes since its
-/// beginning. Those that were running, few if any, are looked up one by one, also those of this process. Changes of
+/// not in the previous one, `$1`. Transactions before `$2` that were not running in the previous snapshot are all known:
+/// without that bound, a transaction that stays open would make every poll scan all changes since its
+/// beginning. The few transactions that were running, also of this process, are looked up one by one. Changes of
 /// transactions that have not begun were restored from a backup of another server, before this process has cached
 /// anything.
 const SELECT_CHANGES: &str = "
@@ -66,7 +66,7 @@ const SELECT_CHANGES: &str = "
         LIMIT $4
     ) AS change ON true";
 
-/// Deletes changes of transactions before `$1` that were visible in an old snapshot, `$2`: those that were committed
+/// Deletes changes of transactions before `$1` that were visible in an old snapshot, `$2`: changes that were committed
 /// later may be unknown to other processes.
 const DELETE_OLD: &str = "
     WITH removed AS (
@@ -219,7 +219,7 @@ impl XidSamples {
         }
         let Some(xmax) = snapshot.split(':').nth(1).and_then(|xmax| xmax.parse().ok()) else { return };
         self.0.push_back(XidSample { taken: now, xmax, snapshot: snapshot.to_owned() });
-        // The newest sample of that age is needed, and those after it.
+        // The newest sample of that age and all later ones are needed.
         while self.0.get(1).is_some_and(|sample| now.duration_since(sample.taken) > RETENTION) {
             self.0.pop_front();
         }

@@ -162,7 +162,7 @@ impl ConversationTables<'_> {
         Ok(found.collect::<Result<_, _>>()?)
     }
 
-    /// Deletes the signals to a process that require an action, and those that have expired.
+    /// Deletes the signals to a process that require an action, and expired ones.
     pub(super) fn delete_taken_signals(&self, process: &str, now: Timestamp) -> Result<(), TableError> {
         let mut delete = self
             .0

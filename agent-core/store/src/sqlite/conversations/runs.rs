@@ -183,7 +183,7 @@ pub(super) fn interrupt(
 /// Outcome of the writes of several runs.
 #[derive(Debug, Default)]
 pub(super) struct RunBatch {
-    /// Number of the given runs that are done with.
+    /// Number of the given runs that need no further call.
     pub(super) done: usize,
     /// Number of written runs.
     pub(super) written: usize,
@@ -310,7 +310,7 @@ pub(super) fn erase_node(
 }
 
 /// Deletes threads until [`DELETE_BATCH_NODES`] nodes or [`BATCH_LOG_BYTES`] of logs are deleted. Returns how many of
-/// them are done with.
+/// them need no further call.
 pub(super) fn delete_batch(
     tables: &ConversationTables<'_>,
     owner: &ThreadOwner,

@@ -49,7 +49,7 @@ impl JobTable<'_> {
         Ok(ClaimedRows { jobs: planner.finish(), unreadable })
     }
 
-    /// Reads the rows of the claim's range until it wants no more, and returns those that it admits.
+    /// Reads the rows of the claim's range until the claim is complete, and returns the admitted ones.
     fn select_admitted(&self, planner: &mut ClaimPlanner) -> Result<Vec<AdmittedRow>, WriteError> {
         let ClaimRange { due_until, leases_until } = planner.range();
         let (until, now) = (floor_millis(due_until), floor_millis(leases_until));

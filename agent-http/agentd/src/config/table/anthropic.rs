@@ -17,7 +17,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Secret { min_bytes: 1 },
         &[],
-        "The API key for agents with the provider `anthropic` and without their own. It is sent to `ANTHROPIC_BASE_URL` and URLs below it only.",
+        "The API key for agents with the provider `anthropic` that have none of their own. It is sent to `ANTHROPIC_BASE_URL` and URLs below it only.",
     ),
     setting(
         "ANTHROPIC_MODEL",

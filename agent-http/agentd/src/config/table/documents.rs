@@ -30,6 +30,6 @@ pub(super) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Duration { min: 60, max: 36_500 * DAY_MS / 1000 },
         &["30d"],
-        "The time after which a file for messages is deleted, unless a thread has it.",
+        "The time after which a file for messages is deleted, unless a thread refers to it.",
     ),
 ];

@@ -39,6 +39,6 @@ pub(super) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Number { min: 1, max: 8192 },
         &[],
-        "The number of components to request of `openai` or `ollama`; if not set, the model's own. Few models can shorten their vectors.",
+        "The number of components of a vector, requested from `openai` or `ollama`; if not set, the model's default. Few models can shorten their vectors.",
     ),
 ];

@@ -10,7 +10,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Number { min: 100, max: 100_000 },
         &["1500"],
-        "The limit on the tokens of the fragments of documents that a turn retrieves, with their titles and headings. They also take at most a quarter of the prompt.",
+        "The limit in tokens on the document fragments that a turn retrieves, with their titles and headings. They are also limited to a quarter of the prompt.",
     ),
     setting(
         "RAG_MIN_RELEVANCE",

@@ -10,13 +10,13 @@ pub(super) const SETTINGS: &[Setting] = &[
         APP_AND_RUNTIME,
         SettingKind::Path,
         &[],
-        "A JSON file with limits, capabilities and prices of models, which replace those of the built-in catalogue.",
+        "A JSON file with limits, capabilities and prices of models. Its entries replace those of the built-in catalogue.",
     ),
     setting(
         "USAGE_RETENTION",
         APP,
         SettingKind::Duration { min: 86_400, max: 36_500 * DAY_MS / 1000 },
         &["400d"],
-        "The time after which the calls of models are deleted from the ledger; their sums by day stay.",
+        "The time after which single model calls are deleted from the usage ledger; the sums by day are kept.",
     ),
 ];

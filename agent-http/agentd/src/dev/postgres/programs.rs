@@ -77,8 +77,8 @@ impl ServerPrograms {
         )))
     }
 
-    /// Builds a command that runs a program. The program gets SIGINT when the thread that starts it ends, where that is
-    /// supported; it is a request for a fast shutdown.
+    /// Builds a command that runs a program. Where supported, the program gets SIGINT when the thread that started it ends; it
+    /// is a request for a fast shutdown.
     pub(super) fn command(&self, program: &str) -> Command {
         let path = self.folder.join(program);
         let mut command = if self.has_death_signal {

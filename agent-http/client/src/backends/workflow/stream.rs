@@ -189,7 +189,7 @@ impl Stream for WorkflowEvents {
 }
 
 /// Collects the answer as events, one message per model call. Tool calls of the workflow are not part of its answer;
-/// the platform adds those that it sees at its own tool server.
+/// the platform adds the calls that it sees at its own tool server.
 struct Transcript {
     ready: VecDeque<SourceEvent>,
     /// The open message.

@@ -85,7 +85,7 @@ impl<'m> MessageRules<'m> {
         body.raw("]");
     }
 
-    /// Returns true if the messages differ from those that all servers take, which the prompt has encoded before.
+    /// Returns true if the messages differ from the form that all servers accept, which the prompt has already encoded.
     fn apply_to(&self, request: &ModelRequest) -> bool {
         let mut last_role = None;
         // Contexts of messages are not merged for this.

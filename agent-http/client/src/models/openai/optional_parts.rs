@@ -1,4 +1,4 @@
-//! Parts of requests that some servers refuse, and in whose place they take others or none.
+//! Parts of requests that some servers refuse, so that they are replaced or left out.
 
 use agent_core::payload::Payload;
 use serde::de::IgnoredAny;
@@ -21,8 +21,8 @@ const EFFORT_REFUSAL: &str = "function tools with reasoning_effort are not suppo
 const MESSAGES_START: &str = r#","messages":["#;
 const TOOLS_START: &str = r#","tools":["#;
 
-/// A member of all messages with tool calls, or of the calls. Servers of others, on which the vendors' models run too, may refuse
-/// it.
+/// A member of all messages with tool calls, or of the calls. Servers of other operators, on which the vendors' models run too,
+/// may refuse it.
 pub(super) struct CallMember {
     name: &'static str,
     /// Beginning of the member, up to its value.
@@ -60,7 +60,7 @@ impl OptionalPart for CallMember {
     }
 }
 
-/// The older name of the limit on the answer, in whose place the newer one is sent.
+/// The older name of the limit on the answer, which is replaced by the newer one.
 pub(super) struct OldLimitName;
 
 impl OptionalPart for OldLimitName {
@@ -78,10 +78,10 @@ impl OptionalPart for OldLimitName {
     }
 }
 
-/// The level of reasoning beside tools, in whose place none is sent.
-pub(super) struct EffortBesideTools;
+/// The level of reasoning in requests with tools, which is left out.
+pub(super) struct EffortWithTools;
 
-impl OptionalPart for EffortBesideTools {
+impl OptionalPart for EffortWithTools {
     fn name(&self) -> &'static str {
         EFFORT_MEMBER
     }

@@ -103,7 +103,7 @@ impl ChatStream {
         Ok(DecodeStep::NeedMore)
     }
 
-    /// Ends the stream with a failure. Of the event that reports it, the usage alone is kept: another model may answer in place
+    /// Ends the stream with a failure. Only the usage of the event that reports it is kept: another model may answer in place
     /// of this one.
     fn end(&mut self, failure: AgentError) {
         self.is_finished = true;
@@ -321,8 +321,8 @@ impl AnswerDecoder {
         Ok(())
     }
 
-    /// Starts a call with the arguments that have been held back for its name. The calls are numbered as they start, whatever the
-    /// server's indices.
+    /// Starts a call with the arguments that have been held back for its name. The calls are numbered in the order of their
+    /// start, regardless of the server's indices.
     fn start_call(&mut self, found: usize, name: String) {
         let (index, call) = (self.started_calls, &mut self.calls[found]);
         if call.position.is_some() {

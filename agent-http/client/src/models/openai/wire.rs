@@ -310,7 +310,7 @@ mod tests {
             (9, 135, Some(94), (Some(103), Some(94))),
             (9, 135, None, (Some(103), Some(94))),
             (9, 41, None, (Some(9), None)),
-            // What else the total has is not known, and one that is too small or too large is wrong.
+            // The other components of the total are not known, and a total that is too small or too large is wrong.
             (9, 60, Some(0), (Some(9), Some(0))),
             (9, 0, Some(3), (Some(9), Some(3))),
             (9, u64::MAX, None, (Some(9), None)),

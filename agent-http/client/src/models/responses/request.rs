@@ -74,8 +74,8 @@ fn output_limit(protocol: &ResponsesProtocol) -> usize {
     protocol.model.limits().max_output_tokens.max(MIN_OUTPUT_TOKENS)
 }
 
-/// Returns the member that limits the answer to the model's own limit. One that a budget has lowered is another, by which the
-/// budget holds.
+/// Returns the member that limits the answer to the model's own limit. A limit that a budget has lowered gives a different
+/// member, so that the budget is still enforced.
 pub(super) fn limit_member(protocol: &ResponsesProtocol) -> OptionalMember {
     let text = format!("{LIMIT_MEMBER}{}", output_limit(protocol)).into();
     OptionalMember { name: OUTPUT_LIMIT, before: STREAM_MEMBERS, text }

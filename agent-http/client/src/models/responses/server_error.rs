@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_say_what_to_do() {
+    fn refusals_have_messages_and_retry_times() {
         let page = [("content-type", "text/html")];
         let blocked_by_proxy = refused(Subscription, 403, &page, "<html>");
         assert_eq!(blocked_by_proxy.message(), "the request was turned away before it reached the model");

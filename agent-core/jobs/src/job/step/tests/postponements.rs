@@ -36,7 +36,7 @@ fn a_spent_budget_uses_up_no_attempt_for_a_month_and_some_days() {
         assert_eq!((claimed.position, claimed.attempt), (failed_before.position, 2));
         job = take(&claimed, end(&claimed, postponed(40 * day as u64)), now);
         assert_eq!((job.state(), job.attempt), (JobState::Retryable, 1));
-        // One record stands for all of them, beside that of the attempt that failed.
+        // One record represents all of them, in addition to the record of the failed attempt.
         assert_eq!((job.attempts.len(), job.last_error()), (2, Some("spent")));
         assert_eq!(job.next_run_at(), Some(at(now + day)), "the budget may have been raised meanwhile");
         now += day;

@@ -151,7 +151,7 @@ impl Dialogue {
         let is_double = |link: &NodeLink| {
             link.parent == parent && link.role == NodeRole::User && link.hash == node.message.hash()
         };
-        // A message alone is another one, though its text is the same.
+        // A single message is a new one, even with the same text.
         let is_said_again = matches!(self.client, Client::SingleMessage | Client::LastUiMessage);
         assert!(is_said_again || !self.tree.links.iter().any(is_double), "a double: {context}");
     }

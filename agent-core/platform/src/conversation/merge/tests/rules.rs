@@ -74,7 +74,7 @@ fn a_single_message_with_a_new_id_needs_no_walk() {
 }
 
 #[test]
-fn instructions_are_set_aside() {
+fn instructions_are_separated_from_the_conversation() {
     let tree = two_turns();
     let merged = tree.merge(ag_ui(&["sys", "u1", "a1", "u2", "a2", "sys2", "u3"]));
     assert_eq!(merged.instructions, shared(list(&["sys", "sys2"])));
@@ -186,7 +186,7 @@ fn an_unknown_conversation_becomes_a_new_root() {
 }
 
 #[test]
-fn parent_id_decides_the_place() {
+fn parent_id_sets_the_position_of_a_message() {
     let tree = two_turns();
     let below = |at: usize| ParentChoice::Node(tree.links[at].id.clone());
     let merged = |parent, words: &[&str]| tree.merge(MergeInput { parent, ..ag_ui(words) });

@@ -229,8 +229,8 @@ async fn a_lost_call_of_a_long_run_counts_with_its_entries() {
     assert_eq!(amounts(&process).await, (50, 0));
 }
 
-/// The longest answers of 23 of the calls fit into what is left, and what all of them use fits into it. So each waits for the
-/// reservations of others, and none is refused while there is room for what is spent.
+/// The rest of the budget has room for the longest answers of 23 calls, and for the actual usage of all of them. So each waits
+/// for the reservations of others, and none is refused while there is room for what is spent.
 #[tokio::test]
 async fn two_hundred_calls_at_once_share_the_last_hundredth_of_a_budget() {
     let installation = Installation::new();

@@ -1,4 +1,4 @@
-//! Stores that do not take commits, such as those of meters whose records another transaction has locked.
+//! Stores that refuse commits, such as commits of meters whose records another transaction has locked.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

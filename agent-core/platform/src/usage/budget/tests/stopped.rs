@@ -46,7 +46,7 @@ impl Spawner for StoppableSpawner {
     }
 }
 
-/// A process with a run, which can be stopped, beside another one. The limit is one run.
+/// A process with a run that can be stopped, and another process. The limit is one run.
 struct StoppableRun {
     installation: Installation,
     spawner: StoppableSpawner,

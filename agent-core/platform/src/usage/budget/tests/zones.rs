@@ -71,7 +71,7 @@ async fn a_changed_zone_gives_no_day_or_month_twice() {
     put_in_zone(&process, month(), "Asia/Tokyo").await;
     assert_eq!(amounts(&process).await, (0, 0));
     call(&process).await;
-    // What is used of February stays used where it is January.
+    // The usage of February stays used in a time zone where it is still January.
     put_in_zone(&process, month(), "UTC").await;
     for _ in 0..2 {
         assert_eq!(amounts(&process).await, (300, 0));

@@ -13,10 +13,10 @@ use crate::postgres::records::batch::WrittenVersions;
 pub(super) const MAX_TRANSACTIONS_ALONE: usize = 2;
 /// Minimum number of waiting commits for which a company has more than one transaction at a time. Fewer cost the server less
 /// if they share the next transaction than if they have one of their own at once.
-pub(super) const MIN_COMMITS_BESIDE_TRANSACTION: usize = 32;
+pub(super) const MIN_COMMITS_FOR_SECOND_TRANSACTION: usize = 32;
 /// Maximum number of commits of one company that wait.
 pub(super) const MAX_QUEUED_PER_COMPANY: usize = 4096;
-/// Maximum size of a transaction. A commit that exceeds it has one of its own.
+/// Maximum size of a transaction. A commit that exceeds it has a transaction of its own.
 const MAX_TRANSACTION: CommitSize = CommitSize { commits: 256, writes: 256, bytes: 1 << 20 };
 /// Maximum size of one owner's commits in a transaction that several owners share, so that no owner delays the others.
 const MAX_OWNER_SHARE: CommitSize = CommitSize { commits: 8, writes: 32, bytes: 16 << 10 };
@@ -109,7 +109,8 @@ pub(super) struct CompanyQueue {
     is_waiting: bool,
     /// True while a transaction of another owner has commits of this one.
     is_in_shared: bool,
-    /// True if the next transaction is not shared: a shared one has left out commits, which need locks that others hold.
+    /// True if the next transaction must not be shared: a shared transaction has left out commits that need locks of other
+    /// transactions.
     must_be_alone: bool,
 }
 
@@ -185,8 +186,8 @@ impl Queues {
         TransactionBatch { own, others }
     }
 
-    /// Takes the commits of an owner's transaction that has got no connection: those that have waited for one as long as it has,
-    /// since `began`. The others wait with the next transaction.
+    /// Takes the commits of an owner's transaction that got no connection, if they have waited since `began` or longer. The
+    /// others wait with the next transaction.
     pub(super) fn take_expired(&mut self, owner: &QueueOwner, began: Instant) -> Vec<QueuedCommit> {
         self.end_wait(owner);
         let queue = self.owners.get_mut(owner).filter(|queue| !queue.is_in_shared);
@@ -222,8 +223,8 @@ impl Queues {
         shares
     }
 
-    /// Ends the part of an owner in the transaction of another. What was left out has a transaction of the owner's own. Returns
-    /// true if the caller must start one.
+    /// Ends the part of an owner in the transaction of another. Commits that were left out get a transaction of their own.
+    /// Returns true if the caller must start one.
     pub(super) fn end_share(&mut self, owner: &QueueOwner, left_out: Vec<QueuedCommit>) -> bool {
         let queue = self.owners.entry(owner.clone()).or_default();
         queue.is_in_shared = false;
@@ -273,7 +274,7 @@ impl Queues {
 /// Returns the maximum number of concurrent transactions of a queue with `queued` waiting commits, while `queues` commit. It is
 /// one while other companies commit, so that a company with many commits gets no more of the server's time than they do.
 pub(super) const fn max_transactions(queues: usize, queued: usize) -> usize {
-    if queues > 1 || queued < MIN_COMMITS_BESIDE_TRANSACTION { 1 } else { MAX_TRANSACTIONS_ALONE }
+    if queues > 1 || queued < MIN_COMMITS_FOR_SECOND_TRANSACTION { 1 } else { MAX_TRANSACTIONS_ALONE }
 }
 
 /// Takes commits for a transaction from the front of a queue.

@@ -55,7 +55,7 @@ fn item(json: String, text_before: usize, calls_before: usize) -> ProviderItem {
 }
 
 #[test]
-fn the_smallest_body() {
+fn a_minimal_request_has_only_the_required_members() {
     check_body(
         &ModelSpec::new("m-1"),
         &request(),

@@ -267,7 +267,7 @@ async fn unsuccessful_statuses_are_refused_with_clear_messages() {
         // A call of a model that the server does not have is not repeated.
         let class = FailureClass::of(&failure);
         assert_eq!(class == FailureClass::Account, status.starts_with("404"), "{status}");
-        // Nor is one that needs what the model does not have, but another model may answer it.
+        // A request that needs a missing capability of the model is not repeated either, but another model may answer it.
         assert_eq!(class == FailureClass::Unsupported, body.contains("does not support"), "{status} {body}");
     }
     // A status error is reported even if its body does not arrive.
