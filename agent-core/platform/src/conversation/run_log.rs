@@ -71,7 +71,8 @@ pub enum RunSignal {
     Watch,
     /// The run is the next of its thread's queue. Requires an action of the process.
     Start,
-    /// The run must be cancelled, for this reason. Requires an action of the process.
+    /// The run must be cancelled, for this reason. Requires an action of the process, and is kept until the run has ended, since a run
+    /// that would wait for decisions is cancelled by the commit of its end.
     Cancel(CancelReason),
 }
 
@@ -102,9 +103,9 @@ impl RunSignal {
         }
     }
 
-    /// Returns true if the signal is delivered once; other signals are delivered until they expire.
+    /// Returns true if the signal is delivered once; other signals are delivered until they expire or the run ends.
     pub fn is_delivered_once(self) -> bool {
-        matches!(self, Self::Start | Self::Cancel(_))
+        self == Self::Start
     }
 }
 

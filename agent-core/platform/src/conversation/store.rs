@@ -162,7 +162,8 @@ pub trait Conversations: Send + Sync {
     async fn begin_run(&self, begin: BeginRunRequest) -> Result<BegunRun, ConversationError>;
 
     /// Ends a run: adds the nodes of its answer, moves the head to the last of them, frees the thread, and completes the
-    /// log. A queued run leaves the queue, and can only fail, be cancelled or be interrupted.
+    /// log. A queued run leaves the queue, and can only fail, be cancelled or be interrupted. A run that would wait for decisions
+    /// is cancelled instead if its process has a signal to cancel it. The signals for the run are deleted.
     ///
     /// # Errors
     /// [`ConversationError::RunNotFound`], also after the thread was deleted; [`ConversationError::RunEnded`] if the run
@@ -260,8 +261,8 @@ pub trait Conversations: Send + Sync {
         until: Timestamp,
     ) -> Result<Option<Run>, ConversationError>;
 
-    /// Returns the signals for the runs of a process. Those that require an action are returned once, and again if the store could not
-    /// delete them: none is lost.
+    /// Returns the signals for the runs of a process. Those to start are returned once, and again if the store could not delete
+    /// them; the others until they expire or the run ends.
     async fn take_signals(
         &self,
         process: &str,

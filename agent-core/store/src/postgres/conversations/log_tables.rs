@@ -128,9 +128,9 @@ impl StoredSignal {
         Some((self.key.clone()?, signal))
     }
 
-    /// Returns true if the signal is deleted when it is taken: it requires an action, or has expired.
+    /// Returns true if the signal is deleted when it is taken: it is delivered once, has expired, or its run was deleted.
     pub(super) fn is_taken_once(&self, now: Timestamp) -> bool {
-        self.has_expired(now) || self.kind != RunSignal::Watch.as_str()
+        self.has_expired(now) || self.key.is_none() || self.kind == RunSignal::Start.as_str()
     }
 
     fn has_expired(&self, now: Timestamp) -> bool {
@@ -297,19 +297,22 @@ impl ConversationTables {
         Ok(())
     }
 
-    /// Returns a request to cancel a run among the signals to its process, and deletes the signals unless `is_waiting`.
-    pub(super) async fn end_signals(
+    /// Returns the reason of the signal that the process of a run has to cancel it. The run's row must be locked, so that no signal
+    /// is stored between this statement and the end of the transaction.
+    pub(super) async fn cancel_signal(
         &self,
         process: &str,
         run: i64,
-        is_waiting: bool,
     ) -> Result<Option<CancelReason>, TableError> {
-        let sql = match is_waiting {
-            true => "SELECT kind FROM signals WHERE process = $1 AND run = $2",
-            false => "DELETE FROM signals WHERE process = $1 AND run = $2 RETURNING kind",
-        };
+        let sql = "SELECT kind FROM signals WHERE process = $1 AND run = $2";
         let found = self.select(sql, &[&process, &run]).await?;
         Ok(found.iter().find_map(|row| RunSignal::from_name(row.get(0))?.cancel_reason()))
+    }
+
+    /// Deletes the signals for a run to its process.
+    pub(super) async fn delete_signals_for_run(&self, process: &str, run: i64) -> Result<(), TableError> {
+        self.select("DELETE FROM signals WHERE process = $1 AND run = $2", &[&process, &run]).await?;
+        Ok(())
     }
 }
 

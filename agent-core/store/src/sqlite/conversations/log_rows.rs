@@ -1,6 +1,6 @@
 //! Statements that read and write logs of runs, and signals.
 
-use agent_platform::conversation::{CancelReason, LogChunk, MAX_LOG_PAGE_BYTES, RunKey, RunSignal};
+use agent_platform::conversation::{LogChunk, MAX_LOG_PAGE_BYTES, RunKey, RunSignal};
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 
@@ -162,31 +162,27 @@ impl ConversationTables<'_> {
         Ok(found.collect::<Result<_, _>>()?)
     }
 
-    /// Deletes the signals to a process that require an action, and those that have expired.
+    /// Deletes the signals to a process that are delivered once, and those that have expired.
     pub(super) fn delete_taken_signals(&self, process: &str, now: Timestamp) -> Result<(), TableError> {
         let mut delete = self
             .0
-            .prepare_cached("DELETE FROM signals WHERE process = ?1 AND (until_ms <= ?2 OR kind <> ?3)")?;
-        delete.execute(params![process, now.as_millisecond(), RunSignal::Watch.as_str()])?;
+            .prepare_cached("DELETE FROM signals WHERE process = ?1 AND (until_ms <= ?2 OR kind = ?3)")?;
+        delete.execute(params![process, now.as_millisecond(), RunSignal::Start.as_str()])?;
         Ok(())
     }
 
-    /// Returns a request to cancel a run among the signals to its process, and deletes the signals unless `is_waiting`.
-    pub(super) fn end_signals(
-        &self,
-        process: &str,
-        run: i64,
-        is_waiting: bool,
-    ) -> Result<Option<CancelReason>, TableError> {
+    /// Returns the kinds of the signals for a run to its process.
+    pub(super) fn signals_for_run(&self, process: &str, run: i64) -> Result<Vec<String>, TableError> {
         let mut select = self.0.prepare_cached("SELECT kind FROM signals WHERE process = ?1 AND run = ?2")?;
-        let kinds = select.query_map(params![process, run], |row| row.get::<_, String>(0))?;
-        let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
-        // Most runs have none, and `RETURNING` creates a temporary table even if nothing is deleted.
-        if !is_waiting && !kinds.is_empty() {
-            let mut delete = self.0.prepare_cached("DELETE FROM signals WHERE process = ?1 AND run = ?2")?;
-            delete.execute(params![process, run])?;
-        }
-        Ok(kinds.iter().find_map(|kind| RunSignal::from_name(kind)?.cancel_reason()))
+        let kinds = select.query_map(params![process, run], |row| row.get(0))?;
+        Ok(kinds.collect::<Result<_, _>>()?)
+    }
+
+    /// Deletes the signals for a run to its process.
+    pub(super) fn delete_signals_for_run(&self, process: &str, run: i64) -> Result<(), TableError> {
+        let mut delete = self.0.prepare_cached("DELETE FROM signals WHERE process = ?1 AND run = ?2")?;
+        delete.execute(params![process, run])?;
+        Ok(())
     }
 }
 

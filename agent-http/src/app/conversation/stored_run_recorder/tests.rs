@@ -214,11 +214,7 @@ async fn a_run_dropped_at_any_point_has_an_end() {
 
 #[tokio::test]
 async fn a_run_that_is_stopped_while_its_question_is_stored_does_not_wait() {
-    for (reason, expected) in [
-        (CancelReason::Requested, RunState::Cancelled),
-        (CancelReason::Displaced, RunState::Cancelled),
-        (CancelReason::Disconnected, RunState::Waiting),
-    ] {
+    for reason in [CancelReason::Requested, CancelReason::Displaced] {
         let (service, store) = service(&Shutdown::default());
         let mut recorder = begin(&service, &store, "r");
         recorder.wait_until_stored().await.expect("it begins");
@@ -229,7 +225,8 @@ async fn a_run_that_is_stopped_while_its_question_is_stored_does_not_wait() {
         assert_eq!(stopped.expect("a run").state, RunState::Running, "its end is not stored yet");
         end.await;
         drained(&service).await;
-        assert_eq!(run(&store, "r").await.expect("it has begun").state, expected, "{reason:?}");
+        let ended = run(&store, "r").await.expect("it has begun");
+        assert_eq!((ended.state, ended.reason), (RunState::Cancelled, Some(reason)));
     }
 }
 
