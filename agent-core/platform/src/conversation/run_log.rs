@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::time::whole_millis;
 use super::{CancelReason, LogChunk, Run, RunLogState, ThreadOwner};
 
-/// Maximum number of runs whose logs one call deletes.
+/// Number of runs after whose logs a call deletes no further ones.
 pub const MAX_TRIMMED_LOGS: usize = 100;
 /// Maximum size of a page of a log, in bytes: once it is reached, no further chunk is added.
 pub const MAX_LOG_PAGE_BYTES: usize = 1 << 20;

@@ -223,8 +223,11 @@ pub trait Conversations: Send + Sync {
         now: RunClock,
     ) -> Result<Option<Run>, ConversationError>;
 
-    /// Interrupts runs whose process's lease has expired, at most [`MAX_REAPED_RUNS`](super::MAX_REAPED_RUNS), as
-    /// [`interrupt_expired`](Self::interrupt_expired) does. Returns their number.
+    /// Interrupts runs whose process's lease has expired, as [`interrupt_expired`](Self::interrupt_expired) does. Returns their
+    /// number; if it is [`MAX_REAPED_RUNS`](super::MAX_REAPED_RUNS) or more, there may be others.
+    ///
+    /// # Errors
+    /// Those of the store. Runs that cannot be interrupted hinder no others, however many they are.
     async fn reap(&self, now: RunClock) -> Result<usize, ConversationError>;
 
     /// Appends chunks to the logs of a process's runs, in one commit. A chunk that the log has is left out. Nothing is
@@ -269,7 +272,11 @@ pub trait Conversations: Send + Sync {
         now: Timestamp,
     ) -> Result<Vec<(RunKey, RunSignal)>, ConversationError>;
 
-    /// Deletes the logs whose time is over, of at most [`MAX_TRIMMED_LOGS`](super::MAX_TRIMMED_LOGS) runs. Returns their number.
+    /// Deletes the logs of runs whose time is over. Returns the number of the runs; if it is
+    /// [`MAX_TRIMMED_LOGS`](super::MAX_TRIMMED_LOGS) or more, there may be others.
+    ///
+    /// # Errors
+    /// Those of the store. Runs whose logs cannot be deleted hinder no others, however many they are.
     async fn trim_logs(&self, now: Timestamp) -> Result<usize, ConversationError>;
 
     /// Stores the owner's feedback on a node in place of an earlier one, or removes it. It is gone with the node's content

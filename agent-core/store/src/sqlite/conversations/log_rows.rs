@@ -5,8 +5,10 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::rows::{ConversationTables, TableError};
-use super::run_rows::run_key;
-use crate::conversation_row::{DELETE_BATCH_CHUNKS, DeletedLogs, INPUTS_NUMBER, LogRow, to_number};
+use super::run_rows::{placed_run, run_key};
+use crate::conversation_row::{
+    DELETE_BATCH_CHUNKS, DeletedLogs, INPUTS_NUMBER, LogRow, PlacedRun, RunPosition, to_number,
+};
 
 impl ConversationTables<'_> {
     /// Returns the number of the last stored event of a run.
@@ -123,12 +125,19 @@ impl ConversationTables<'_> {
         Ok(DeletedLogs { bytes, more: found.len() == DELETE_BATCH_CHUNKS })
     }
 
-    /// Returns the keys of at most `limit` runs whose logs have expired.
-    pub(super) fn runs_to_trim(&self, now: Timestamp, limit: usize) -> Result<Vec<RunKey>, TableError> {
+    /// Returns at most `limit` runs whose logs have expired, after a position in their order.
+    pub(super) fn runs_to_trim(
+        &self,
+        now: Timestamp,
+        (after_ms, after): RunPosition,
+        limit: usize,
+    ) -> Result<Vec<PlacedRun>, TableError> {
         let mut statement = self.0.prepare_cached(
-            "SELECT company, owner, id FROM runs WHERE log_until_ms <= ?1 ORDER BY log_until_ms LIMIT ?2",
+            "SELECT company, owner, id, log_until_ms, n FROM runs
+             WHERE log_until_ms BETWEEN ?2 AND ?1 AND (log_until_ms > ?2 OR n > ?3)
+             ORDER BY log_until_ms, n LIMIT ?4",
         )?;
-        let found = statement.query_map(params![now.as_millisecond(), limit], run_key)?;
+        let found = statement.query_map(params![now.as_millisecond(), after_ms, after, limit], placed_run)?;
         Ok(found.collect::<Result<_, _>>()?)
     }
 
