@@ -87,7 +87,7 @@ pub struct ChangeRows {
 /// Returns the run that a change adds; `None` for a change that adds none.
 pub fn added_run(change: &ChangeRunRequest) -> Option<&ReissueInterruptsRequest> {
     match &change.change {
-        RunChange::ReissueInterruptsRequest(reissue) => Some(&**reissue),
+        RunChange::ReissueInterrupts(reissue) => Some(&**reissue),
         _ => None,
     }
 }
@@ -152,7 +152,7 @@ pub fn change_run(change: &ChangeRunRequest, rows: ChangeRows) -> Result<ChangeC
         }
         RunChange::Expire if !run.has_expired(now) => {}
         RunChange::Expire => (thread, run, nodes) = expire(thread, run, known, now)?,
-        RunChange::ReissueInterruptsRequest(reissue) => {
+        RunChange::ReissueInterrupts(reissue) => {
             added = Some(reissue_interrupts(change, &run, reissue, used_run, now)?);
         }
     }
