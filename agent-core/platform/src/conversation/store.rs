@@ -99,14 +99,16 @@ pub trait Conversations: Send + Sync {
         now: Timestamp,
     ) -> Result<Thread, ConversationError>;
 
-    /// Adds nodes without a run. The head becomes the last of them.
+    /// Adds nodes without a run to a thread, which must have the version `expected_version` if one is given. The head becomes the
+    /// last of them.
     ///
     /// # Errors
-    /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`] for a parent,
-    /// [`ConversationError::ThreadFull`].
+    /// [`ConversationError::ThreadNotFound`], [`ConversationError::VersionConflict`], [`ConversationError::NodeNotFound`] for
+    /// a parent, [`ConversationError::ThreadFull`], in this order.
     async fn append(
         &self,
         key: &ThreadKey,
+        expected_version: Option<u64>,
         nodes: Vec<NewNode>,
         now: Timestamp,
     ) -> Result<AppendedNodes, ConversationError>;

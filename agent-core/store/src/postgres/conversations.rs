@@ -199,10 +199,17 @@ impl Conversations for PostgresRecords {
     async fn append(
         &self,
         key: &ThreadKey,
+        expected_version: Option<u64>,
         nodes: Vec<NewNode>,
         now: Timestamp,
     ) -> Result<AppendedNodes, ConversationError> {
-        write!(self, &key.thread_owner(), |tables| threads::append(&tables, key, nodes.clone(), now))
+        write!(self, &key.thread_owner(), |tables| threads::append(
+            &tables,
+            key,
+            expected_version,
+            nodes.clone(),
+            now
+        ))
     }
 
     async fn fork(&self, request: ForkThreadRequest) -> Result<Thread, ConversationError> {

@@ -179,6 +179,7 @@ impl Conversations for SqliteStore {
     async fn append(
         &self,
         key: &ThreadKey,
+        expected_version: Option<u64>,
         nodes: Vec<NewNode>,
         now: Timestamp,
     ) -> Result<AppendedNodes, ConversationError> {
@@ -186,7 +187,8 @@ impl Conversations for SqliteStore {
         let write = self.write_tables(key.company.clone(), node_bytes(&nodes), move |tables| {
             let (n, thread) = tables.thread(&key)?.ok_or(ConversationError::ThreadNotFound)?;
             let known = tables.known(n, &nodes, None)?;
-            let (thread, nodes) = commit::append(thread, known.clone(), nodes.clone(), now)?;
+            let (thread, nodes) =
+                commit::append(thread, expected_version, known.clone(), nodes.clone(), now)?;
             tables.put_thread(Some(n), &key, &thread)?;
             tables.insert_nodes(n, &nodes)?;
             Ok(AppendedNodes { thread, nodes: commit::nodes_on_wire(nodes, &known) })
