@@ -44,9 +44,10 @@ async fn messages_that_are_added_at_once_follow_each_other() {
     const MESSAGES: usize = 20;
     let test = start().await;
     test.chat(json!({"threadId": "t", "message": "A"})).await;
-    let add = async |n: usize| {
+    let add = |n: usize| {
         let body = json!({"messages": [{"role": "user", "content": format!("message {n}")}]});
-        test.call("POST", "/api/threads/t/messages", Some(body)).await.0
+        let added = test.call("POST", "/api/threads/t/messages", Some(body));
+        async move { added.await.0 }
     };
     assert_eq!(join_all((0..MESSAGES).map(add)).await, [201; MESSAGES]);
     let path = test.path("t").await;
