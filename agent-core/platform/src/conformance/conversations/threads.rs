@@ -180,6 +180,19 @@ pub(super) async fn any_text_is_kept_as_it_is(store: &dyn Conversations) {
         assert!(matches!(refused, Err(ConversationError::Invalid(_))), "{id:?}: {refused:?}");
         assert!(done("delete", store.delete(&key).await).is_none(), "{id:?}");
     }
+    let nobody = ThreadKey { owner: "a\0b".into(), ..key("t") };
+    let refusals = [
+        store.patch(&nobody, ThreadPatch::default(), at(9)).await.err(),
+        store.append(&nobody, None, vec![user(None, "x")], at(9)).await.err(),
+        store.erase_node(&nobody, &"n".into()).await.err(),
+        store.fork(ForkThreadRequest { key: nobody.clone(), ..fork("f", 9) }).await.err(),
+        store.set_feedback(&nobody, &"n".into(), None).await.err(),
+    ];
+    for refused in refusals {
+        assert!(matches!(refused, Some(ConversationError::ThreadNotFound)), "{refused:?}");
+    }
+    let refused = store.end_run(end(nobody.thread_owner(), "r", Vec::new(), 9)).await;
+    assert!(matches!(refused, Err(ConversationError::RunNotFound)), "{refused:?}");
     let reasoning = NewNode { message: NodeMessage::reasoning("I think"), ..user(parent.as_ref(), "") };
     let appended = done("append", store.append(&odd, None, vec![reasoning], at(9)).await);
     let message = serde_json::to_value(&appended.nodes[0].message).unwrap_or(Value::Null);
