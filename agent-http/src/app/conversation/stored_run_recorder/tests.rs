@@ -269,6 +269,28 @@ async fn a_run_that_cannot_begin_has_no_end() {
 }
 
 #[tokio::test]
+async fn a_reader_that_has_seen_lost_events_gets_the_end_of_the_run() {
+    let store = Arc::new(MemoryConversations::default());
+    let (clock, shutdown) = (Arc::new(ManualClock::new()), Shutdown::default());
+    let own_service = service_over(&store, clock.clone(), &shutdown);
+    let other = service_over(&store, clock.clone(), &shutdown);
+    let mut recorder = begin(&own_service, &store, "r");
+    recorder.wait_until_stored().await.expect("it begins");
+    // The client comes from the run's process, which has ended before it has stored its latest events.
+    let conversations: Arc<dyn Conversations> = store.clone();
+    let mut reader = LogReader::open(&other, &conversations, key(), 10, true).expect("there is room");
+    clock.advance(2 * own_service.times.lease);
+    other.interrupt_abandoned(&*store, &key()).await.expect("it is interrupted");
+    let events = reader.next().await.expect("it reads").expect("an end");
+    assert!(matches!(&events[..], [Event::RunError { .. }]), "{events:?}");
+    let count = run(&store, "r").await.expect("it has begun").events.count;
+    assert_eq!(reader.next_number(), count, "events are numbered as they are stored");
+    assert!(reader.next().await.expect("it reads").is_none());
+    drop(recorder);
+    drained(&own_service).await;
+}
+
+#[tokio::test]
 async fn a_process_whose_lease_has_expired_does_not_interrupt_its_own_run() {
     let store = Arc::new(MemoryConversations::default());
     let clock = Arc::new(ManualClock::new());
