@@ -135,8 +135,8 @@ impl LogReader {
             if is_over && page.run.events.count == 0 {
                 return Err(log_gone());
             }
-            // The reader has events that were lost with the run's process, and gets the end of the log as one that comes later.
-            if is_over && self.cursor.next > page.run.events.count {
+            // The reader came while the run was live, with events that were lost with the run's process. It gets the end.
+            if is_over && self.cursor.next >= page.run.events.count {
                 self.cursor = LogCursor::at(page.run.events.count - 1);
                 continue;
             }

@@ -276,16 +276,19 @@ async fn a_reader_that_has_seen_lost_events_gets_the_end_of_the_run() {
     let other = service_over(&store, clock.clone(), &shutdown);
     let mut recorder = begin(&own_service, &store, "r");
     recorder.wait_until_stored().await.expect("it begins");
-    // The client comes from the run's process, which has ended before it has stored its latest events.
+    // The clients come from the run's process, which has ended before it has stored its latest events.
     let conversations: Arc<dyn Conversations> = store.clone();
-    let mut reader = LogReader::open(&other, &conversations, key(), 10, true).expect("there is room");
+    let attach = |from| LogReader::open(&other, &conversations, key(), from, true).expect("there is room");
+    let readers = [2, 3, 10].map(attach);
     clock.advance(2 * own_service.times.lease);
     other.interrupt_abandoned(&*store, &key()).await.expect("it is interrupted");
-    let events = reader.next().await.expect("it reads").expect("an end");
-    assert!(matches!(&events[..], [Event::RunError { .. }]), "{events:?}");
-    let count = run(&store, "r").await.expect("it has begun").events.count;
-    assert_eq!(reader.next_number(), count, "events are numbered as they are stored");
-    assert!(reader.next().await.expect("it reads").is_none());
+    assert_eq!(run(&store, "r").await.expect("it has begun").events.count, 2);
+    for mut reader in readers {
+        let events = reader.next().await.expect("it reads").expect("an end");
+        assert!(matches!(&events[..], [Event::RunError { .. }]), "{events:?}");
+        assert_eq!(reader.next_number(), 2, "events are numbered as they are stored");
+        assert!(reader.next().await.expect("it reads").is_none());
+    }
     drop(recorder);
     drained(&own_service).await;
 }
