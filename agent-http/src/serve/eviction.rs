@@ -258,7 +258,7 @@ impl Evictable {
         self.queue.changed.notify_one();
     }
 
-    /// Records that everything was written. The connection stays open, even if it was evicted before.
+    /// Records that everything was written, or that the connection is counted. It stays open, even if it was evicted before.
     pub(super) fn end_stall(&self) {
         if !self.is_stalled.load(Ordering::Relaxed) {
             return;
@@ -295,11 +295,19 @@ impl Evictable {
 
     /// Returns true if the connection was evicted, and neither was a request head read since, nor the response written.
     pub(super) fn is_evicted(&self) -> bool {
-        self.signal.is_evicted.load(Ordering::Acquire)
+        !self.is_stalled_and_counted() && self.signal.is_evicted.load(Ordering::Acquire)
+    }
+
+    /// Returns true if a pipelined request was authenticated while the client has not read the response before it.
+    fn is_stalled_and_counted(&self) -> bool {
+        self.is_stalled.load(Ordering::Relaxed) && !self.connection_permit.is_uncounted()
     }
 
     /// Completes when the connection is evicted. Only the last task is woken.
     pub(super) fn poll_evicted(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_stalled_and_counted() {
+            self.end_stall();
+        }
         if self.is_in_exchange.load(Ordering::Relaxed) && !self.is_stalled.load(Ordering::Relaxed) {
             return Poll::Pending;
         }
@@ -425,6 +433,7 @@ mod tests {
         assert!(evict_for(&queue, 1) && is_evicted(first), "an idle one");
         for connection in [first, second] {
             connection.begin_exchange();
+            connection.connection_permit().begin_request();
         }
         take_change(&queue);
         second.begin_stall();
@@ -442,6 +451,10 @@ mod tests {
         first.end_response();
         first.record_flush();
         assert!(evict_for(&queue, 3) && is_evicted(first), "it is idle");
+        // The next request is read with the last bytes of the response before.
+        let permits = CompanyPermits::new(usize::MAX, 1);
+        assert!(second.connection_permit().acquire(&permits, &CompanyId::from("c")));
+        assert!(!is_evicted(second) && take_change(&queue) && !evict_for(&queue, 3));
         drop(connections);
         let connections = queue.lock();
         assert!(connections.stalled.is_empty() && connections.idle.is_empty());
