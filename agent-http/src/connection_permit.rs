@@ -70,6 +70,12 @@ impl ConnectionPermit {
         self.lock().is_anonymous
     }
 
+    /// Returns true if the sender of the latest request is not authenticated, and the connection holds no permit for an earlier one.
+    pub(crate) fn is_uncounted(&self) -> bool {
+        let state = self.lock();
+        state.is_anonymous && state.held.is_none()
+    }
+
     /// Releases what the connection holds: all responses are written, or the connection has ended.
     pub(crate) fn release(&self) {
         self.lock().held = None;
@@ -108,6 +114,11 @@ mod tests {
             "a pipelined request"
         );
         assert!(second.acquire(&permits, &one) && !third.acquire(&permits, &one));
+        for connection in [&first, &third] {
+            assert!(!connection.is_uncounted());
+            connection.begin_request();
+        }
+        assert!(third.is_uncounted() && !first.is_uncounted(), "its response is not written yet");
         assert!(third.is_refused() && !second.is_refused());
         assert!(third.acquire(&permits, &other) && !third.acquire(&permits, &one));
         first.release();

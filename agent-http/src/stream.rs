@@ -46,7 +46,7 @@ pub(crate) use completion::ChatCompletion;
 pub use limits::StreamLimits;
 pub use negotiate::{Framing, NegotiationError, negotiate};
 pub(crate) use record::{DisconnectOutcome, RunRecorder};
-pub(crate) use replay::replay_response;
+pub(crate) use replay::{LogEvents, replay_response};
 pub(crate) use source::RunSource;
 pub(crate) use timer::{StreamTimeout, StreamTimer};
 

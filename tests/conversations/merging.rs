@@ -1,5 +1,6 @@
 //! Requests of clients that resend their history: nothing is stored twice, and the model reads what the user sees.
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::{ConversationApp, dialogue};
@@ -36,6 +37,27 @@ async fn start() -> ConversationApp {
 
 async fn message_count(test: &ConversationApp) -> u64 {
     test.get("/api/threads/t?messages=none").await["messageCount"].as_u64().expect("a number")
+}
+
+#[tokio::test]
+async fn messages_that_are_added_at_once_follow_each_other() {
+    const MESSAGES: usize = 20;
+    let test = start().await;
+    test.chat(json!({"threadId": "t", "message": "A"})).await;
+    let add = |n: usize| {
+        let body = json!({"messages": [{"role": "user", "content": format!("message {n}")}]});
+        let added = test.call("POST", "/api/threads/t/messages", Some(body));
+        async move { added.await.0 }
+    };
+    assert_eq!(join_all((0..MESSAGES).map(add)).await, [201; MESSAGES]);
+    let path = test.path("t").await;
+    assert_eq!(path[..2], dialogue(&["A", "One."]));
+    let mut added: Vec<&str> = path[2..].iter().map(|(_, text)| text.as_str()).collect();
+    added.sort_by_key(|text| text.len());
+    added[..10].sort();
+    added[10..].sort();
+    let expected: Vec<String> = (0..MESSAGES).map(|n| format!("message {n}")).collect();
+    assert_eq!(added, expected, "all of them are on the path");
 }
 
 #[tokio::test]

@@ -323,7 +323,7 @@ async fn a_visitor_sees_only_the_conversation() {
         origin: NodeOrigin::Client,
         ..NewNode::user(None, Message::user("canary"))
     };
-    conversations.append(&key, vec![added], jiff::Timestamp::now()).await.expect("it is added");
+    conversations.append(&key, None, vec![added], jiff::Timestamp::now()).await.expect("it is added");
     test.chat_of(&visitor, json!({"threadId": "t", "message": "Well?"})).await;
     let (_, read) = test.send_for_json(&visitor, "GET", "/api/threads/t").await;
     let nodes = read["nodes"].as_array().expect("nodes");
@@ -351,7 +351,7 @@ async fn a_visitor_s_pages_have_no_holes() {
         test.chat_of(&visitor, json!({"threadId": "t", "message": message})).await;
         let head = store.thread(&key).await.expect("it reads").expect("a thread").head;
         let hidden = NewNode { origin: NodeOrigin::Client, ..NewNode::user(head, Message::user("canary")) };
-        store.append(&key, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
+        store.append(&key, None, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
     }
     for selection in ["path", "tree"] {
         let first = format!("/api/threads/t?messages={selection}");

@@ -53,7 +53,7 @@ const EXCEPTIONS: [Exception; 22] = [
     ),
     exception(
         "sweep: finds logs whose time is over",
-        "SELECT company, owner, id FROM runs WHERE log_until_ms <= $1",
+        "SELECT company, owner, id, log_until_ms, n FROM runs WHERE log_until_ms <= $1",
     ),
     exception("sweep: deletes old entries of the ledger", "SELECT n FROM usage_calls WHERE ended_ms < $1"),
     exception(

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use agent_platform::conversation::commit::StoredRun;
 use agent_platform::conversation::{
     ActiveThread, AgentFeedback, ContentHash, ConversationError, Feedback, LogChunk, MAX_CONTEXT_BYTES,
-    NodeContent, NodeLink, NodeMessage, NodeOrigin, NodeRole, NodeStatus, Run, SentContext, StoredNode,
-    Thread, ThreadKey, ThreadOwner, TurnContext,
+    NodeContent, NodeLink, NodeMessage, NodeOrigin, NodeRole, NodeStatus, Run, RunKey, SentContext,
+    StoredNode, Thread, ThreadKey, ThreadOwner, TurnContext,
 };
 use agent_platform::records::StoreError;
 use jiff::Timestamp;
@@ -204,17 +204,20 @@ fn parse_name<T>(parse: fn(&str) -> Option<T>, name: &str, id: &str) -> Result<T
     parse(name).ok_or_else(|| unknown("nodes", id))
 }
 
-/// Due time in milliseconds and number of a run, which order the runs that are due.
-pub(crate) type DuePosition = (i64, i64);
+/// Position of a run among those of all owners: a time in milliseconds, by which some lists are ordered first, and its number.
+pub(crate) type RunPosition = (i64, i64);
+
+/// A run of any owner, and its position.
+pub(crate) type PlacedRun = (RunPosition, RunKey);
 
 /// A run that is due, with its owner and its position; `None` if it cannot be read.
-pub(crate) type DueRun = (DuePosition, ThreadOwner, Option<Run>);
+pub(crate) type DueRun = (RunPosition, ThreadOwner, Option<Run>);
 
 /// A run with its owner and its number among all runs.
 pub(crate) type NumberedRun = (i64, ThreadOwner, Run);
 
 /// The position before those of all runs.
-pub(crate) const FIRST_DUE: DuePosition = (i64::MIN, i64::MIN);
+pub(crate) const FIRST_POSITION: RunPosition = (i64::MIN, i64::MIN);
 
 /// A row of the table of runs.
 #[derive(Debug, Clone, PartialEq, Eq)]

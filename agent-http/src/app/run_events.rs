@@ -17,7 +17,7 @@ use crate::error::{Code, HttpError};
 use crate::exchange_permit::hold_until_sent;
 use crate::request::Query;
 use crate::service::HandlerResult;
-use crate::stream::{Framing, negotiate, replay_response};
+use crate::stream::{Framing, LogEvents, negotiate, replay_response};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -155,11 +155,15 @@ async fn attach(
             () = access.wait_until_lost() => return None,
             next = reader.next() => next,
         };
+        let next_number = reader.next_number();
         match next {
-            Ok(events) => events.map(|events| (Ok(events), Some((reader, access)))),
+            Ok(events) => {
+                let events = events.map(|events| LogEvents::before(next_number, events));
+                events.map(|events| (Ok(events), Some((reader, access))))
+            }
             // The client has a part of the events, and cannot get the others by attaching again.
             Err(error) if error.code() == Code::RunLogGone && framing != Framing::Json => {
-                Some((Ok(vec![error_event(&error)]), None))
+                Some((Ok(LogEvents { first: next_number, events: vec![error_event(&error)] }), None))
             }
             Err(error) => Some((Err(error), None)),
         }

@@ -26,7 +26,6 @@ pub use approved_calls::ApprovedCalls;
 pub(super) use blocking_work::run_blocking;
 pub use coding::{SubscriptionService, SubscriptionServiceConfig};
 pub use console::{ConsoleService, console_link};
-pub(in crate::app) use conversation::EarlySignal;
 pub use conversation::{ConversationService, RunSettings};
 pub use document_uploads::DocumentUploads;
 pub use leased_tools::LeasedTools;

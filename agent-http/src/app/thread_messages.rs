@@ -1,8 +1,10 @@
 //! `/api/threads/{id}/messages`: messages that are added without a run, and the erasure of a message's content.
 
+use agent_core::message::Message;
 use agent_core::request::Principal;
 use agent_platform::conversation::{
-    CancelReason, NewNode, NodeId, NodeOrigin, NodeRole, Run, RunKey, RunState, ThreadKey, import_nodes,
+    AppendedNodes, CancelReason, ConversationError, NewNode, NodeId, NodeOrigin, NodeRole, Run, RunKey,
+    RunState, Thread, ThreadKey, import_nodes,
 };
 use agent_platform::history;
 use http::StatusCode;
@@ -16,6 +18,9 @@ use crate::endpoint::RequestContext;
 use crate::error::HttpError;
 use crate::request::parse_json;
 use crate::service::HandlerResult;
+
+/// Maximum number of attempts to add messages below the head of a thread that others change.
+const MAX_APPEND_ATTEMPTS: usize = 100;
 
 /// Body of a `POST`; its `messages` are read as those of a chat.
 #[derive(Deserialize)]
@@ -43,19 +48,57 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let depth = conversations.app.base.json_depth;
     let input: MessagesInput = parse_json(&bytes, depth)?;
     let messages = history::read_messages(&history::JsonBody::parse(&bytes, depth)?)?;
-    let parent = match input.parent_id {
-        None => thread.head,
-        Some(None) => None,
-        Some(Some(id)) => Some(node_id_of_field(&id, "parentId")?),
+    let place = match input.parent_id {
+        None => Place::below_head(thread),
+        Some(None) => Place::Below(None),
+        Some(Some(id)) => Place::Below(Some(node_id_of_field(&id, "parentId")?)),
     };
-    let nodes = import_nodes(parent, messages.clone()).into_iter().map(with_author).collect::<Vec<_>>();
-    if nodes.is_empty() {
-        return Err(HttpError::invalid("messages", "has no message that can be stored"));
-    }
-    let added = conversations.store.append(&key, nodes, conversations.app.conversations.now()).await;
-    let added = added.map_err(|error| HttpError::from_node_error(error, "parentId"))?;
+    let added = append(&conversations, &key, place, &messages).await?;
     conversations.retain_files(&principal, &messages, &key.id).await;
     private(response::json(StatusCode::CREATED, &json!({"nodes": added.nodes})))
+}
+
+/// Place of messages that are added.
+enum Place {
+    /// Below the head of the thread, as it was in a version.
+    BelowHead { head: Option<NodeId>, version: u64 },
+    /// Below a node, or as a new root.
+    Below(Option<NodeId>),
+}
+
+impl Place {
+    fn below_head(thread: Thread) -> Self {
+        Self::BelowHead { head: thread.head, version: thread.version }
+    }
+}
+
+/// Adds messages to a thread. Those below its head follow what others have added since it was read.
+async fn append(
+    conversations: &OwnConversations,
+    key: &ThreadKey,
+    mut place: Place,
+    messages: &[Message],
+) -> Result<AppendedNodes, HttpError> {
+    let mut attempts = 1;
+    loop {
+        let (parent, expected_version) = match &place {
+            Place::BelowHead { head, version } => (head.clone(), Some(*version)),
+            Place::Below(parent) => (parent.clone(), None),
+        };
+        let nodes = import_nodes(parent, messages.to_vec()).into_iter().map(with_author).collect::<Vec<_>>();
+        if nodes.is_empty() {
+            return Err(HttpError::invalid("messages", "has no message that can be stored"));
+        }
+        let now = conversations.app.conversations.now();
+        match conversations.store.append(key, expected_version, nodes, now).await {
+            Err(ConversationError::VersionConflict { .. }) if attempts < MAX_APPEND_ATTEMPTS => {
+                attempts += 1;
+                let thread = conversations.store.thread(key).await?;
+                place = Place::below_head(thread.ok_or_else(HttpError::not_found)?);
+            }
+            added => return added.map_err(|error| HttpError::from_node_error(error, "parentId")),
+        }
+    }
 }
 
 /// Returns the node with its author: the owner of a user message, the client of others.

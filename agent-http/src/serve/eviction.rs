@@ -5,7 +5,11 @@
 //! For a client that finds no slot, the longest idle connection of the address that has the most of them is therefore
 //! closed, if these are more than the address's share of all slots; otherwise the longest idle one of all, since a client
 //! may have many addresses. RFC 9112 section 9.5 lets a server close an idle connection at any time. A connection is not
-//! idle, and never closed for another client, from the head of a request to the last byte of its response.
+//! idle from the head of a request to the last byte of its response, and is not closed for another client meanwhile.
+//!
+//! The exception is a response to a sender that is not authenticated, which no limit of a company counts, while its client does not
+//! read it: a client of many addresses could otherwise hold all slots by such responses. If no connection is idle, the one that
+//! has waited for its client for the longest time is closed.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -42,6 +46,8 @@ struct OpenConnections {
     over_share: BTreeSet<IpAddr>,
     /// Idle connections of all addresses whose slots any client may have.
     idle: BTreeMap<u64, IpAddr>,
+    /// Connections whose slots any client may have and that wait for their clients to read a response that no limit counts.
+    stalled: BTreeMap<u64, Arc<EvictionSignal>>,
     /// Number of evicted connections that have not ended yet.
     evicted: usize,
 }
@@ -79,6 +85,8 @@ impl EvictionQueue {
             is_common,
             signal,
             idle_id: AtomicU64::new(id),
+            stalled_id: AtomicU64::new(0),
+            is_stalled: AtomicBool::new(false),
             is_in_exchange: AtomicBool::new(false),
             is_response_ended: AtomicBool::new(false),
             connection_permit: ConnectionPermit::default(),
@@ -90,11 +98,11 @@ impl EvictionQueue {
         self.lock().by_address.get(&address).map_or(0, |connections| connections.open)
     }
 
-    /// Evicts idle connections until as many are closing, or slots free, as clients wait. Each is the longest idle one
-    /// of the address that has the most, if these are more than its share, and otherwise of all. Returns false if there are
-    /// too few.
+    /// Evicts connections until as many are closing, or slots free, as clients wait. Each is the longest idle one of the address
+    /// that has the most, if these are more than its share, and otherwise of all; if none is idle, the one that has been stalled for
+    /// the longest time. Returns false if there are too few.
     ///
-    /// An evicted connection closes as soon as its task has found that no request head has arrived. `free_slots` counts
+    /// An idle connection closes as soon as its task has found that no request head has arrived. `free_slots` counts
     /// the slots that the waiting clients may take. It is called under the queue's lock: an evicted connection that is
     /// not counted any more has freed its slot before, so none is evicted twice for one client. Slots that become free
     /// are reported by [`changed`](Self::changed).
@@ -128,8 +136,7 @@ impl OpenConnections {
         signal: &Arc<EvictionSignal>,
         share: usize,
     ) -> u64 {
-        let id = self.next_id;
-        self.next_id += 1;
+        let id = self.next_id();
         if is_common {
             self.idle.insert(id, address);
         }
@@ -139,6 +146,11 @@ impl OpenConnections {
             self.over_share.insert(address);
         }
         id
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
     }
 
     /// Removes a connection from the idle ones; `None` if it was evicted.
@@ -152,19 +164,26 @@ impl OpenConnections {
         Some(signal)
     }
 
-    /// Evicts one connection, whose task must then be woken; `None` if none is idle.
+    /// Evicts one connection, whose task must then be woken; `None` if none is idle or stalled.
     fn evict(&mut self, share: usize) -> Option<Arc<EvictionSignal>> {
-        let idle =
-            |address: &IpAddr| self.by_address.get(address).map_or(0, |connections| connections.idle.len());
-        let (address, longest_idle) = match self.over_share.iter().copied().max_by_key(idle) {
-            Some(address) => (address, self.by_address.get(&address)?.idle.keys().next().copied()?),
-            None => self.idle.first_key_value().map(|(id, address)| (*address, *id))?,
+        let signal = match self.next_idle() {
+            Some((address, id)) => self.remove_idle(address, id, share)?,
+            None => self.stalled.pop_first()?.1,
         };
-        let signal = self.remove_idle(address, longest_idle, share)?;
         self.evicted += 1;
         // Under the lock, so that a head that is read afterwards takes it back.
         signal.is_evicted.store(true, Ordering::Release);
         Some(signal)
+    }
+
+    /// Returns the idle connection that is evicted next.
+    fn next_idle(&self) -> Option<(IpAddr, u64)> {
+        let idle =
+            |address: &IpAddr| self.by_address.get(address).map_or(0, |connections| connections.idle.len());
+        match self.over_share.iter().copied().max_by_key(idle) {
+            Some(address) => Some((address, *self.by_address.get(&address)?.idle.keys().next()?)),
+            None => self.idle.first_key_value().map(|(id, address)| (*address, *id)),
+        }
     }
 
     /// Removes an ended connection from the open connections.
@@ -189,6 +208,9 @@ pub(super) struct Evictable {
     signal: Arc<EvictionSignal>,
     /// Id among the idle connections, unless an exchange is in progress.
     idle_id: AtomicU64,
+    /// Id among the stalled connections, if it is one.
+    stalled_id: AtomicU64,
+    is_stalled: AtomicBool,
     /// True from a request head until its response has been written.
     is_in_exchange: AtomicBool,
     /// True from the end of a response body until it has been written.
@@ -220,6 +242,37 @@ impl Evictable {
         &self.connection_permit
     }
 
+    /// Records that the connection waits for its client to read a response to a sender that is not authenticated.
+    pub(super) fn begin_stall(&self) {
+        if !self.is_common
+            || !self.is_in_exchange.load(Ordering::Relaxed)
+            || self.is_stalled.swap(true, Ordering::Relaxed)
+        {
+            return;
+        }
+        let mut connections = self.queue.lock();
+        let id = connections.next_id();
+        connections.stalled.insert(id, self.signal.clone());
+        drop(connections);
+        self.stalled_id.store(id, Ordering::Relaxed);
+        self.queue.changed.notify_one();
+    }
+
+    /// Records that everything was written, or that the connection is counted. It stays open, even if it was evicted before.
+    pub(super) fn end_stall(&self) {
+        if !self.is_stalled.load(Ordering::Relaxed) {
+            return;
+        }
+        self.is_stalled.store(false, Ordering::Relaxed);
+        let mut connections = self.queue.lock();
+        if connections.stalled.remove(&self.stalled_id.load(Ordering::Relaxed)).is_none() {
+            connections.evicted -= 1;
+            self.signal.is_evicted.store(false, Ordering::Relaxed);
+            drop(connections);
+            self.queue.changed.notify_one();
+        }
+    }
+
     /// Records that the body of a response has ended, but may not have been written yet.
     pub(super) fn end_response(&self) {
         self.is_response_ended.store(true, Ordering::Relaxed);
@@ -240,14 +293,22 @@ impl Evictable {
         self.queue.changed.notify_one();
     }
 
-    /// Returns true if the connection was evicted and no request head was read since.
+    /// Returns true if the connection was evicted, and neither was a request head read since, nor the response written.
     pub(super) fn is_evicted(&self) -> bool {
-        self.signal.is_evicted.load(Ordering::Acquire)
+        !self.is_stalled_and_counted() && self.signal.is_evicted.load(Ordering::Acquire)
+    }
+
+    /// Returns true if a pipelined request was authenticated while the client has not read the response before it.
+    fn is_stalled_and_counted(&self) -> bool {
+        self.is_stalled.load(Ordering::Relaxed) && !self.connection_permit.is_uncounted()
     }
 
     /// Completes when the connection is evicted. Only the last task is woken.
     pub(super) fn poll_evicted(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.is_in_exchange.load(Ordering::Relaxed) {
+        if self.is_stalled_and_counted() {
+            self.end_stall();
+        }
+        if self.is_in_exchange.load(Ordering::Relaxed) && !self.is_stalled.load(Ordering::Relaxed) {
             return Poll::Pending;
         }
         self.signal.task.register(cx.waker());
@@ -260,7 +321,11 @@ impl Drop for Evictable {
         // A task of the request may outlive the connection.
         self.connection_permit.release();
         let (id, is_idle) = (*self.idle_id.get_mut(), !*self.is_in_exchange.get_mut());
+        let (stalled_id, is_stalled) = (*self.stalled_id.get_mut(), *self.is_stalled.get_mut());
         let mut connections = self.queue.lock();
+        if is_stalled && connections.stalled.remove(&stalled_id).is_none() {
+            connections.evicted -= 1;
+        }
         if is_idle && connections.remove_idle(self.address, id, self.queue.share).is_none() {
             connections.evicted -= 1;
         }
@@ -360,9 +425,49 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_stalled_is_evicted_if_none_is_idle() {
+        let queue = EvictionQueue::new(32);
+        let connections = ["192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1"].map(|peer| insert(&queue, peer));
+        let [first, second, idle] = &connections;
+        first.begin_stall();
+        assert!(evict_for(&queue, 1) && is_evicted(first), "an idle one");
+        for connection in [first, second] {
+            connection.begin_exchange();
+            connection.connection_permit().begin_request();
+        }
+        take_change(&queue);
+        second.begin_stall();
+        assert!(take_change(&queue), "waiting clients hear of it");
+        first.begin_stall();
+        // It reads on, and its response is not written yet.
+        second.begin_stall();
+        assert!(evict_for(&queue, 1) && is_evicted(idle) && !is_evicted(second));
+        assert!(evict_for(&queue, 2) && is_evicted(second) && !is_evicted(first));
+        assert!(evict_for(&queue, 3) && is_evicted(first) && !evict_for(&queue, 4));
+        // The last bytes are written before its task has seen the eviction.
+        take_change(&queue);
+        first.end_stall();
+        assert!(take_change(&queue) && !is_evicted(first) && !evict_for(&queue, 3));
+        first.end_response();
+        first.record_flush();
+        assert!(evict_for(&queue, 3) && is_evicted(first), "it is idle");
+        // The next request is read with the last bytes of the response before.
+        let permits = CompanyPermits::new(usize::MAX, 1);
+        assert!(second.connection_permit().acquire(&permits, &CompanyId::from("c")));
+        assert!(!is_evicted(second) && take_change(&queue) && !evict_for(&queue, 3));
+        drop(connections);
+        let connections = queue.lock();
+        assert!(connections.stalled.is_empty() && connections.idle.is_empty());
+        assert_eq!(connections.evicted, 0);
+    }
+
+    #[test]
     fn a_connection_whose_slot_is_reserved_makes_no_room_for_all() {
         let queue = EvictionQueue::new(32);
         let reserved = queue.insert([192, 0, 2, 1].into(), false);
+        assert!(!evict_for(&queue, 1));
+        reserved.begin_exchange();
+        reserved.begin_stall();
         assert!(!evict_for(&queue, 1));
         let common = insert(&queue, "192.0.2.2:1");
         complete_exchange(&common);

@@ -107,6 +107,21 @@ impl Guard {
         }
     }
 
+    /// Passes a write's result on, or returns an error once writes have stalled for too long. Before that, the connection makes room
+    /// for other clients if no limit of a company counts it.
+    fn check_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let permit = self.evictable.connection_permit();
+        let written = self.stall.check(cx, written, permit);
+        if self.stall.since.is_some() && permit.is_uncounted() {
+            self.evictable.begin_stall();
+        }
+        written
+    }
+
     /// Returns true if the kernel has input for this socket, whether or not the runtime has reported it.
     fn has_input(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
@@ -114,6 +129,9 @@ impl Guard {
     }
 
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.evictable.connection_permit().is_uncounted() {
+            self.evictable.begin_stall();
+        }
         let timer = self.linger.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + LINGER_TIMEOUT)));
         let mut discarded = [0; 4096];
         // The deadline is compared with the clock, because the timer is not polled as long as there is input.
@@ -149,7 +167,7 @@ impl Write for Guard {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         let written = Pin::new(&mut this.stream).poll_write(cx, buf);
-        this.stall.check(cx, written, this.evictable.connection_permit())
+        this.check_write(cx, written)
     }
 
     fn poll_write_vectored(
@@ -165,7 +183,7 @@ impl Write for Guard {
             Some(small) => stream.poll_write(cx, small),
             None => stream.poll_write_vectored(cx, bufs),
         };
-        this.stall.check(cx, written, this.evictable.connection_permit())
+        this.check_write(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -178,6 +196,7 @@ impl Write for Guard {
         }
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         self.stall.end();
+        self.evictable.end_stall();
         // hyper flushes only what it has written whole. A connection with an unread body closes after the response.
         if !self.unread.load(Ordering::Relaxed) {
             self.evictable.record_flush();

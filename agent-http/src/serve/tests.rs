@@ -26,6 +26,7 @@ use tokio::time::timeout;
 use super::accept::Accept;
 use super::*;
 use crate::body::{Body, ResponseBody, full, streaming};
+use crate::connection_permit::ConnectionPermit;
 use crate::error::HttpError;
 use crate::request::{self, BodyLimits};
 use crate::request_id::RequestId;
@@ -294,6 +295,37 @@ async fn connections_over_the_limit_wait_for_a_slot() {
     assert!(early.is_err(), "the second connection is not served beside the first");
     drop(first);
     assert!(read_to_end(&mut second).await.ends_with("hello"));
+}
+
+#[tokio::test]
+async fn an_unread_response_makes_room_unless_its_sender_is_authenticated() {
+    for is_authenticated in [false, true] {
+        let limits = ServeLimits { connections: 1, ..ServeLimits::default() };
+        let server = TestServer::start(limits, move |request| async move {
+            if request.uri().path() != "/large" {
+                return hello(request).await;
+            }
+            let permit = request.extensions().get::<ConnectionPermit>().expect("the connection's");
+            permit.begin_request();
+            if is_authenticated {
+                permit.mark_authenticated();
+            }
+            // More than the kernel's buffers have.
+            Ok(Response::new(full(vec![b'x'; 32 << 20])))
+        })
+        .await;
+        let mut unread = server.connect().await;
+        unread.write_all(get("/large").as_bytes()).await.expect("sent");
+        unread.read_u8().await.expect("it begins");
+        let mut next = server.connect().await;
+        next.write_all(closing("/").as_bytes()).await.expect("sent");
+        if is_authenticated {
+            let early = timeout(Duration::from_millis(100), next.readable()).await;
+            assert!(early.is_err(), "the response is not cut");
+            drop(unread);
+        }
+        assert!(read_to_end(&mut next).await.ends_with("hello"));
+    }
 }
 
 #[tokio::test]

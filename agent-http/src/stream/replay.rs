@@ -28,8 +28,24 @@ impl Framing {
     }
 }
 
+/// Events of a log that follow each other.
+pub(crate) struct LogEvents {
+    /// Number of the first one.
+    pub(crate) first: u64,
+    pub(crate) events: Vec<Event>,
+}
+
+impl LogEvents {
+    /// Returns the events before the one with a number.
+    pub(crate) fn before(number: u64, events: Vec<Event>) -> Self {
+        let count = u64::try_from(events.len()).unwrap_or(u64::MAX);
+        Self { first: number.saturating_sub(count), events }
+    }
+}
+
 /// Creates the response with the events of a run's log from number `first` on; `log` begins at [`Framing::first_read`] of
-/// it. An error of the log cuts the stream. While no event arrives, keep-alives are sent: those of a queued run, if
+/// it. If the log ends before `first`, since later events were lost with the run's process, its last event is shown. An error of
+/// the log cuts the stream. While no event arrives, keep-alives are sent: those of a queued run, if
 /// `is_queued`, until its first event.
 ///
 /// # Errors
@@ -39,7 +55,7 @@ pub(crate) async fn replay_response(
     first: u64,
     turn_id: RunId,
     is_queued: bool,
-    log: impl Stream<Item = Result<Vec<Event>, HttpError>> + Send + 'static,
+    log: impl Stream<Item = Result<LogEvents, HttpError>> + Send + 'static,
     limits: &StreamLimits,
 ) -> HandlerResult {
     if framing == Framing::Json {
@@ -86,12 +102,15 @@ struct Replay {
 }
 
 impl Replay {
-    fn encode(&mut self, events: &[Event]) -> Bytes {
+    fn encode(&mut self, LogEvents { first, events }: &LogEvents) -> Bytes {
         let mut out = Vec::new();
         self.is_queued = false;
+        if *first < self.next {
+            self.restart(*first);
+        }
         for event in events {
-            if self.next == self.first {
-                // The client has the encoding of what came before.
+            // The client has the encoding of what came before, if not all of it was lost, and needs the end in any case.
+            if self.next == self.first || (event.is_terminal() && self.next < self.first) {
                 out.clear();
             }
             self.encoder.encode(event, &mut out);
@@ -107,6 +126,14 @@ impl Replay {
         out.into()
     }
 
+    /// Continues with an earlier event, since those that the client has seen were lost.
+    fn restart(&mut self, first: u64) {
+        (self.next, self.first) = (first, self.first.min(first));
+        if let Encoder::Sse { next, .. } = &mut self.encoder {
+            *next = first;
+        }
+    }
+
     fn keep_alive(&self) -> Bytes {
         let mut out = Vec::new();
         self.encoder.keep_alive(self.is_queued, &mut out);
@@ -115,13 +142,13 @@ impl Replay {
 }
 
 async fn collected_response(
-    log: impl Stream<Item = Result<Vec<Event>, HttpError>> + Send + 'static,
+    log: impl Stream<Item = Result<LogEvents, HttpError>> + Send + 'static,
     limits: &StreamLimits,
 ) -> HandlerResult {
     let log_error = Arc::new(Mutex::new(None));
     let error_slot = log_error.clone();
     let events = log.flat_map(move |events| {
-        stream::iter(events.unwrap_or_else(|error| {
+        stream::iter(events.map(|log| log.events).unwrap_or_else(|error| {
             // The log ends with its error.
             *error_slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             Vec::new()
@@ -143,18 +170,33 @@ mod tests {
     use super::*;
 
     /// The log of a run whose first event comes after 40 seconds, and its end 40 seconds later.
-    fn log() -> impl Stream<Item = Result<Vec<Event>, HttpError>> + Send + 'static {
-        let started = Event::RunStarted { thread_id: "t".into(), run_id: "r".into() };
-        let ended = Event::RunError { message: "m".into(), code: "C".into(), usage: Vec::new() };
-        stream::iter([started, ended]).then(|event| async {
+    fn log() -> impl Stream<Item = Result<LogEvents, HttpError>> + Send + 'static {
+        stream::iter((0..).zip([started(), ended()])).then(|(first, event)| async move {
             tokio::time::sleep(Duration::from_secs(40)).await;
-            Ok(vec![event])
+            Ok(LogEvents { first, events: vec![event] })
         })
     }
 
+    fn started() -> Event {
+        Event::RunStarted { thread_id: "t".into(), run_id: "r".into() }
+    }
+
+    fn ended() -> Event {
+        Event::RunError { message: "m".into(), code: "C".into(), usage: Vec::new() }
+    }
+
     async fn frames(framing: Framing, first: u64, is_queued: bool) -> Vec<String> {
+        frames_of(log(), framing, first, is_queued).await
+    }
+
+    async fn frames_of(
+        log: impl Stream<Item = Result<LogEvents, HttpError>> + Send + 'static,
+        framing: Framing,
+        first: u64,
+        is_queued: bool,
+    ) -> Vec<String> {
         let limits = StreamLimits::default();
-        let response = replay_response(framing, first, "r".into(), is_queued, log(), &limits).await;
+        let response = replay_response(framing, first, "r".into(), is_queued, log, &limits).await;
         let mut body = response.expect("the head comes at once").into_body();
         let mut frames = Vec::new();
         while let Some(frame) = body.frame().await {
@@ -179,6 +221,19 @@ mod tests {
             assert!(signs.len() >= 2 && signs.iter().all(|sign| **sign == running), "{shown:?}");
             assert_eq!(frames(framing, 0, false).await[..2], [running, running], "{framing:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_has_seen_lost_events_gets_the_end() {
+        let end = || stream::iter([Ok(LogEvents { first: 1, events: vec![ended()] })]);
+        let shown = frames_of(end(), Framing::Sse, 9, false).await.concat();
+        assert!(shown.starts_with("id: 1\ndata: {\"type\":\"RUN_ERROR\""), "{shown}");
+        let shown = frames_of(end(), Framing::Ndjson, 9, false).await.concat();
+        assert!(shown.starts_with("{\"type\":\"RUN_ERROR\"") && shown.lines().count() == 1, "{shown}");
+        // This format is encoded from the first event on.
+        let whole = stream::iter([Ok(LogEvents { first: 0, events: vec![started(), ended()] })]);
+        let shown = frames_of(whole, Framing::UiMessage, 9, false).await.concat();
+        assert!(shown.contains("\"type\":\"error\"") && !shown.contains("\"type\":\"start\""), "{shown}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -177,14 +177,14 @@ async fn no_number_reveals_hidden_messages_to_a_visitor() {
     ] {
         let head = store.thread(&key).await.expect("it reads").expect("a thread").head;
         let hidden = NewNode { origin, ..NewNode::user(head, message) };
-        store.append(&key, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
+        store.append(&key, None, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
     }
     // Siblings of the question and of its answer, on branches that are not shown.
     let stored = store.links(&key).await.expect("it reads").expect("a thread");
     for parent in [None, Some(stored.links[0].id.clone())] {
         let hidden = NewNode::user(parent, Message::user("canary"));
         let hidden = NewNode { origin: NodeOrigin::Client, ..hidden };
-        store.append(&key, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
+        store.append(&key, None, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
     }
     let shown = ThreadPatch { head: stored.thread.head, ..ThreadPatch::default() };
     store.patch(&key, shown, jiff::Timestamp::now()).await.expect("it is changed");
@@ -211,7 +211,7 @@ async fn pages_and_cursors_count_what_a_visitor_sees() {
         let head = store.thread(&key).await.expect("it reads").expect("a thread").head;
         let hidden = NewNode::user(head, Message::user("canary"));
         let hidden = NewNode { origin: NodeOrigin::Client, ..hidden };
-        store.append(&key, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
+        store.append(&key, None, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
     }
     test.chat_of(&visitor, json!({"threadId": "t", "message": "And now?"})).await;
     for selection in ["messages=path", "messages=tree", "format=ui-message"] {
@@ -243,7 +243,11 @@ async fn a_visitor_exports_what_it_sees() {
     let head = test.stores.conversations.thread(&key).await.expect("it reads").expect("a thread").head;
     let hidden = NewNode::user(head, Message::user("canary"));
     let hidden = NewNode { origin: NodeOrigin::Client, ..hidden };
-    test.stores.conversations.append(&key, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
+    test.stores
+        .conversations
+        .append(&key, None, vec![hidden], jiff::Timestamp::now())
+        .await
+        .expect("it is added");
     for path in ["/api/threads/t/export", "/api/threads/t/export?format=markdown", "/api/threads/export"] {
         let response = test.send(&visitor, "GET", path, None).await;
         assert_eq!(response.status(), 200, "{path}");

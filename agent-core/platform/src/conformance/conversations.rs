@@ -43,15 +43,7 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     runs::repeated_ids_of_a_vendor_are_made_unique(&*make().await).await;
     runs::one_of_a_hundred_concurrent_runs_begins(make().await).await;
     queue::runs_are_queued(&make).await;
-    logs::the_inputs_of_a_run_are_kept_with_its_log(&*make().await).await;
-    logs::the_log_of_a_live_run_outlives_an_erased_message(&*make().await).await;
-    logs::a_log_is_read_from_any_event_on(&*make().await).await;
-    logs::a_log_is_appended_only_by_the_run_s_process(&*make().await).await;
-    logs::a_run_of_a_lost_process_keeps_what_it_has_said(&*make().await).await;
-    logs::a_late_append_and_an_interruption_exclude_each_other(make().await).await;
-    logs::threads_are_deleted_while_their_runs_are_logged(make().await).await;
-    logs::signals_reach_the_run_s_process(&*make().await).await;
-    logs::logs_are_deleted_with_their_time_thread_and_messages(&*make().await).await;
+    logs::runs_are_logged(&make).await;
     approvals::a_run_waits_until_all_calls_are_decided(&*make().await).await;
     approvals::an_approved_call_begins_once_in_its_process(&*make().await).await;
     approvals::results_complete_their_calls(&make).await;

@@ -71,10 +71,14 @@ pub struct StoredRun {
 /// See [`Conversations::append`](super::Conversations::append).
 pub fn append(
     mut thread: Thread,
+    expected_version: Option<u64>,
     known: KnownNodes,
     nodes: Vec<NewNode>,
     now: Timestamp,
 ) -> Result<(Thread, Vec<StoredNode>), ConversationError> {
+    if expected_version.is_some_and(|expected| expected != thread.version) {
+        return Err(ConversationError::VersionConflict { found: thread.version });
+    }
     let now = whole_millis(now);
     let nodes = Placement::new(&thread, known, now).add_all(nodes, true)?;
     if !nodes.is_empty() {

@@ -88,7 +88,7 @@ pub enum RunChange {
     Expire,
     /// Adds a run of the same turn that has ended with the open questions of this one, which stays as it is;
     /// [`ConversationError::RunIdUsed`] if the owner has a run of its id.
-    ReissueInterruptsRequest(Box<ReissueInterruptsRequest>),
+    ReissueInterrupts(Box<ReissueInterruptsRequest>),
 }
 
 /// Request to store a run that ends at once with the questions of a run that waits.

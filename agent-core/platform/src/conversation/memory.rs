@@ -117,6 +117,7 @@ impl Conversations for MemoryConversations {
     async fn append(
         &self,
         key: &ThreadKey,
+        expected_version: Option<u64>,
         nodes: Vec<NewNode>,
         now: Timestamp,
     ) -> Result<AppendedNodes, ConversationError> {
@@ -124,7 +125,8 @@ impl Conversations for MemoryConversations {
         state.check_room(nodes.len())?;
         let found = state.find(key).ok_or(ConversationError::ThreadNotFound)?;
         let known = found.known(&nodes, None);
-        let (thread, nodes) = commit::append(found.thread.clone(), known.clone(), nodes, now)?;
+        let (thread, nodes) =
+            commit::append(found.thread.clone(), expected_version, known.clone(), nodes, now)?;
         state.write(key, thread.clone(), nodes.clone());
         Ok(AppendedNodes { thread, nodes: commit::nodes_on_wire(nodes, &known) })
     }

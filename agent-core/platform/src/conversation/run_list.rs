@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::{ConversationError, MAX_PAGE_THREADS, Run, RunState, RunTriggerKind, ThreadOwner};
 
-/// Maximum number of runs that one call interrupts.
+/// Number of runs after which a call interrupts no further ones, and maximum number of runs on a page of due ones.
 pub const MAX_REAPED_RUNS: usize = 100;
 
 /// Filter of a list of runs.

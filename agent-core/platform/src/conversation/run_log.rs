@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::time::whole_millis;
 use super::{CancelReason, LogChunk, Run, RunLogState, ThreadOwner};
 
-/// Maximum number of runs whose logs one call deletes.
+/// Number of runs after whose logs a call deletes no further ones.
 pub const MAX_TRIMMED_LOGS: usize = 100;
 /// Maximum size of a page of a log, in bytes: once it is reached, no further chunk is added.
 pub const MAX_LOG_PAGE_BYTES: usize = 1 << 20;
@@ -71,7 +71,8 @@ pub enum RunSignal {
     Watch,
     /// The run is the next of its thread's queue. Requires an action of the process.
     Start,
-    /// The run must be cancelled, for this reason. Requires an action of the process.
+    /// The run must be cancelled, for this reason. Requires an action of the process, and is kept until the run has ended, since a run
+    /// that would wait for decisions is cancelled by the commit of its end.
     Cancel(CancelReason),
 }
 
@@ -102,9 +103,9 @@ impl RunSignal {
         }
     }
 
-    /// Returns true if the signal is delivered once; other signals are delivered until they expire.
+    /// Returns true if the signal is delivered once; other signals are delivered until they expire or the run ends.
     pub fn is_delivered_once(self) -> bool {
-        matches!(self, Self::Start | Self::Cancel(_))
+        self == Self::Start
     }
 }
 

@@ -4,8 +4,8 @@ use agent_core::ids::{AgentId, RunId};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    CancelReason, Decision, LogEnd, NewNode, NewThread, Node, NodeId, NodeLink, OnDisconnect, Run,
-    RunContext, RunEnding, RunRecord, RunTrigger, SentContext, Thread, ThreadKey, ThreadOwner,
+    Decision, LogEnd, NewNode, NewThread, Node, NodeId, NodeLink, OnDisconnect, Run, RunContext, RunEnding,
+    RunRecord, RunTrigger, SentContext, Thread, ThreadKey, ThreadOwner,
 };
 
 /// Maximum number of queued runs of a thread.
@@ -172,7 +172,4 @@ pub struct EndedRun {
     pub links: Vec<NodeLink>,
     /// Context that was stored with the turn; `None` if none was sent, or it was left out.
     pub context: Option<SentContext>,
-    /// Request to cancel the run that was left for its process before the end, and was not taken. If the run waits for decisions,
-    /// its signals stay, so that it is found by [`take_signals`](super::Conversations::take_signals) if this answer is lost.
-    pub cancel: Option<CancelReason>,
 }

@@ -99,14 +99,16 @@ pub trait Conversations: Send + Sync {
         now: Timestamp,
     ) -> Result<Thread, ConversationError>;
 
-    /// Adds nodes without a run. The head becomes the last of them.
+    /// Adds nodes without a run to a thread, which must have the version `expected_version` if one is given. The head becomes the
+    /// last of them.
     ///
     /// # Errors
-    /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`] for a parent,
-    /// [`ConversationError::ThreadFull`].
+    /// [`ConversationError::ThreadNotFound`], [`ConversationError::VersionConflict`], [`ConversationError::NodeNotFound`] for
+    /// a parent, [`ConversationError::ThreadFull`], in this order.
     async fn append(
         &self,
         key: &ThreadKey,
+        expected_version: Option<u64>,
         nodes: Vec<NewNode>,
         now: Timestamp,
     ) -> Result<AppendedNodes, ConversationError>;
@@ -162,7 +164,8 @@ pub trait Conversations: Send + Sync {
     async fn begin_run(&self, begin: BeginRunRequest) -> Result<BegunRun, ConversationError>;
 
     /// Ends a run: adds the nodes of its answer, moves the head to the last of them, frees the thread, and completes the
-    /// log. A queued run leaves the queue, and can only fail, be cancelled or be interrupted.
+    /// log. A queued run leaves the queue, and can only fail, be cancelled or be interrupted. A run that would wait for decisions
+    /// is cancelled instead if its process has a signal to cancel it. The signals for the run are deleted.
     ///
     /// # Errors
     /// [`ConversationError::RunNotFound`], also after the thread was deleted; [`ConversationError::RunEnded`] if the run
@@ -222,8 +225,11 @@ pub trait Conversations: Send + Sync {
         now: RunClock,
     ) -> Result<Option<Run>, ConversationError>;
 
-    /// Interrupts runs whose process's lease has expired, at most [`MAX_REAPED_RUNS`](super::MAX_REAPED_RUNS), as
-    /// [`interrupt_expired`](Self::interrupt_expired) does. Returns their number.
+    /// Interrupts runs whose process's lease has expired, as [`interrupt_expired`](Self::interrupt_expired) does. Returns their
+    /// number; if it is [`MAX_REAPED_RUNS`](super::MAX_REAPED_RUNS) or more, there may be others.
+    ///
+    /// # Errors
+    /// Those of the store. Runs that cannot be interrupted hinder no others, however many they are.
     async fn reap(&self, now: RunClock) -> Result<usize, ConversationError>;
 
     /// Appends chunks to the logs of a process's runs, in one commit. A chunk that the log has is left out. Nothing is
@@ -260,15 +266,19 @@ pub trait Conversations: Send + Sync {
         until: Timestamp,
     ) -> Result<Option<Run>, ConversationError>;
 
-    /// Returns the signals for the runs of a process. Those that require an action are returned once, and again if the store could not
-    /// delete them: none is lost.
+    /// Returns the signals for the runs of a process. Those to start are returned once, and again if the store could not delete
+    /// them; the others until they expire or the run ends.
     async fn take_signals(
         &self,
         process: &str,
         now: Timestamp,
     ) -> Result<Vec<(RunKey, RunSignal)>, ConversationError>;
 
-    /// Deletes the logs whose time is over, of at most [`MAX_TRIMMED_LOGS`](super::MAX_TRIMMED_LOGS) runs. Returns their number.
+    /// Deletes the logs of runs whose time is over. Returns the number of the runs; if it is
+    /// [`MAX_TRIMMED_LOGS`](super::MAX_TRIMMED_LOGS) or more, there may be others.
+    ///
+    /// # Errors
+    /// Those of the store. Runs whose logs cannot be deleted hinder no others, however many they are.
     async fn trim_logs(&self, now: Timestamp) -> Result<usize, ConversationError>;
 
     /// Stores the owner's feedback on a node in place of an earlier one, or removes it. It is gone with the node's content

@@ -118,7 +118,7 @@ impl ThreadCache {
 
     /// Applies the end of a run by this process as [`apply_begin`](Self::apply_begin) does its begin.
     pub fn apply_end(&self, key: &ThreadKey, ended: &EndedRun) {
-        let EndedRun { thread, run, links, nodes, context, .. } = ended;
+        let EndedRun { thread, run, links, nodes, context } = ended;
         self.apply(key, |cached| {
             let is_applied = cached.apply(thread, &run.turn_id, links, nodes);
             // Before its first message, a copied thread may have contexts of a turn whose run was deleted and had the same id.

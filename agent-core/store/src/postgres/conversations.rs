@@ -17,12 +17,12 @@ use jiff::Timestamp;
 
 use self::log_tables::StoredSignal;
 use self::owner_write::OwnerWrite;
-use self::run_upkeep::RunWrite;
+use self::run_upkeep::{RunSweep, RunWrite};
 use self::tables::{ConversationTables, TableError};
 use super::PostgresRecords;
 use super::error::OperationError;
 use super::session::Session;
-use crate::conversation_row::{FIRST_DUE, RowError};
+use crate::conversation_row::{FIRST_POSITION, RowError};
 
 mod context_tables;
 pub(super) mod feedback_tables;
@@ -199,10 +199,17 @@ impl Conversations for PostgresRecords {
     async fn append(
         &self,
         key: &ThreadKey,
+        expected_version: Option<u64>,
         nodes: Vec<NewNode>,
         now: Timestamp,
     ) -> Result<AppendedNodes, ConversationError> {
-        write!(self, &key.thread_owner(), |tables| threads::append(&tables, key, nodes.clone(), now))
+        write!(self, &key.thread_owner(), |tables| threads::append(
+            &tables,
+            key,
+            expected_version,
+            nodes.clone(),
+            now
+        ))
     }
 
     async fn fork(&self, request: ForkThreadRequest) -> Result<Thread, ConversationError> {
@@ -291,7 +298,7 @@ impl Conversations for PostgresRecords {
     }
 
     async fn due_runs(&self, now: Timestamp, cursor: Option<&str>) -> Result<DueRuns, ConversationError> {
-        let after = DueRuns::position(cursor)?.unwrap_or(FIRST_DUE);
+        let after = DueRuns::position(cursor)?.unwrap_or(FIRST_POSITION);
         let limit = i64::try_from(MAX_REAPED_RUNS + 1).unwrap_or(i64::MAX);
         let runs = read!(self, "", |tables| tables.due_runs(now, after, limit))?;
         Ok(DueRuns::from_overfetch(runs))
@@ -315,9 +322,13 @@ impl Conversations for PostgresRecords {
 
     async fn reap(&self, clock: RunClock) -> Result<usize, ConversationError> {
         let limit = i64::try_from(MAX_REAPED_RUNS).unwrap_or(i64::MAX);
-        let lost = read!(self, "", |tables| tables.lost_runs(clock.now, limit))?;
-        let has_lost_runs = !lost.is_empty();
-        let reaped = self.write_runs(lost, RunWrite::Interrupt(clock)).await?;
+        let mut sweep = RunSweep::new(self, RunWrite::Interrupt(clock), MAX_REAPED_RUNS);
+        while let Some(after) = sweep.next_page() {
+            let page = read!(self, "", |tables| tables.lost_runs(clock.now, after, limit))?;
+            sweep.write_page(page).await?;
+        }
+        let has_lost_runs = sweep.has_found_runs();
+        let reaped = sweep.finish().await?;
         if has_lost_runs {
             read!(self, "", |tables| tables.delete_leases(clock.now))?;
         }
@@ -393,8 +404,12 @@ impl Conversations for PostgresRecords {
 
     async fn trim_logs(&self, now: Timestamp) -> Result<usize, ConversationError> {
         let limit = i64::try_from(MAX_TRIMMED_LOGS).unwrap_or(i64::MAX);
-        let over = read!(self, "", |tables| tables.runs_to_trim(now, limit))?;
-        self.write_runs(over, RunWrite::TrimLog(now)).await?.into_count()
+        let mut sweep = RunSweep::new(self, RunWrite::TrimLog(now), MAX_TRIMMED_LOGS);
+        while let Some(after) = sweep.next_page() {
+            let page = read!(self, "", |tables| tables.runs_to_trim(now, after, limit))?;
+            sweep.write_page(page).await?;
+        }
+        sweep.finish().await?.into_count()
     }
 
     async fn set_feedback(

@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use self::access::{node_bytes, platform};
 use self::rows::{ConversationTables, TableError};
 use super::SqliteStore;
-use crate::conversation_row::{FIRST_DUE, with_stored_events};
+use crate::conversation_row::{FIRST_POSITION, with_stored_events};
 
 mod access;
 mod context_rows;
@@ -179,6 +179,7 @@ impl Conversations for SqliteStore {
     async fn append(
         &self,
         key: &ThreadKey,
+        expected_version: Option<u64>,
         nodes: Vec<NewNode>,
         now: Timestamp,
     ) -> Result<AppendedNodes, ConversationError> {
@@ -186,7 +187,8 @@ impl Conversations for SqliteStore {
         let write = self.write_tables(key.company.clone(), node_bytes(&nodes), move |tables| {
             let (n, thread) = tables.thread(&key)?.ok_or(ConversationError::ThreadNotFound)?;
             let known = tables.known(n, &nodes, None)?;
-            let (thread, nodes) = commit::append(thread, known.clone(), nodes.clone(), now)?;
+            let (thread, nodes) =
+                commit::append(thread, expected_version, known.clone(), nodes.clone(), now)?;
             tables.put_thread(Some(n), &key, &thread)?;
             tables.insert_nodes(n, &nodes)?;
             Ok(AppendedNodes { thread, nodes: commit::nodes_on_wire(nodes, &known) })
@@ -303,7 +305,7 @@ impl Conversations for SqliteStore {
     }
 
     async fn due_runs(&self, now: Timestamp, cursor: Option<&str>) -> Result<DueRuns, ConversationError> {
-        let after = DueRuns::position(cursor)?.unwrap_or(FIRST_DUE);
+        let after = DueRuns::position(cursor)?.unwrap_or(FIRST_POSITION);
         let read =
             self.read_tables(platform(), move |tables| tables.due_runs(now, after, MAX_REAPED_RUNS + 1));
         Ok(DueRuns::from_overfetch(read.await?))
@@ -335,11 +337,11 @@ impl Conversations for SqliteStore {
     }
 
     async fn reap(&self, clock: RunClock) -> Result<usize, ConversationError> {
-        let lost_runs =
-            self.read_tables(platform(), move |tables| tables.lost_runs(clock.now, MAX_REAPED_RUNS)).await?;
-        let reap = self.write_runs(lost_runs, REAP_BATCH_RUNS, move |tables, runs| {
-            runs::reap_batch(tables, runs, clock)
-        });
+        let reap = self.write_runs(
+            (MAX_REAPED_RUNS, REAP_BATCH_RUNS),
+            move |tables, after| tables.lost_runs(clock.now, after, MAX_REAPED_RUNS),
+            move |tables, runs| runs::reap_batch(tables, runs, clock),
+        );
         reap.await
     }
 
@@ -425,10 +427,11 @@ impl Conversations for SqliteStore {
     }
 
     async fn trim_logs(&self, now: Timestamp) -> Result<usize, ConversationError> {
-        let expired =
-            self.read_tables(platform(), move |tables| tables.runs_to_trim(now, MAX_TRIMMED_LOGS)).await?;
-        let trim = self
-            .write_runs(expired, MAX_TRIMMED_LOGS, move |tables, runs| runs::trim_batch(tables, runs, now));
+        let trim = self.write_runs(
+            (MAX_TRIMMED_LOGS, MAX_TRIMMED_LOGS),
+            move |tables, after| tables.runs_to_trim(now, after, MAX_TRIMMED_LOGS),
+            move |tables, runs| runs::trim_batch(tables, runs, now),
+        );
         trim.await
     }
 

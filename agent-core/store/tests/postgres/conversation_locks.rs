@@ -142,17 +142,16 @@ pub(super) async fn signals_that_cannot_be_deleted_are_taken(cluster: &Cluster) 
     let options = PostgresOptions { lock_timeout: Duration::from_millis(200), ..impatient() };
     let store = PostgresRecords::open(&url, options).await.expect("open");
     store.begin_run(begin(owner().thread("t"), "r1", Vec::new())).await.expect("begun");
-    let (run, cancel) =
-        (RunKey { owner: owner(), id: "r1".into() }, RunSignal::Cancel(CancelReason::Requested));
-    store.signal(&run, cancel, at(1_000)).await.expect("signalled").expect("a run");
+    let (run, start) = (RunKey { owner: owner(), id: "r1".into() }, RunSignal::Start);
+    store.signal(&run, start, at(1_000)).await.expect("signalled").expect("a run");
     let holder = other(cluster, "signals").await;
     holder.batch_execute("BEGIN; LOCK TABLE app.signals IN SHARE MODE").await.expect("locked");
     let take = async || store.take_signals("process", at(2)).await.expect("taken");
     for _ in 0..2 {
-        assert_eq!(take().await, [(run.clone(), cancel)]);
+        assert_eq!(take().await, [(run.clone(), start)]);
     }
     holder.batch_execute("ROLLBACK").await.expect("released");
-    assert_eq!(take().await, [(run, cancel)]);
+    assert_eq!(take().await, [(run, start)]);
     assert_eq!(take().await, [], "it was deleted");
 }
 

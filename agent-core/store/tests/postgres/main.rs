@@ -13,6 +13,8 @@ mod conversation_locks;
 mod copy;
 #[path = "../support/damaged.rs"]
 mod damaged;
+#[path = "../support/damaged_runs.rs"]
+mod damaged_runs;
 mod faults;
 mod feed;
 mod golden;

@@ -19,7 +19,7 @@ use super::conversation_locks::{
 };
 use super::ledger_locks::a_locked_ledger_delays_no_booking_of_another_company;
 use super::read_only::set_read_only;
-use super::{Cluster, at, database, fault, impatient, other, wait_until};
+use super::{Cluster, at, damaged_runs, database, fault, impatient, other, wait_until};
 
 fn key(company: &str, id: &str) -> Key {
     Key::new(company, "things", id).expect("a key")
@@ -54,6 +54,7 @@ async fn faults_of_the_server_are_typed_and_lose_nothing() {
     companies_that_wait_for_connections_share_transactions(&cluster).await;
     damaged_data_of_a_company_fails_no_commit_of_another(&cluster).await;
     a_damaged_run_hides_no_due_run_of_another_company(&cluster).await;
+    many_damaged_runs_hide_no_lost_run_and_no_expired_log(&cluster).await;
     lookups_of_one_token_delay_no_other(&cluster).await;
     a_locked_lease_delays_no_run(&cluster).await;
     a_locked_run_delays_no_run_of_another_company(&cluster).await;
@@ -79,6 +80,15 @@ async fn a_damaged_run_hides_no_due_run_of_another_company(cluster: &Cluster) {
     other(cluster, "due").await.batch_execute(sql).await.expect("damaged");
     let due = store.due_runs(at(0), None).await.expect("read").runs;
     assert_eq!(due.into_iter().map(|(owner, _)| owner).collect::<Vec<_>>(), owners[1..]);
+}
+
+async fn many_damaged_runs_hide_no_lost_run_and_no_expired_log(cluster: &Cluster) {
+    let store = open(&database(cluster, "damaged_runs").await, hasty()).await;
+    let damage = async || {
+        let sql = format!("SET search_path = app; {}", damaged_runs::DAMAGE);
+        other(cluster, "damaged_runs").await.batch_execute(&sql).await.expect("damaged");
+    };
+    damaged_runs::hide_no_other(&store, damage).await;
 }
 
 /// Tokens are looked up before their companies are known.

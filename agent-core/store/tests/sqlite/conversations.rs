@@ -10,7 +10,7 @@ use agent_platform::conversation::{
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use super::conversation::{append, at, begin, chunk, end, owner};
-use super::{TempStore, other};
+use super::{TempStore, damaged_runs, other};
 
 /// Text that fills several pages, with a word that is found again.
 fn secret(n: usize) -> String {
@@ -84,6 +84,14 @@ async fn a_damaged_run_hides_no_page_of_due_runs() {
     assert_eq!(first.runs.len(), MAX_REAPED_RUNS - 1);
     let second = store.due_runs(at(0), first.next_cursor.as_deref()).await.expect("read");
     assert_eq!((second.runs.len(), second.next_cursor), (2, None));
+}
+
+#[tokio::test]
+async fn many_damaged_runs_hide_no_lost_run_and_no_expired_log() {
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions::default());
+    let damage = async || other(&temp_store.file()).execute_batch(damaged_runs::DAMAGE).expect("damaged");
+    damaged_runs::hide_no_other(&store, damage).await;
 }
 
 #[tokio::test]

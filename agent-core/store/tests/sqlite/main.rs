@@ -9,6 +9,8 @@ mod conversation;
 mod conversations;
 #[path = "../support/damaged.rs"]
 mod damaged;
+#[path = "../support/damaged_runs.rs"]
+mod damaged_runs;
 mod golden;
 mod group;
 mod jobs;

@@ -97,6 +97,12 @@ impl LogReader {
         Ok(next)
     }
 
+    /// Returns the number of the event after those that were read. It is less than before if the reader had events that were lost
+    /// with the run's process.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.cursor.next
+    }
+
     async fn next_events(&mut self) -> Result<Option<Vec<Event>>, HttpError> {
         loop {
             if let Some(live) = &self.live {
@@ -128,6 +134,11 @@ impl LogReader {
             // Every run has a terminal event, so a log without events was deleted.
             if is_over && page.run.events.count == 0 {
                 return Err(log_gone());
+            }
+            // The reader came while the run was live, with events that were lost with the run's process. It gets the end.
+            if is_over && self.cursor.next >= page.run.events.count {
+                self.cursor = LogCursor::at(page.run.events.count - 1);
+                continue;
             }
             // Missing events may be there at the next read.
             let has_gap = page.chunks.iter().any(|chunk| chunk.first > self.cursor.next);

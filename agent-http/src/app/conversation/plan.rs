@@ -65,6 +65,14 @@ fn is_refused_before_start(admitted: Option<&AdmittedRun>, error: &HttpError) ->
     is_temporary && admitted.is_some_and(AdmittedRun::awaits_first_call)
 }
 
+/// Request for which a run begins.
+#[derive(Clone, Copy)]
+pub(super) struct BeginInputs<'r> {
+    pub(super) app: &'r Arc<App>,
+    pub(super) principal: &'r Principal,
+    pub(super) turn: &'r TurnRequest,
+}
+
 /// A run that is ready to begin.
 pub(super) struct RunPlan {
     pub(super) key: ThreadKey,
@@ -99,16 +107,15 @@ impl RunPlan {
     /// between attempts to begin it.
     pub(super) async fn begin(
         self,
-        app: &Arc<App>,
-        principal: &Principal,
-        turn: &TurnRequest,
+        inputs: BeginInputs<'_>,
         stored_turn: &StoredTurn,
         accepted: Instant,
         admitted: &mut Option<AdmittedRun>,
     ) -> Result<(RunSource, StoredRunRecorder), BeginError> {
-        *admitted = self.admission(app, principal, turn, admitted.take()).await?;
+        *admitted = self.admission(inputs, admitted.take()).await?;
         let (slot, store) = (self.sent_context.clone(), stored_turn.store.clone());
-        let (begin, start) = self.into_begin(app, principal, turn, store.clone());
+        let (begin, start) = self.into_begin(inputs, store.clone());
+        let BeginInputs { app, principal, turn } = inputs;
         let position = AnswerPosition { parent: begin.parent_id.clone(), sent_context: slot };
         let outcome = admitted.as_ref().map(AdmittedRun::outcome);
         let mut recorder =
@@ -150,20 +157,18 @@ impl RunPlan {
     /// Commits the beginning of a queued run while the backend prepares its request. `admitted` is kept between attempts.
     pub(super) async fn begin_queued(
         self,
-        app: &Arc<App>,
-        principal: &Principal,
-        turn: &TurnRequest,
+        inputs: BeginInputs<'_>,
         queued: &QueuedBegin,
         admitted: &mut Option<AdmittedRun>,
     ) -> Result<EventStream, BeginError> {
-        *admitted = self.admission(app, principal, turn, admitted.take()).await?;
+        *admitted = self.admission(inputs, admitted.take()).await?;
         let slot = self.sent_context.clone();
-        let (begin, start) = self.into_begin(app, principal, turn, queued.store.clone());
+        let (begin, start) = self.into_begin(inputs, queued.store.clone());
         let outcome = admitted.as_ref().map(AdmittedRun::outcome);
         let begin_stored = queued.begin(begin, slot, outcome);
         match start.start(begin_stored, &queued.observer, admitted.as_ref()).await {
             Err(BeginError::Turn(error)) => {
-                Err(BeginError::Request(HttpError::from_turn(error, principal.caller)))
+                Err(BeginError::Request(HttpError::from_turn(error, inputs.principal.caller)))
             }
             begun => begun,
         }
@@ -173,9 +178,7 @@ impl RunPlan {
     /// decided calls first is admitted when it asks its backend.
     fn admission(
         &self,
-        app: &Arc<App>,
-        principal: &Principal,
-        turn: &TurnRequest,
+        BeginInputs { app, principal, turn }: BeginInputs<'_>,
         admitted: Option<AdmittedRun>,
     ) -> impl Future<Output = Result<Option<AdmittedRun>, BeginError>> + Send + use<> {
         let makes_calls = self.continues.as_ref().is_some_and(|run| run.state == RunState::Waiting);
@@ -206,9 +209,7 @@ impl RunPlan {
     /// Returns the commit of the beginning, and the start of the backend.
     fn into_begin(
         self,
-        app: &Arc<App>,
-        principal: &Principal,
-        turn: &TurnRequest,
+        BeginInputs { app, principal, turn }: BeginInputs<'_>,
         store: Arc<dyn Conversations>,
     ) -> (BeginRunRequest, RunStart) {
         let service = &app.conversations;

@@ -20,7 +20,7 @@ use jiff::Timestamp;
 
 use super::super::App;
 use super::begin_error::BeginError;
-use super::plan::DisconnectPolicy;
+use super::plan::{BeginInputs, DisconnectPolicy};
 use super::queued_begin::QueuedBegin;
 use super::stored_run_recorder::StoredRunRecorder;
 use super::stored_turn::{StoredTurn, thread_key};
@@ -229,6 +229,6 @@ impl WaitingTurn {
         let mut plan = stored_turn.plan(app, principal, turn, BeginOrder::FromQueue, next.as_ref()).await?;
         let waited = app.conversations.now().duration_since(*since).as_millis();
         plan.queued_ms = Some(u64::try_from(waited).unwrap_or_default());
-        plan.begin_queued(app, principal, turn, queued, admitted).await
+        plan.begin_queued(BeginInputs { app, principal, turn }, queued, admitted).await
     }
 }

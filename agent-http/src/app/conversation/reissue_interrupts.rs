@@ -91,7 +91,7 @@ impl StoredTurn {
         };
         let owner = ThreadOwner::new(principal.company_id.clone(), principal.user_id.clone());
         let run = RunKey { owner, id: waiting.id.clone() };
-        let change = RunChange::ReissueInterruptsRequest(Box::new(reissue));
+        let change = RunChange::ReissueInterrupts(Box::new(reissue));
         self.store.change_run(ChangeRunRequest { run, change, now: clock.now }).await?;
         let end = RunEnd::Finished { result: None, outcome: Some(outcome), usage: Vec::new() };
         let events = EventStream::new(ids, stream::iter([Ok(SourceEvent::End(end))]));

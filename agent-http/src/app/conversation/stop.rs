@@ -48,21 +48,13 @@ impl ConversationService {
         if run.state == RunState::Waiting {
             return self.cancel_waiting(store, key, reason).await.map(Some);
         }
-        let run = match self.runs.get(key) {
-            Some(live) => {
-                live.stop(RunStop::Cancelled(reason));
-                if !live.has_ended() {
-                    return Ok(Some(run));
-                }
-                store.run(&key.owner, &key.id).await?
-            }
-            None => {
-                let until = add_saturating(self.now(), CANCEL_SIGNAL_TTL);
-                store.signal(key, RunSignal::Cancel(reason), until).await?
-            }
-        };
+        if let Some(live) = self.runs.get(key) {
+            live.stop(RunStop::Cancelled(reason));
+        }
+        // Also for a run of this process: if its last event asks people already, the commit of its end finds the request.
+        let until = add_saturating(self.now(), CANCEL_SIGNAL_TTL);
         // It may have ended with questions meanwhile.
-        match run {
+        match store.signal(key, RunSignal::Cancel(reason), until).await? {
             Some(run) if run.state == RunState::Waiting => {
                 self.cancel_waiting(store, key, reason).await.map(Some)
             }

@@ -6,17 +6,16 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, RunOutcome};
 use agent_platform::backoff::Backoff;
 use agent_platform::conversation::{
-    CancelReason, ChangeRunRequest, ChangedRun, ConversationError, Conversations, EndRunRequest, EndedRun,
-    PublicRunError, RUN_INTERRUPTED, Run, RunChange, RunEndKind, RunState, Thread, ThreadOwner,
+    ConversationError, Conversations, EndRunRequest, EndedRun, PublicRunError, RUN_INTERRUPTED, Run,
+    RunEndKind, RunState, Thread, ThreadOwner,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::app::services::ConversationService;
-use crate::app::services::live::{LiveRun, RunStop};
+use crate::app::services::live::LiveRun;
 
-/// Maximum time for which the end of a run, or its cancellation after that, is attempted to be stored. Until then the thread is
-/// busy.
+/// Maximum time for which the end of a run is attempted to be stored. Until then the thread is busy.
 const END_RETRY_TIME: Duration = Duration::from_secs(10 * 60);
 /// Minimum pause between attempts to store the end of a run, which is the first one; it doubles up to [`MAX_END_RETRY_PAUSE`].
 const MIN_END_RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -106,25 +105,6 @@ where
     }
 }
 
-/// Cancels a run that waits for decisions by `change_run`. Returns false if the store is unavailable.
-async fn try_cancel_waiting<S>(change_run: impl Fn(ChangeRunRequest) -> S, change: &ChangeRunRequest) -> bool
-where
-    S: Future<Output = Result<ChangedRun, ConversationError>>,
-{
-    let Err(error) = change_run(change.clone()).await else { return true };
-    tracing::warn!(run_id = %change.run.id, %error, "failed to cancel a run that waits for decisions");
-    !matches!(error, ConversationError::Store(_))
-}
-
-/// Repeats a cancellation while the store is unavailable.
-async fn cancel_waiting<S>(change_run: impl Fn(ChangeRunRequest) -> S, change: ChangeRunRequest)
-where
-    S: Future<Output = Result<ChangedRun, ConversationError>>,
-{
-    let mut pauses = RetryPauses::new();
-    while pauses.pause().await && !try_cancel_waiting(&change_run, &change).await {}
-}
-
 /// Stores the end of a run. Then the run's readers see it, its client gets the result by `sender`, and the next run of the queue
 /// is woken.
 pub(super) async fn store_and_announce_end(
@@ -135,11 +115,11 @@ pub(super) async fn store_and_announce_end(
     sender: oneshot::Sender<Result<(), ConversationError>>,
 ) {
     let stored = store_end(|end| store.end_run(end), end).await;
-    let change_run = |change| store.change_run(change);
-    let uncancelled = match &stored {
-        Ok(stored) => apply_end(service, store, live_run, stored, change_run).await,
-        Err(_) => None,
-    };
+    // After a lost answer, the next turn finds that the cached thread is an older version.
+    if let Ok(StoredEnd::Ended(ended)) = &stored {
+        let key = live_run.key().owner.thread(ended.thread.id.clone());
+        service.threads.apply_end(&key, ended);
+    }
     live_run.tail().close(stored.is_ok());
     live_run.wake_readers();
     let owner = &live_run.key().owner;
@@ -152,62 +132,11 @@ pub(super) async fn store_and_announce_end(
     if let Some(thread) = thread {
         service.wake_next(store, owner, &thread).await;
     }
-    if let Some(change) = uncancelled {
-        cancel_waiting(change_run, change).await;
-    }
 }
 
 /// Returns true for the end of a run that the shutdown of this process has ended.
 pub(super) fn is_shutdown(kind: &RunEndKind) -> bool {
     matches!(kind, RunEndKind::Failed(failure) if failure.code == AgentErrorKind::ShuttingDown.code())
-}
-
-/// Applies the stored end of a run to the cached thread. A run that was stopped after its last event, and waits for decisions
-/// now, is cancelled by `change_run`, since the request to stop it was accepted. A client that leaves then cancels nothing.
-/// Returns the cancellation if the store is unavailable.
-async fn apply_end<S>(
-    service: &ConversationService,
-    store: &dyn Conversations,
-    live_run: &LiveRun,
-    stored: &StoredEnd,
-    change_run: impl Fn(ChangeRunRequest) -> S,
-) -> Option<ChangeRunRequest>
-where
-    S: Future<Output = Result<ChangedRun, ConversationError>>,
-{
-    let (run, cancel) = match stored {
-        StoredEnd::Ended(ended) => {
-            let key = live_run.key().owner.thread(ended.thread.id.clone());
-            service.threads.apply_end(&key, ended);
-            (&ended.run, ended.cancel)
-        }
-        // The next turn finds that the cached thread is an older version.
-        StoredEnd::EndedBefore(run) => (&**run, None),
-    };
-    if run.state != RunState::Waiting {
-        return None;
-    }
-    match stored {
-        StoredEnd::Ended(_) => service.signals_delivered().await,
-        // The lost answer may have had a request to cancel the run, whose signal is still stored.
-        StoredEnd::EndedBefore(_) => {
-            let mut pauses = RetryPauses::new();
-            while let Err(error) = service.take_signals(store).await {
-                tracing::warn!(run_id = %run.id, %error, "failed to take the signals for a run that has ended");
-                if !pauses.pause().await {
-                    break;
-                }
-            }
-        }
-    }
-    live_run.record_end();
-    let reason = match live_run.stop_reason() {
-        Some(RunStop::Cancelled(reason)) if reason != CancelReason::Disconnected => Some(reason),
-        _ => cancel,
-    };
-    let change = RunChange::CancelWaiting(reason?);
-    let change = ChangeRunRequest { run: live_run.key().clone(), change, now: service.now() };
-    (!try_cancel_waiting(change_run, &change).await).then_some(change)
 }
 
 /// Returns the terminal event for a client whose run's end was stored with this result.
@@ -256,7 +185,9 @@ mod tests {
     use agent_core::event::Interrupt;
     use agent_core::store_error::StoreError;
     use agent_core::testing::ManualClock;
-    use agent_platform::conversation::{LogEnd, MemoryConversations, RunEnding, RunKey, RunRecord};
+    use agent_platform::conversation::{
+        CancelReason, LogEnd, MemoryConversations, RunEnding, RunKey, RunRecord,
+    };
     use futures_util::future::BoxFuture;
 
     use super::*;
@@ -347,60 +278,36 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_run_that_waits_is_cancelled_although_the_store_is_away_for_a_moment() {
-        let (store, clock) = (Arc::new(MemoryConversations::default()), Arc::new(ManualClock::new()));
-        let service = service(&store, &clock);
-        let end = running(&store, &clock).await;
-        let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
-        let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() };
-        let ending = RunEnding { kind: RunEndKind::Suspended(outcome), ..RunEnding::default() };
-        let key = RunKey { owner: end.owner.clone(), id: end.run_id.clone() };
-        let ended = store.end_run(EndRunRequest { ending, ..end.clone() }).await.expect("it waits");
-        let live = LiveGuard::new(service.clone(), key, &service.lease());
-        live.run.stop(RunStop::Cancelled(CancelReason::Requested));
-        let (attempts, store) = (&Cell::new(0), &store);
-        let change_run = |change| async move {
-            attempts.set(attempts.get() + 1);
-            if attempts.get() < 3 { Err(lost_answer()) } else { store.change_run(change).await }
-        };
-        let started = Instant::now();
-        let change =
-            apply_end(&service, &**store, &live.run, &StoredEnd::Ended(Box::new(ended)), change_run).await;
-        assert_eq!((attempts.get(), started.elapsed()), (1, Duration::ZERO), "the client does not wait");
-        cancel_waiting(change_run, change.expect("it is not cancelled yet")).await;
-        let run = store.run(&end.owner, &end.run_id).await.expect("it reads").expect("a run");
-        assert_eq!(
-            (run.state, run.reason, attempts.get()),
-            (RunState::Cancelled, Some(CancelReason::Requested), 3)
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_run_that_waits_is_cancelled_although_the_answer_with_the_request_was_lost() {
-        let (store, clock) = (Arc::new(MemoryConversations::default()), Arc::new(ManualClock::new()));
-        let (own, other) = (service(&store, &clock), service(&store, &clock));
-        let mut end = running_in(&own, &store).await;
-        let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
-        let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() };
-        end.ending.kind = RunEndKind::Suspended(outcome);
-        let key = RunKey { owner: end.owner.clone(), id: end.run_id.clone() };
-        let live = LiveGuard::new(own.clone(), key.clone(), &own.lease());
-        own.runs.insert(&live.run);
-        let asked = other.cancel(&*store, &key, CancelReason::Requested).await.expect("it is left");
-        assert_eq!(asked.expect("a run").state, RunState::Running);
-        let (attempts, store) = (&Cell::new(0), &store);
-        let end_run = |end| async move {
-            attempts.set(attempts.get() + 1);
-            let ended = store.end_run(end).await?;
-            if attempts.get() == 1 { Err(lost_answer()) } else { Ok(ended) }
-        };
-        let stored = store_end(end_run, end).await.expect("it is stored");
-        assert!(matches!(stored, StoredEnd::EndedBefore(_)), "{stored:?}");
-        let change_run = |change| store.change_run(change);
-        let change = apply_end(&own, &**store, &live.run, &stored, change_run).await;
-        assert!(change.is_none(), "it is cancelled: {change:?}");
-        let run = store.run(&key.owner, &key.id).await.expect("it reads").expect("a run");
-        assert_eq!((run.state, run.reason), (RunState::Cancelled, Some(CancelReason::Requested)));
+    async fn a_run_that_would_wait_is_cancelled_with_its_end_although_the_answer_was_lost() {
+        for (is_own, is_taken) in [(true, false), (false, false), (false, true)] {
+            let (store, clock) = (Arc::new(MemoryConversations::default()), Arc::new(ManualClock::new()));
+            let (own, other) = (service(&store, &clock), service(&store, &clock));
+            let mut end = running_in(&own, &store).await;
+            let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
+            let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() };
+            end.ending.kind = RunEndKind::Suspended(outcome);
+            let key = RunKey { owner: end.owner.clone(), id: end.run_id.clone() };
+            let live = LiveGuard::new(own.clone(), key.clone(), &own.lease());
+            own.runs.insert(&live.run);
+            let asked = if is_own { &own } else { &other };
+            let asked = asked.cancel(&*store, &key, CancelReason::Requested).await.expect("it is left");
+            assert_eq!(asked.expect("a run").state, RunState::Running);
+            if is_taken {
+                let taken = store.take_signals(&own.process, own.now()).await.expect("they are read");
+                assert_eq!(taken.len(), 1);
+            }
+            let (attempts, store) = (&Cell::new(0), &store);
+            let end_run = |end| async move {
+                attempts.set(attempts.get() + 1);
+                let ended = store.end_run(end).await?;
+                if attempts.get() == 1 { Err(lost_answer()) } else { Ok(ended) }
+            };
+            // The process may end after this commit.
+            let stored = store_end(end_run, end).await.expect("it is stored");
+            assert!(matches!(stored, StoredEnd::EndedBefore(_)), "{stored:?}");
+            let run = store.run(&key.owner, &key.id).await.expect("it reads").expect("a run");
+            assert_eq!((run.state, run.reason), (RunState::Cancelled, Some(CancelReason::Requested)));
+        }
     }
 
     #[test]

@@ -42,6 +42,18 @@ const FAILED_END_TIMEOUT: Duration = Duration::from_secs(1);
 /// The run as it was stored; `None` for one that need not be queued.
 type Stored = Result<Option<Run>, ConversationError>;
 
+/// A run that is to be stored and recorded.
+struct RecordedRun {
+    live: LiveGuard,
+    store: Arc<dyn Conversations>,
+    thread_id: ThreadId,
+    on_disconnect: OnDisconnect,
+    /// Time without a client after which the run is cancelled.
+    grace_ms: Option<u32>,
+    /// Time at which the request was accepted.
+    accepted: Instant,
+}
+
 /// Records the events of a stored run, and commits its beginning and its end.
 pub(super) struct StoredRunRecorder {
     store: Arc<dyn Conversations>,
@@ -72,16 +84,20 @@ impl StoredRunRecorder {
         accepted: Instant,
     ) -> Self {
         let key = RunKey { owner: begin.key.thread_owner(), id: begin.run_id.clone() };
-        let disconnect = (begin.on_disconnect, begin.grace_ms);
-        let thread_id = begin.key.id.clone();
-        let live = LiveGuard::new(service.clone(), key, &begin.lease);
-        let (committing, commit_store) = (service.clone(), store.clone());
-        let commit = async move {
-            let begun = committing.begin_run(&*commit_store, begin).await;
+        let run = RecordedRun {
+            live: LiveGuard::new(service.clone(), key, &begin.lease),
+            store: store.clone(),
+            thread_id: begin.key.id.clone(),
+            on_disconnect: begin.on_disconnect,
+            grace_ms: begin.grace_ms,
+            accepted,
+        };
+        let committing = service.clone();
+        let recorder = Self::new(run, async move {
+            let begun = committing.begin_run(&*store, begin).await;
             record_outcome(outcome.as_ref(), &begun);
             begun.map(Some)
-        };
-        let recorder = Self::new(store, live, thread_id, disconnect, accepted, commit.boxed());
+        });
         // The cell is empty.
         let _ = recorder.position.set(position);
         recorder
@@ -95,25 +111,22 @@ impl StoredRunRecorder {
         accepted: Instant,
     ) -> Self {
         let key = RunKey { owner: queue.key.thread_owner(), id: queue.run_id.clone() };
-        let disconnect = (queue.on_disconnect, queue.grace_ms);
-        let thread_id = queue.key.id.clone();
-        let live = LiveGuard::new(service.clone(), key, &queue.lease);
-        let commit_store = store.clone();
-        let commit = async move { commit_store.queue_run(queue).await };
-        Self::new(store, live, thread_id, disconnect, accepted, commit.boxed())
+        let run = RecordedRun {
+            live: LiveGuard::new(service.clone(), key, &queue.lease),
+            store: store.clone(),
+            thread_id: queue.key.id.clone(),
+            on_disconnect: queue.on_disconnect,
+            grace_ms: queue.grace_ms,
+            accepted,
+        };
+        Self::new(run, async move { store.queue_run(queue).await })
     }
 
-    fn new(
-        store: Arc<dyn Conversations>,
-        live: LiveGuard,
-        thread_id: ThreadId,
-        disconnect: (OnDisconnect, Option<u32>),
-        accepted: Instant,
-        commit: BoxFuture<'static, Stored>,
-    ) -> Self {
+    /// Creates the recorder of a run that `commit` stores.
+    fn new(run: RecordedRun, commit: impl Future<Output = Stored> + Send + 'static) -> Self {
+        let RecordedRun { live, store, thread_id, on_disconnect, grace_ms, accepted } = run;
         let RunKey { owner: ThreadOwner { company, owner }, id } = live.run.key();
         let observer = live.service.observers.open(company, owner, id, accepted);
-        let (on_disconnect, grace_ms) = disconnect;
         Self {
             store,
             thread_id,
@@ -122,7 +135,7 @@ impl StoredRunRecorder {
             on_disconnect,
             grace: Duration::from_millis(grace_ms.unwrap_or_default().into()),
             unattended: None,
-            commit: Some(commit),
+            commit: Some(commit.boxed()),
             open: Some((RunFold::default(), live)),
             observer,
         }

@@ -19,6 +19,7 @@ use agent_platform::usage::AdmittedRun;
 
 use super::super::App;
 use super::begin_error::BeginError;
+use super::plan::BeginInputs;
 use super::starting_client::StartingClient;
 use super::stored_run_recorder::StoredRunRecorder;
 use super::stored_turn::{StoredTurn, thread_key};
@@ -209,13 +210,13 @@ impl StoredTurn {
         principal: &Principal,
         turn: TurnRequest,
     ) -> Result<(RunSource, StoredRunRecorder), BeginError> {
-        let accepted = app.conversations.observers.now();
+        let (accepted, key) = (app.conversations.observers.now(), thread_key(principal, &turn));
+        let inputs = BeginInputs { app, principal, turn: &turn };
         let (mut attempts, mut run_slot_polls, mut admitted) = (1, 0, None);
-        let key = thread_key(principal, &turn);
         let is_interrupting = self.fields.on_busy == Some(OnBusy::Interrupt);
         loop {
             let may_repeat = attempts < MAX_BEGIN_ATTEMPTS;
-            match self.try_begin(app, principal, &turn, accepted, &mut admitted).await {
+            match self.try_begin(inputs, accepted, &mut admitted).await {
                 Err(BeginError::Store(ConversationError::ThreadBusy { .. }))
                     if may_repeat && self.fields.on_busy == Some(OnBusy::Queue) =>
                 {
@@ -277,14 +278,13 @@ impl StoredTurn {
     /// [`BeginError::Repeated`] if it cannot begin since the thread has its results.
     async fn try_begin(
         &self,
-        app: &Arc<App>,
-        principal: &Principal,
-        turn: &TurnRequest,
+        inputs: BeginInputs<'_>,
         accepted: Instant,
         admitted: &mut Option<AdmittedRun>,
     ) -> Result<(RunSource, StoredRunRecorder), BeginError> {
+        let BeginInputs { app, principal, turn } = inputs;
         let error = match self.plan(app, principal, turn, BeginOrder::AfterQueue, None).await {
-            Ok(plan) => match plan.begin(app, principal, turn, self, accepted, admitted).await {
+            Ok(plan) => match plan.begin(inputs, self, accepted, admitted).await {
                 Err(error @ BeginError::Store(_)) => error,
                 begun => return begun,
             },
@@ -296,7 +296,10 @@ impl StoredTurn {
         };
         let (repetition, answer_turn) = self.for_answer_below(below, turn);
         let begun = match repetition.plan(app, principal, &answer_turn, BeginOrder::AfterQueue, None).await {
-            Ok(plan) => plan.begin(app, principal, &answer_turn, &repetition, accepted, admitted).await,
+            Ok(plan) => {
+                let inputs = BeginInputs { turn: &answer_turn, ..inputs };
+                plan.begin(inputs, &repetition, accepted, admitted).await
+            }
             Err(error) => Err(error),
         };
         match begun {

@@ -8,8 +8,8 @@ use agent_platform::conversation::{
     RunChunk, RunKey, RunSignal,
 };
 
+use crate::app::services::ConversationService;
 use crate::app::services::live::RunStop;
-use crate::app::services::{ConversationService, EarlySignal};
 
 /// Time between two passes over the events that wait to be stored.
 const FLUSH_TICK: Duration = Duration::from_millis(100);
@@ -17,11 +17,6 @@ const FLUSH_TICK: Duration = Duration::from_millis(100);
 const TICKS_PER_SIGNAL: u32 = 2;
 /// Maximum size of the chunks of a commit, in bytes, unless a single one is larger.
 const MAX_COMMIT_BYTES: usize = 4 << 20;
-/// Time for which a signal to a run that this process does not know yet is kept: others may learn of a run from the store before
-/// its process has the answer to the commit.
-const EARLY_SIGNAL_TTL: Duration = Duration::from_secs(10);
-/// Maximum number of such signals.
-const MAX_EARLY_SIGNALS: usize = 1_000;
 /// Pause after the store was unavailable.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Time between two searches for logs that have expired.
@@ -129,29 +124,17 @@ impl ConversationService {
         Ok(())
     }
 
-    /// Waits until the signals that are being taken have reached their runs.
-    pub(super) async fn signals_delivered(&self) {
-        drop(self.early_signals.lock().await);
-    }
-
-    /// Takes the signals for the runs of this process, and keeps those of runs that it does not know yet.
-    pub(super) async fn take_signals(&self, store: &dyn Conversations) -> Result<(), ConversationError> {
-        let mut early = self.early_signals.lock().await;
-        let taken = store.take_signals(&self.process, self.now()).await?;
-        let now = Instant::now();
-        early.extend(taken.into_iter().map(|(key, signal)| EarlySignal { key, signal, taken_at: now }));
-        early.retain(|EarlySignal { key, signal, taken_at }| {
-            let Some(run) = self.runs.get(key) else {
-                return signal.is_delivered_once() && now.duration_since(*taken_at) < EARLY_SIGNAL_TTL;
-            };
-            match *signal {
+    /// Takes the signals for the runs of this process. Others may learn of a run from the store before its process has the answer
+    /// to the commit: the process gets the requests to cancel such a run again, and a queued one looks for its turn first.
+    async fn take_signals(&self, store: &dyn Conversations) -> Result<(), ConversationError> {
+        for (key, signal) in store.take_signals(&self.process, self.now()).await? {
+            let Some(run) = self.runs.get(&key) else { continue };
+            match signal {
                 RunSignal::Watch => run.watch(),
                 RunSignal::Start => run.wake_queued(),
                 RunSignal::Cancel(reason) => run.stop(RunStop::Cancelled(reason)),
             }
-            false
-        });
-        early.truncate(MAX_EARLY_SIGNALS);
+        }
         Ok(())
     }
 
@@ -220,7 +203,6 @@ mod tests {
 
     use agent_core::testing::ManualClock;
     use agent_platform::conversation::MemoryConversations;
-    use futures_util::FutureExt;
     use futures_util::future::BoxFuture;
 
     use super::*;
@@ -242,22 +224,11 @@ mod tests {
         let cancel = RunSignal::Cancel(CancelReason::Requested);
         let until = add_saturating(service.now(), Duration::from_secs(60));
         store.signal(&key, cancel, until).await.expect("it is left").expect("a live run");
+        // The process has no answer to the commit yet.
         service.take_signals(&*store).await.expect("they are read");
-        assert_eq!(
-            service.early_signals.lock().await.len(),
-            1,
-            "the process has no answer to the commit yet"
-        );
         let run = Arc::new(LiveRun::new(key, service.new_lease_term()));
         service.runs.insert(&run);
         service.take_signals(&*store).await.expect("they are read");
         assert_eq!(run.stop_reason(), Some(RunStop::Cancelled(CancelReason::Requested)));
-        assert!(service.early_signals.lock().await.is_empty());
-        // A run that ends does not miss signals that another call has taken from the store.
-        let other_call = service.early_signals.lock().await;
-        let mut last = Box::pin(service.take_signals(&*store));
-        assert!((&mut last).now_or_never().is_none());
-        drop(other_call);
-        last.await.expect("they are read");
     }
 }

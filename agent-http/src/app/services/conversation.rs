@@ -1,18 +1,18 @@
 //! The store of conversations, the stored runs of this process, and its lease on them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant as StdInstant};
+use std::time::Duration;
 
 use agent_core::clock::Clock;
 use agent_core::role::ConversationSettings;
 use agent_platform::conversation::{
-    BeginRunRequest, ConversationError, Conversations, RUN_LEASE_MS, Run, RunClock, RunKey, RunLease,
-    RunSignal, ThreadCache, ThreadOwner, ThreadRetention,
+    BeginRunRequest, ConversationError, Conversations, RUN_LEASE_MS, Run, RunClock, RunLease, ThreadCache,
+    ThreadOwner, ThreadRetention,
 };
 use agent_platform::run_observer::RunObservers;
 use agent_platform::spawner::Spawner;
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -73,20 +73,10 @@ pub struct ConversationService {
     pub(in crate::app) observers: Arc<RunObservers>,
     /// Signal to store the events of a large tail without delay.
     pub(in crate::app) large_tail: Notify,
-    /// Signals to runs that this process does not know yet. Locked while signals are taken, so that signals that the store has
-    /// deleted reach their runs before the next call ends.
-    pub(in crate::app) early_signals: AsyncMutex<Vec<EarlySignal>>,
     /// The lease of this process as it was last renewed.
     renewed: Mutex<Option<RenewedLease>>,
     /// Time from which the times are counted at which ends are stored together.
     started: Instant,
-}
-
-/// Signal to a run that this process may learn of later.
-pub(in crate::app) struct EarlySignal {
-    pub(in crate::app) key: RunKey,
-    pub(in crate::app) signal: RunSignal,
-    pub(in crate::app) taken_at: StdInstant,
 }
 
 /// A lease that the store has, and its term by the clocks of this process.
@@ -127,7 +117,6 @@ impl ConversationService {
             runs: Arc::default(),
             live: watch::Sender::default(),
             large_tail: Notify::new(),
-            early_signals: AsyncMutex::default(),
             renewed: Mutex::default(),
             started: Instant::now(),
         })

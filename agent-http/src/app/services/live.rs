@@ -92,9 +92,6 @@ pub(in crate::app) struct LiveRun {
     /// Held while the beginning of a queued run, or the end of a run, is being stored.
     storing: Arc<tokio::sync::Mutex<()>>,
     stop: Mutex<Option<RunStop>>,
-    /// True once the end of the run is stored, from when on a stop has no effect. Written before the stop is read for the last
-    /// time.
-    has_ended: AtomicBool,
     stop_waker: AtomicWaker,
     /// True while the run waits until events are stored. Written under the lock on the tail.
     is_lagging: AtomicBool,
@@ -118,7 +115,6 @@ impl LiveRun {
             next: Notify::new(),
             storing: Arc::default(),
             stop: Mutex::default(),
-            has_ended: AtomicBool::new(false),
             stop_waker: AtomicWaker::new(),
             is_lagging: AtomicBool::new(false),
             is_store_unavailable: AtomicBool::new(false),
@@ -254,16 +250,6 @@ impl LiveRun {
     pub(in crate::app) fn stop(&self, stop: RunStop) {
         lock(&self.stop).get_or_insert(stop);
         self.stop_waker.wake();
-    }
-
-    /// Records that the end of the run is stored.
-    pub(in crate::app) fn record_end(&self) {
-        self.has_ended.store(true, Ordering::SeqCst);
-    }
-
-    /// Returns true if the end of the run was stored before, so that a stop may have come too late.
-    pub(in crate::app) fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::SeqCst)
     }
 
     /// Returns the reason why the run is stopped.

@@ -243,9 +243,8 @@ fn reissue_interrupts(waiting: &Run, id: &str) -> ReissueInterruptsRequest {
 
 async fn questions_are_asked_again_by_another_run(store: &dyn Conversations) {
     let waiting = waiting_run(store, "r1").await;
-    let asking = |id: &str| {
-        change("r1", RunChange::ReissueInterruptsRequest(Box::new(reissue_interrupts(&waiting, id))), 20)
-    };
+    let asking =
+        |id: &str| change("r1", RunChange::ReissueInterrupts(Box::new(reissue_interrupts(&waiting, id))), 20);
     let asked = done("a question", store.change_run(asking("r2")).await);
     assert_eq!((asked.run.state, asked.is_changed), (RunState::Waiting, false));
     let run = done("a read", store.run(&ada(), &"r2".into()).await).expect("the run");

@@ -117,7 +117,7 @@ async fn all_threads_are_scanned_in_pages(store: &dyn Conversations) {
     };
     assert!(first.threads.contains(&expected), "{:?}", first.threads.first());
     // Activity moves no thread to another page.
-    let active = done("append", store.append(&key("0"), vec![user(None, "x")], at(9)).await);
+    let active = done("append", store.append(&key("0"), None, vec![user(None, "x")], at(9)).await);
     assert_eq!(active.thread.last_activity_at, at(9));
     let second_page = done("scan", store.scan_threads(first.next_cursor.as_deref()).await);
     assert_eq!((second_page.threads.len(), second_page.next_cursor), (1, None));
@@ -129,7 +129,7 @@ async fn activity_postpones_the_expiry(store: &dyn Conversations) {
     let retention = Some(SignedDuration::from_millis(100));
     done("create", store.create(CreateThreadRequest { retention, ..create(key("t"), &["x"], 1) }).await);
     assert_eq!(thread(store, &key("t")).await.expires_at, Some(at(101)));
-    done("append", store.append(&key("t"), vec![user(None, "y")], at(5)).await);
+    done("append", store.append(&key("t"), None, vec![user(None, "y")], at(5)).await);
     assert_eq!(thread(store, &key("t")).await.expires_at, Some(at(105)));
     let retention = Some(SignedDuration::from_millis(10));
     let begun = BeginRunRequest { retention, ..begin(key("t"), "r", None, "z", 20) };

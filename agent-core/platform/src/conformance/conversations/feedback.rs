@@ -118,7 +118,7 @@ pub(super) async fn feedback_goes_with_what_it_rates(store: &dyn Conversations) 
     turn(store, &visitor, "r1", None, 30).await;
     let visitor_path = path(store, &visitor).await;
     let hidden = NewNode { origin: NodeOrigin::Client, ..user(Some(&visitor_path[1].id), "hidden") };
-    let hidden = done("append", store.append(&visitor, vec![hidden], at(31)).await).nodes[0].id.clone();
+    let hidden = done("append", store.append(&visitor, None, vec![hidden], at(31)).await).nodes[0].id.clone();
     rate(store, &visitor, &visitor_path[1].id, feedback("v", 32)).await;
     is_refused(store, &visitor, &hidden).await;
 }

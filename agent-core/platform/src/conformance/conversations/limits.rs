@@ -16,13 +16,13 @@ fn is_full<T>(result: &Result<T, ConversationError>, limit: ThreadLimit) -> bool
 pub(super) async fn nodes_children_and_threads_are_limited(store: &dyn Conversations) {
     let roots = (0..MAX_NODE_CHILDREN).map(|n| user(None, &n.to_string())).collect();
     done("create", store.create(CreateThreadRequest { nodes: roots, ..create(key("t"), &[], 0) }).await);
-    let refused = store.append(&key("t"), vec![user(None, "one more")], at(1)).await;
+    let refused = store.append(&key("t"), None, vec![user(None, "one more")], at(1)).await;
     assert!(is_full(&refused, ThreadLimit::Children), "{refused:?}");
     let refused = store.begin_run(begin(key("t"), "r", None, "one more", 1)).await;
     assert!(is_full(&refused, ThreadLimit::Children), "{refused:?}");
     let root = path(store, &key("t")).await[0].id.clone();
     let children = (0..MAX_NODE_CHILDREN).map(|n| user(Some(&root), &n.to_string())).collect();
-    done("append", store.append(&key("t"), children, at(1)).await);
+    done("append", store.append(&key("t"), None, children, at(1)).await);
     let refused = store.begin_run(begin(key("t"), "r", Some(&root), "one more", 1)).await;
     assert!(is_full(&refused, ThreadLimit::Children), "{refused:?}");
 
@@ -43,7 +43,7 @@ pub(super) async fn ten_thousand_nodes_are_read(store: &dyn Conversations) {
     let created =
         done("create", store.create(CreateThreadRequest { nodes, ..create(key("t"), &[], 0) }).await);
     assert_eq!(created.message_count, MAX_THREAD_NODES);
-    let refused = store.append(&key("t"), vec![user(created.head.as_ref(), "x")], at(1)).await;
+    let refused = store.append(&key("t"), None, vec![user(created.head.as_ref(), "x")], at(1)).await;
     assert!(is_full(&refused, ThreadLimit::Nodes), "{refused:?}");
     let mut query = NodeQuery { limit: Some(usize::MAX), ..NodeQuery::default() };
     let (mut count, mut pages) = (0, 0);

@@ -123,12 +123,12 @@ pub(super) async fn a_patch_changes_what_it_names(store: &dyn Conversations) {
 }
 
 pub(super) async fn messages_are_appended_without_a_run(store: &dyn Conversations) {
-    let missing = store.append(&key("t"), vec![user(None, "x")], at(0)).await;
+    let missing = store.append(&key("t"), None, vec![user(None, "x")], at(0)).await;
     assert!(matches!(missing, Err(ConversationError::ThreadNotFound)), "{missing:?}");
     let created = done("create", store.create(create(key("t"), &["Hello", "Hi"], 0)).await);
     let first = user(created.head.as_ref(), "one");
     let second = user(Some(&first.id), "two");
-    let appended = done("append", store.append(&key("t"), vec![first, second.clone()], at(4)).await);
+    let appended = done("append", store.append(&key("t"), None, vec![first, second.clone()], at(4)).await);
     assert_eq!(appended.thread.head, Some(second.id), "the head is the last one");
     assert_eq!((appended.thread.message_count, appended.thread.last_activity_at), (4, at(4)));
     let nodes = path(store, &key("t")).await;
@@ -136,7 +136,7 @@ pub(super) async fn messages_are_appended_without_a_run(store: &dyn Conversation
     assert_eq!(nodes[2..], appended.nodes, "nodes are read as they were appended");
     // A second child: the head selects the branch, by any of its nodes.
     let other = user(Some(&nodes[1].id), "other");
-    let appended = done("append", store.append(&key("t"), vec![other.clone()], at(5)).await);
+    let appended = done("append", store.append(&key("t"), None, vec![other.clone()], at(5)).await);
     assert_eq!(appended.nodes[0].siblings, Siblings { index: 1, count: 2 });
     assert_eq!(texts(&path(store, &key("t")).await), ["Hello", "Hi", "other"]);
     let select = ThreadPatch { head: Some(nodes[2].id.clone()), ..ThreadPatch::default() };
@@ -146,9 +146,17 @@ pub(super) async fn messages_are_appended_without_a_run(store: &dyn Conversation
     assert_eq!(texts(&shown), ["Hello", "Hi", "one", "two"]);
     assert_eq!(shown[2].siblings, Siblings { index: 0, count: 2 });
     let below = user(Some(&"none".into()), "x");
-    let refused = store.append(&key("t"), vec![below], at(6)).await;
+    let refused = store.append(&key("t"), None, vec![below.clone()], at(6)).await;
     assert!(matches!(refused, Err(ConversationError::NodeNotFound(_))), "{refused:?}");
+    let outdated = selected.version - 1;
+    let refused = store.append(&key("t"), Some(outdated), vec![below], at(6)).await;
+    let is_conflict =
+        matches!(refused, Err(ConversationError::VersionConflict { found }) if found == selected.version);
+    assert!(is_conflict, "{refused:?}");
     assert_eq!(thread(store, &key("t")).await, selected, "a refused message changes nothing");
+    let below_head = vec![user(selected.head.as_ref(), "three")];
+    done("append", store.append(&key("t"), Some(selected.version), below_head, at(7)).await);
+    assert_eq!(texts(&path(store, &key("t")).await), ["Hello", "Hi", "one", "two", "three"]);
 }
 
 pub(super) async fn any_text_is_kept_as_it_is(store: &dyn Conversations) {
@@ -172,8 +180,21 @@ pub(super) async fn any_text_is_kept_as_it_is(store: &dyn Conversations) {
         assert!(matches!(refused, Err(ConversationError::Invalid(_))), "{id:?}: {refused:?}");
         assert!(done("delete", store.delete(&key).await).is_none(), "{id:?}");
     }
+    let nobody = ThreadKey { owner: "a\0b".into(), ..key("t") };
+    let refusals = [
+        store.patch(&nobody, ThreadPatch::default(), at(9)).await.err(),
+        store.append(&nobody, None, vec![user(None, "x")], at(9)).await.err(),
+        store.erase_node(&nobody, &"n".into()).await.err(),
+        store.fork(ForkThreadRequest { key: nobody.clone(), ..fork("f", 9) }).await.err(),
+        store.set_feedback(&nobody, &"n".into(), None).await.err(),
+    ];
+    for refused in refusals {
+        assert!(matches!(refused, Some(ConversationError::ThreadNotFound)), "{refused:?}");
+    }
+    let refused = store.end_run(end(nobody.thread_owner(), "r", Vec::new(), 9)).await;
+    assert!(matches!(refused, Err(ConversationError::RunNotFound)), "{refused:?}");
     let reasoning = NewNode { message: NodeMessage::reasoning("I think"), ..user(parent.as_ref(), "") };
-    let appended = done("append", store.append(&odd, vec![reasoning], at(9)).await);
+    let appended = done("append", store.append(&odd, None, vec![reasoning], at(9)).await);
     let message = serde_json::to_value(&appended.nodes[0].message).unwrap_or(Value::Null);
     assert_eq!((&message["role"], &message["content"]), (&json!("reasoning"), &json!("I think")));
     let read = path(store, &odd).await;
@@ -186,7 +207,7 @@ pub(super) async fn a_fork_copies_the_path(store: &dyn Conversations) {
     assert!(matches!(missing, Err(ConversationError::ThreadNotFound)), "{missing:?}");
     let (begun, _) = turn(store, &key("t"), "r1", None, 0).await;
     let first = begun.nodes[0].id.clone();
-    done("append", store.append(&key("t"), vec![user(Some(&first), "branch")], at(2)).await);
+    done("append", store.append(&key("t"), None, vec![user(Some(&first), "branch")], at(2)).await);
     let complete_fork = done("fork", store.fork(fork("whole", None)).await);
     assert_eq!(
         (complete_fork.title.as_str(), complete_fork.message_count, complete_fork.version),
@@ -205,7 +226,7 @@ pub(super) async fn a_fork_copies_the_path(store: &dyn Conversations) {
     let cut = done("fork", store.fork(other).await);
     assert_eq!((cut.title.as_str(), cut.agent_id.as_str(), cut.message_count), ("Copy", "cook", 1));
     // The copy has neither the message of another root nor the title derived from it.
-    done("append", store.append(&key("t"), vec![user(None, "Elsewhere")], at(3)).await);
+    done("append", store.append(&key("t"), None, vec![user(None, "Elsewhere")], at(3)).await);
     let elsewhere = done("fork", store.fork(fork("elsewhere", None)).await);
     assert_eq!((elsewhere.title.as_str(), elsewhere.message_count), ("Elsewhere", 1));
     let exists = store.fork(fork("cut", None)).await;
@@ -226,7 +247,7 @@ pub(super) async fn paths_and_trees_are_read_in_pages(store: &dyn Conversations)
     done("create", store.create(create(key("t"), &words, 0)).await);
     let all = path(store, &key("t")).await;
     let branch = user(Some(&all[2].id), "branch");
-    done("append", store.append(&key("t"), vec![branch], at(1)).await);
+    done("append", store.append(&key("t"), None, vec![branch], at(1)).await);
     let paths = [
         (NodeSelection::Path { at: None }, vec!["0", "1", "2", "branch"]),
         (NodeSelection::Path { at: Some(all[4].id.clone()) }, vec!["0", "1", "2", "3", "4"]),
@@ -282,7 +303,7 @@ pub(super) async fn a_thread_is_read_with_its_path(store: &dyn Conversations) {
     done("create", store.create(create(key("t"), &["0", "1", "2"], 0)).await);
     let first = path(store, &key("t")).await[0].id.clone();
     for branch in [Some(&first), None] {
-        done("append", store.append(&key("t"), vec![user(branch, "branch")], at(1)).await);
+        done("append", store.append(&key("t"), None, vec![user(branch, "branch")], at(1)).await);
         let read = done("path", store.path(&key("t")).await).expect("a thread");
         let links = done("links", store.links(&key("t")).await).expect("a thread");
         assert_eq!((&read.thread, &read.links), (&links.thread, &links.links));

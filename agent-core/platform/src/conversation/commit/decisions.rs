@@ -6,9 +6,9 @@ use jiff::Timestamp;
 
 use super::super::time::whole_millis;
 use super::super::{
-    Approval, ApprovalState, BeginRunRequest, CallExecution, ChangeRunRequest, ConversationError, NewNode,
-    NodeId, NodeOrigin, ReissueInterruptsRequest, Run, RunChange, RunState, RunStep, StoredNode, Thread,
-    ThreadStatus, check_conversation_id,
+    Approval, ApprovalState, BeginRunRequest, CallExecution, CancelReason, ChangeRunRequest,
+    ConversationError, NewNode, NodeId, NodeOrigin, ReissueInterruptsRequest, Run, RunChange, RunState,
+    RunStep, StoredNode, Thread, ThreadStatus, check_conversation_id,
 };
 use super::queue::set_idle;
 use super::{KnownNodes, Placement, StoredRun, apply_nodes};
@@ -87,7 +87,7 @@ pub struct ChangeRows {
 /// Returns the run that a change adds; `None` for a change that adds none.
 pub fn added_run(change: &ChangeRunRequest) -> Option<&ReissueInterruptsRequest> {
     match &change.change {
-        RunChange::ReissueInterruptsRequest(reissue) => Some(&**reissue),
+        RunChange::ReissueInterrupts(reissue) => Some(&**reissue),
         _ => None,
     }
 }
@@ -143,12 +143,7 @@ pub fn change_run(change: &ChangeRunRequest, rows: ChangeRows) -> Result<ChangeC
         }
         RunChange::CancelWaiting(_) if run.state != RunState::Waiting => {}
         RunChange::CancelWaiting(reason) => {
-            for approval in run.approvals.iter_mut().filter(|approval| approval.state == ApprovalState::Open)
-            {
-                approval.state = ApprovalState::Cancelled;
-            }
-            let step = run.step(RunStep::Cancel(*reason), now);
-            run = step.map_err(|error| ConversationError::Invalid(error.to_string()))?;
+            run = cancel_waiting(run, *reason, now)?;
             if thread.open_run_id.as_ref() == Some(&run.id) {
                 thread.open_run_id = None;
                 set_idle(&mut thread);
@@ -157,12 +152,25 @@ pub fn change_run(change: &ChangeRunRequest, rows: ChangeRows) -> Result<ChangeC
         }
         RunChange::Expire if !run.has_expired(now) => {}
         RunChange::Expire => (thread, run, nodes) = expire(thread, run, known, now)?,
-        RunChange::ReissueInterruptsRequest(reissue) => {
+        RunChange::ReissueInterrupts(reissue) => {
             added = Some(reissue_interrupts(change, &run, reissue, used_run, now)?);
         }
     }
     let is_changed = run != before;
     Ok(ChangeCommit { thread, run, nodes, added, is_changed })
+}
+
+/// Cancels a run that waits, and its open questions.
+pub(super) fn cancel_waiting(
+    mut run: Run,
+    reason: CancelReason,
+    now: Timestamp,
+) -> Result<Run, ConversationError> {
+    for approval in run.approvals.iter_mut().filter(|approval| approval.state == ApprovalState::Open) {
+        approval.state = ApprovalState::Cancelled;
+    }
+    let step = run.step(RunStep::Cancel(reason), now);
+    step.map_err(|error| ConversationError::Invalid(error.to_string()))
 }
 
 /// Returns a run that has ended with the questions of `run`. They stay those of `run`, which waits.

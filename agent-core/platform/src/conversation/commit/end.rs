@@ -2,9 +2,10 @@
 
 use super::super::time::whole_millis;
 use super::super::{
-    ConversationError, EndRunRequest, Run, RunRecord, RunState, RunStep, StoredNode, Thread, ThreadStatus,
+    CancelReason, ConversationError, EndRunRequest, Run, RunRecord, RunState, RunStep, StoredNode, Thread,
+    ThreadStatus,
 };
-use super::decisions::{approvals, complete_calls};
+use super::decisions::{approvals, cancel_waiting, complete_calls};
 use super::queue::{leave_queue, set_idle};
 use super::{KnownNodes, Placement, StoredRun, apply_nodes};
 
@@ -19,6 +20,8 @@ pub struct EndRows {
     pub thread: Thread,
     /// Nodes of [`referenced_ids`](super::referenced_ids).
     pub known: KnownNodes,
+    /// Reason of the signal that the process of the run has to cancel it. Read for a run that may come to wait for decisions.
+    pub cancel: Option<CancelReason>,
 }
 
 /// Rows that the end of a run writes.
@@ -39,7 +42,7 @@ pub struct EndCommit {
 /// # Errors
 /// See [`Conversations::end_run`](super::super::Conversations::end_run).
 pub fn end_run(end: &EndRunRequest, rows: EndRows) -> Result<EndCommit, ConversationError> {
-    let EndRows { run: StoredRun { run, process }, mut continued, mut thread, known } = rows;
+    let EndRows { run: StoredRun { run, process }, mut continued, mut thread, known, cancel } = rows;
     let now = whole_millis(end.now);
     if process != end.process {
         return Err(ConversationError::RunEnded { run: Box::new(run) });
@@ -55,6 +58,10 @@ pub fn end_run(end: &EndRunRequest, rows: EndRows) -> Result<EndCommit, Conversa
         complete_calls(continued, &run, &mut nodes);
     }
     run.approvals = approvals(&run, &nodes, now);
+    // The request was accepted while the run was live, so the run must not wait.
+    if let Some(reason) = cancel.filter(|_| run.state == RunState::Waiting) {
+        run = cancel_waiting(run, reason, now)?;
+    }
     let nodes = placement.add_all(nodes, false)?;
     run.node_ids.extend(nodes.iter().map(|node| node.link.id.clone()));
     run.request_sha256 = end.request_sha256.clone().or(run.request_sha256);

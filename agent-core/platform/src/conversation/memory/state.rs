@@ -353,7 +353,8 @@ impl ConversationState {
         let known = found.known(&end.nodes, run.run.parent_id.as_ref());
         let continued = run.run.continues.as_ref().and_then(|id| owner.runs.get(id));
         let continued = continued.map(|found| found.stored.run.clone());
-        let rows = EndRows { run, continued, thread: found.thread.clone(), known: known.clone() };
+        let cancel = self.cancel_signal(&end.process, &end.owner, &end.run_id);
+        let rows = EndRows { run, continued, thread: found.thread.clone(), known: known.clone(), cancel };
         let commit = commit::end_run(&end, rows)?;
         self.write(&key, commit.thread.clone(), commit.nodes.clone());
         if let Some(found) = self.find_run_mut(&end.owner, &end.run_id) {
@@ -378,26 +379,15 @@ impl ConversationState {
         }
         let links = commit::links(&commit.nodes);
         let nodes = commit::nodes_on_wire(commit.nodes, &known);
-        let is_waiting = commit.run.state == RunState::Waiting;
-        let cancel = self.end_signals(&end.process, &end.owner, &end.run_id, is_waiting);
-        Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links, context, cancel })
+        self.signals.retain(|(_, run, _), _| run.owner != end.owner || run.id != end.run_id);
+        Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links, context })
     }
 
-    /// Returns a request to cancel a run among the signals for it, and deletes the signals unless `is_waiting`.
-    fn end_signals(
-        &mut self,
-        process: &str,
-        owner: &ThreadOwner,
-        id: &RunId,
-        is_waiting: bool,
-    ) -> Option<CancelReason> {
-        let is_for_run = |(to, run, _): &(String, RunKey, RunSignal)| {
-            to == process && run.owner == *owner && run.id == *id
-        };
-        let found = self.signals.keys().filter(|key| is_for_run(key));
-        let cancel = found.filter_map(|(_, _, signal)| signal.cancel_reason()).next();
-        self.signals.retain(|key, _| is_waiting || !is_for_run(key));
-        cancel
+    /// Returns the reason of the signal that the process of a run has to cancel it.
+    fn cancel_signal(&self, process: &str, owner: &ThreadOwner, id: &RunId) -> Option<CancelReason> {
+        let mut signals =
+            self.signals.keys().filter(|(to, run, _)| to == process && run.owner == *owner && run.id == *id);
+        signals.find_map(|(_, _, signal)| signal.cancel_reason())
     }
 
     /// Interrupts a run if its process's lease has expired. Returns true if it was.
@@ -425,8 +415,9 @@ impl ConversationState {
             deleted.add_thread(removed.thread);
         }
         let ids: HashSet<ThreadId> = ids.into_iter().collect();
-        for (_, run) in state.runs.extract_if(|_, run| ids.contains(&run.stored.run.thread_id)) {
+        for (id, run) in state.runs.extract_if(|_, run| ids.contains(&run.stored.run.thread_id)) {
             self.log_bytes -= run.log_bytes();
+            self.signals.retain(|(_, run, _), _| run.owner != *owner || run.id != id);
         }
         if state.threads.is_empty() && state.runs.is_empty() {
             self.owners.remove(owner);

@@ -391,7 +391,7 @@ async fn changes_by_another_process_are_seen() {
     // A second branch, which becomes the head, and the first one again.
     let first = nodes(&store, &key()).await[0].id.clone();
     let branch = NewNode::user(Some(first), Message::user("c"));
-    store.append(&key(), vec![branch], now()).await.expect("it is appended");
+    store.append(&key(), None, vec![branch], now()).await.expect("it is appended");
     assert_eq!(process.prompt(&key()).await, read(&["a", "c"]));
     let second = nodes(&store, &key()).await[1].id.clone();
     let patch = ThreadPatch { head: Some(second), ..ThreadPatch::default() };
@@ -459,7 +459,7 @@ async fn nodes_of_another_version_than_the_row_are_not_kept() {
     let store = MemoryConversations::default();
     create(&store, &key(), &["a"]).await;
     let before = store.thread(&key()).await.expect("it reads").expect("a thread");
-    store.append(&key(), vec![NewNode::user(None, Message::user("b"))], now()).await.expect("appended");
+    store.append(&key(), None, vec![NewNode::user(None, Message::user("b"))], now()).await.expect("appended");
     let found = store.links(&key()).await.expect("links").expect("a thread");
     let process = Process::new(&store);
     let torn = ThreadLinks { thread: before, links: found.links.clone() };
@@ -517,7 +517,7 @@ async fn a_company_fills_its_share_and_no_more() {
     // One that grows makes the others give way.
     process.prompt(&own(7)).await;
     let long = NewNode::user(None, Message::user(text.repeat(2)));
-    store.append(&own(7), vec![long], now()).await.expect("appended");
+    store.append(&own(7), None, vec![long], now()).await.expect("appended");
     process.prompt(&own(7)).await;
     assert!(process.has(&own(7)) && !process.has(&own(8)));
 }

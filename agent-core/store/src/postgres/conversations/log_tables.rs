@@ -9,10 +9,11 @@ use agent_platform::conversation::{
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
-use super::run_tables::run_key;
+use super::run_tables::{placed_run, run_key};
 use super::tables::{ConversationTables, TableError};
 use crate::conversation_row::{
-    DELETE_BATCH_CHUNKS, DeletedLogs, INPUTS_NUMBER, LogRow, parse_run, to_number, with_stored_events,
+    DELETE_BATCH_CHUNKS, DeletedLogs, INPUTS_NUMBER, LogRow, PlacedRun, RunPosition, parse_run, to_number,
+    with_stored_events,
 };
 use crate::postgres::PostgresError;
 use crate::postgres::param::Param;
@@ -104,7 +105,8 @@ const DELETE_TAKEN_SIGNALS: &str = "
 /// Selects runs whose logs have expired. Rows that other transactions have locked are skipped, however many there are, since they
 /// would hide the rows of other companies.
 const SELECT_RUNS_TO_TRIM: &str = "
-    SELECT company, owner, id FROM runs WHERE log_until_ms <= $1 ORDER BY log_until_ms LIMIT $2
+    SELECT company, owner, id, log_until_ms, n FROM runs
+    WHERE log_until_ms <= $1 AND (log_until_ms, n) > ($2, $3) ORDER BY log_until_ms, n LIMIT $4
     FOR NO KEY UPDATE SKIP LOCKED";
 
 const INSERT_LOGS: &str = "
@@ -128,9 +130,9 @@ impl StoredSignal {
         Some((self.key.clone()?, signal))
     }
 
-    /// Returns true if the signal is deleted when it is taken: it requires an action, or has expired.
+    /// Returns true if the signal is deleted when it is taken: it is delivered once, has expired, or its run was deleted.
     pub(super) fn is_taken_once(&self, now: Timestamp) -> bool {
-        self.has_expired(now) || self.kind != RunSignal::Watch.as_str()
+        self.has_expired(now) || self.key.is_none() || self.kind == RunSignal::Start.as_str()
     }
 
     fn has_expired(&self, now: Timestamp) -> bool {
@@ -249,10 +251,17 @@ impl ConversationTables {
         Ok(DeletedLogs { bytes, more: bytes >= max_bytes || rows.len() >= DELETE_BATCH_CHUNKS })
     }
 
-    /// Returns the keys of at most `limit` runs whose logs have expired and that no other transaction has locked.
-    pub(super) async fn runs_to_trim(&self, now: Timestamp, limit: i64) -> Result<Vec<RunKey>, TableError> {
-        let rows = self.select(SELECT_RUNS_TO_TRIM, &[&now.as_millisecond(), &limit]).await?;
-        Ok(rows.iter().map(run_key).collect())
+    /// Returns at most `limit` runs whose logs have expired and that no other transaction has locked, after a position in their
+    /// order.
+    pub(super) async fn runs_to_trim(
+        &self,
+        now: Timestamp,
+        (after_ms, after): RunPosition,
+        limit: i64,
+    ) -> Result<Vec<PlacedRun>, TableError> {
+        let values: [&(dyn Param + Sync); 4] = [&now.as_millisecond(), &after_ms, &after, &limit];
+        let rows = self.select(SELECT_RUNS_TO_TRIM, &values).await?;
+        Ok(rows.iter().map(placed_run).collect())
     }
 
     /// Stores a signal for the process of a run if the run is live. Returns true if it was.
@@ -297,19 +306,22 @@ impl ConversationTables {
         Ok(())
     }
 
-    /// Returns a request to cancel a run among the signals to its process, and deletes the signals unless `is_waiting`.
-    pub(super) async fn end_signals(
+    /// Returns the reason of the signal that the process of a run has to cancel it. The run's row must be locked, so that no signal
+    /// is stored between this statement and the end of the transaction.
+    pub(super) async fn cancel_signal(
         &self,
         process: &str,
         run: i64,
-        is_waiting: bool,
     ) -> Result<Option<CancelReason>, TableError> {
-        let sql = match is_waiting {
-            true => "SELECT kind FROM signals WHERE process = $1 AND run = $2",
-            false => "DELETE FROM signals WHERE process = $1 AND run = $2 RETURNING kind",
-        };
+        let sql = "SELECT kind FROM signals WHERE process = $1 AND run = $2";
         let found = self.select(sql, &[&process, &run]).await?;
         Ok(found.iter().find_map(|row| RunSignal::from_name(row.get(0))?.cancel_reason()))
+    }
+
+    /// Deletes the signals for a run to its process.
+    pub(super) async fn delete_signals_for_run(&self, process: &str, run: i64) -> Result<(), TableError> {
+        self.select("DELETE FROM signals WHERE process = $1 AND run = $2", &[&process, &run]).await?;
+        Ok(())
     }
 }
 

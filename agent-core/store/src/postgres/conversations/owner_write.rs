@@ -9,7 +9,6 @@ use crate::conversation_row::RowError;
 use crate::postgres::error::{OperationError, PostgresErrorKind};
 use crate::postgres::fair_queue::Permit;
 use crate::postgres::lock_wait::{LockAttempts, MAX_LOCK_WAIT};
-use crate::postgres::session::contains_nul;
 use crate::postgres::{PostgresError, PostgresRecords};
 
 /// Locks an owner's conversations until the end of the transaction. The seed keeps the locks apart from those of records. The
@@ -57,10 +56,8 @@ impl<'s> OwnerWrite<'s> {
         limit: Duration,
         kind: PostgresErrorKind,
     ) -> Result<Self, ConversationError> {
-        let lock_name = format!("{}\u{1f}{}", owner.company, owner.owner);
-        if contains_nul(&lock_name) {
-            return Err(ConversationError::Invalid("the owner has a control character".to_owned()));
-        }
+        // The server rejects NUL. An owner with one has nothing, which the write finds.
+        let lock_name = format!("{}\u{1f}{}", owner.company, owner.owner).replace('\0', "\u{1e}");
         let permit = store.owners.acquire(&lock_name, limit).await;
         let permit = permit.map_err(|_| failed(PostgresError::from_kind(kind)))?;
         let attempts = LockAttempts::new(store.lock_queues(), Some(owner.company.as_str()));

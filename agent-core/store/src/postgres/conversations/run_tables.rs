@@ -9,8 +9,8 @@ use tokio_postgres::Row;
 
 use super::tables::{ConversationTables, TableError};
 use crate::conversation_row::{
-    DuePosition, DueRun, NumberedRun, RunRow, due_ms, from_millis, log_until_ms, parse_run, parse_run_of_any,
-    with_stored_events,
+    DueRun, NumberedRun, PlacedRun, RunPosition, RunRow, due_ms, from_millis, log_until_ms, parse_run,
+    parse_run_of_any, with_stored_events,
 };
 use crate::postgres::param::Param;
 use crate::postgres::session::contains_nul;
@@ -50,13 +50,12 @@ const LOCK_LIVE_RUNS: &str = "
         JOIN runs AS live ON live.thread = thread.n AND live.state IN ('queued', 'running')
     )) ORDER BY n FOR UPDATE";
 
-/// Selects some of the lost runs. The order differs with each call: runs that stay lost because another transaction has locked
-/// them must not hide runs of other companies.
+/// Selects a page of the lost runs. The sums keep the planner from a scan of all runs in the order of their numbers.
 const SELECT_LOST_RUNS: &str = "
-    SELECT company, owner, id FROM runs
-    WHERE state IN ('queued', 'running') AND NOT EXISTS (
+    SELECT company, owner, id, 0::int8, n FROM runs
+    WHERE state IN ('queued', 'running') AND n + 0 > $2 AND NOT EXISTS (
         SELECT FROM processes WHERE processes.id = runs.process AND lease_ms > $1
-    ) ORDER BY random() LIMIT $2";
+    ) ORDER BY n + 0 LIMIT $3";
 
 const SELECT_DUE_RUNS: &str = "
     SELECT coalesce(due_ms, 0), n, company, owner, id, body FROM runs
@@ -176,7 +175,7 @@ impl ConversationTables {
     pub(super) async fn due_runs(
         &self,
         now: Timestamp,
-        (after_ms, after): DuePosition,
+        (after_ms, after): RunPosition,
         limit: i64,
     ) -> Result<Vec<DueRun>, TableError> {
         let rows = self.select(SELECT_DUE_RUNS, &[&now.as_millisecond(), &after_ms, &after, &limit]).await?;
@@ -255,10 +254,15 @@ impl ConversationTables {
         }
     }
 
-    /// Returns the keys of live runs whose process has no lease after `now`, at most `limit`.
-    pub(super) async fn lost_runs(&self, now: Timestamp, limit: i64) -> Result<Vec<RunKey>, TableError> {
-        let rows = self.select(SELECT_LOST_RUNS, &[&now.as_millisecond(), &limit]).await?;
-        Ok(rows.iter().map(run_key).collect())
+    /// Returns live runs whose process has no lease after `now`, at most `limit`, after a position in their order.
+    pub(super) async fn lost_runs(
+        &self,
+        now: Timestamp,
+        (_, after): RunPosition,
+        limit: i64,
+    ) -> Result<Vec<PlacedRun>, TableError> {
+        let rows = self.select(SELECT_LOST_RUNS, &[&now.as_millisecond(), &after, &limit]).await?;
+        Ok(rows.iter().map(placed_run).collect())
     }
 
     pub(super) async fn lease(&self, process: &str) -> Result<Option<Timestamp>, TableError> {
@@ -282,6 +286,11 @@ impl ConversationTables {
         self.select(sql, &[&now.as_millisecond()]).await?;
         Ok(())
     }
+}
+
+/// Reads the company, owner and id of a run, and its position.
+pub(super) fn placed_run(row: &Row) -> PlacedRun {
+    ((row.get(3), row.get(4)), run_key(row))
 }
 
 /// Reads the company, owner and id of a run.

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::owner_write::OwnerWrite;
 use super::runs;
+use crate::conversation_row::{FIRST_POSITION, PlacedRun, RunPosition};
 use crate::postgres::error::PostgresErrorKind;
 use crate::postgres::{PostgresError, PostgresRecords};
 
@@ -51,45 +52,89 @@ impl RunWriteResults {
     }
 }
 
-impl PostgresRecords {
-    /// Writes each run. A run that cannot be written does not hinder the others: runs that another transaction has locked are
-    /// written last, within the lock timeout.
+/// Writes of the runs of all owners that a statement selects page by page.
+///
+/// Those that cannot be written do not hinder the others, however many they are. Runs that another transaction has locked are
+/// written last, within the lock timeout.
+pub(super) struct RunSweep<'s> {
+    store: &'s PostgresRecords,
+    write: RunWrite,
+    /// Maximum number of runs of a page. The sweep ends with the page in which this number is written, unless others could not be.
+    page_runs: usize,
+    /// Position of the last run that was found.
+    after: RunPosition,
+    is_over: bool,
+    locked: VecDeque<RunKey>,
+    results: RunWriteResults,
+}
+
+impl<'s> RunSweep<'s> {
+    pub(super) fn new(store: &'s PostgresRecords, write: RunWrite, page_runs: usize) -> Self {
+        let (after, is_over) = (FIRST_POSITION, false);
+        Self {
+            store,
+            write,
+            page_runs,
+            after,
+            is_over,
+            locked: VecDeque::new(),
+            results: RunWriteResults::default(),
+        }
+    }
+
+    /// Returns the position after which the next page begins; `None` if the sweep needs no more.
+    pub(super) fn next_page(&self) -> Option<RunPosition> {
+        let is_all_written = self.locked.is_empty() && self.results.first_error.is_none();
+        let is_enough = is_all_written && self.results.written >= self.page_runs;
+        (!self.is_over && !is_enough).then_some(self.after)
+    }
+
+    /// Returns true if there were any runs.
+    pub(super) fn has_found_runs(&self) -> bool {
+        self.after != FIRST_POSITION
+    }
+
+    /// Writes the runs of a page that no other transaction has locked.
     ///
     /// # Errors
     /// The store is unavailable; the rest is not written.
-    pub(super) async fn write_runs(
-        &self,
-        runs: Vec<RunKey>,
-        write: RunWrite,
-    ) -> Result<RunWriteResults, ConversationError> {
-        let mut results = RunWriteResults::default();
-        let mut locked: VecDeque<RunKey> = VecDeque::new();
-        for run in runs {
+    pub(super) async fn write_page(&mut self, page: Vec<PlacedRun>) -> Result<(), ConversationError> {
+        self.is_over = page.len() < self.page_runs;
+        for (position, run) in page {
+            self.after = position;
             // Several runs of a company would wait for what is likely to be one transaction.
-            if locked.iter().any(|other| other.owner.company == run.owner.company) {
-                locked.push_back(run);
+            if self.locked.iter().any(|other| other.owner.company == run.owner.company) {
+                self.locked.push_back(run);
                 continue;
             }
-            match self.try_write_run(&run, write).await {
-                Err(error) if is_locked(&error) => locked.push_back(run),
-                written => results.record(written)?,
+            match self.try_write_run(&run).await {
+                Err(error) if is_locked(&error) => self.locked.push_back(run),
+                written => self.results.record(written)?,
             }
         }
-        let deadline = Instant::now() + self.lock_timeout;
-        while Instant::now() < deadline
-            && let Some(run) = locked.pop_front()
-        {
-            match OwnerWrite::new(self, &run.owner).await {
-                Ok(attempts) => results.record(write_run(attempts, &run, write).await)?,
-                Err(error) => results.record(Err(error))?,
-            }
-        }
-        Ok(results)
+        Ok(())
     }
 
     /// Writes a run if no other transaction has locked it.
-    async fn try_write_run(&self, run: &RunKey, write: RunWrite) -> Result<bool, ConversationError> {
-        write_run(OwnerWrite::new_for_one_attempt(self, &run.owner).await?, run, write).await
+    async fn try_write_run(&self, run: &RunKey) -> Result<bool, ConversationError> {
+        write_run(OwnerWrite::new_for_one_attempt(self.store, &run.owner).await?, run, self.write).await
+    }
+
+    /// Writes the runs that other transactions had locked. Returns the results of all.
+    ///
+    /// # Errors
+    /// The store is unavailable; the rest is not written.
+    pub(super) async fn finish(mut self) -> Result<RunWriteResults, ConversationError> {
+        let deadline = Instant::now() + self.store.lock_timeout;
+        while Instant::now() < deadline
+            && let Some(run) = self.locked.pop_front()
+        {
+            match OwnerWrite::new(self.store, &run.owner).await {
+                Ok(attempts) => self.results.record(write_run(attempts, &run, self.write).await)?,
+                Err(error) => self.results.record(Err(error))?,
+            }
+        }
+        Ok(self.results)
     }
 }
 

@@ -7,8 +7,8 @@ use agent_platform::conversation::commit::{
 };
 use agent_platform::conversation::{
     BeginRunRequest, BegunRun, ChangeRunRequest, ChangedRun, ConversationError, DeleteFilter, DeletedThreads,
-    EndRunRequest, EndedRun, LogEnd, NodeId, QueueRunRequest, Run, RunClock, RunKey, RunLogState, RunSignal,
-    RunState, Thread, ThreadKey, ThreadOwner, interrupt_run,
+    EndRunRequest, EndedRun, LogEnd, NodeId, QueueRunRequest, Run, RunClock, RunEndKind, RunKey, RunLogState,
+    RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 use futures_util::future::{try_join, try_join3, try_join4, try_join5};
 use jiff::Timestamp;
@@ -115,7 +115,14 @@ pub(super) async fn end_run(
     let (_, thread) = found.ok_or_else(missing)?;
     let continued_number = continued.as_ref().map(|(number, ..)| *number);
     let continued = continued.map(|(_, _, stored)| stored.run);
-    let rows = EndRows { run, continued, thread, known: known.clone() };
+    let cancel = match end.ending.kind {
+        RunEndKind::Suspended(_) => {
+            tables.lock_run(&end.owner, &end.run_id).await?;
+            tables.cancel_signal(&end.process, number).await?
+        }
+        _ => None,
+    };
+    let rows = EndRows { run, continued, thread, known: known.clone(), cancel };
     let EndCommit { thread, nodes, run, continued } = commit::end_run(end, rows)?;
     let put_context = async {
         match &end.context {
@@ -129,13 +136,13 @@ pub(super) async fn end_run(
         tables.update_run(number, &run),
         tables.update_optional_run(continued_number, continued.as_ref()),
     );
-    let signals = tables.end_signals(&end.process, number, run.state == RunState::Waiting);
+    let signals = tables.delete_signals_for_run(&end.process, number);
     let logs = try_join(tables.insert_log_end(number, &end.log), signals);
-    let (_, has_context, ((), cancel)) = try_join3(puts, put_context, logs).await?;
+    let (_, has_context, _) = try_join3(puts, put_context, logs).await?;
     let links = commit::links(&nodes);
     let nodes = commit::nodes_on_wire(nodes, &known);
     let context = end.context.clone().filter(|_| has_context);
-    Ok(EndedRun { thread, run, nodes, links, context, cancel })
+    Ok(EndedRun { thread, run, nodes, links, context })
 }
 
 /// Changes a run. Statements are sent together as those of [`begin_run`] are.

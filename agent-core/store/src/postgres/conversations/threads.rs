@@ -42,12 +42,13 @@ pub(super) async fn patch_thread(
 pub(super) async fn append(
     tables: &ConversationTables,
     key: &ThreadKey,
+    expected_version: Option<u64>,
     nodes: Vec<NewNode>,
     now: Timestamp,
 ) -> Result<AppendedNodes, TableError> {
     let (n, thread) = tables.thread(key).await?.ok_or(ConversationError::ThreadNotFound)?;
     let known = tables.known(n, &referenced_ids(&nodes, None)).await?;
-    let (thread, nodes) = commit::append(thread, known.clone(), nodes, now)?;
+    let (thread, nodes) = commit::append(thread, expected_version, known.clone(), nodes, now)?;
     tables.put_thread(Some(n), key, &thread).await?;
     tables.insert_nodes(n, &nodes).await?;
     Ok(AppendedNodes { thread, nodes: commit::nodes_on_wire(nodes, &known) })

@@ -5,7 +5,7 @@ use agent_platform::conversation::{ConversationError, NewNode, RunKey};
 
 use super::rows::{ConversationTables, TableError};
 use super::runs::RunBatch;
-use crate::conversation_row::RowError;
+use crate::conversation_row::{FIRST_POSITION, PlacedRun, RowError, RunPosition};
 use crate::sqlite::SqliteStore;
 use crate::sqlite::error::WriteError;
 use crate::sqlite::write_op::{WriteBatch, WriteOp};
@@ -33,25 +33,42 @@ impl SqliteStore {
         self.writers.commit(&company, ConversationWrite { bytes, work }).await?
     }
 
-    /// Writes runs of all owners, at most `max_runs` by one commit. Returns the number of those that were written, or the first
-    /// error.
-    pub(super) async fn write_runs<F>(
+    /// Writes runs of all owners that `select` returns in pages of at most `page_runs`, each by commits of at most `batch_runs`,
+    /// until `page_runs` are written. Returns the number of those that were written, or the first error, after which all others
+    /// were written.
+    pub(super) async fn write_runs<S, W>(
         &self,
-        runs: Vec<RunKey>,
-        max_runs: usize,
-        write: F,
+        (page_runs, batch_runs): (usize, usize),
+        select: S,
+        write: W,
     ) -> Result<usize, ConversationError>
     where
-        F: Fn(&ConversationTables<'_>, &[RunKey]) -> Result<RunBatch, TableError> + Clone + Send + 'static,
+        S: Fn(&ConversationTables<'_>, RunPosition) -> Result<Vec<PlacedRun>, TableError>
+            + Clone
+            + Send
+            + 'static,
+        W: Fn(&ConversationTables<'_>, &[RunKey]) -> Result<RunBatch, TableError> + Clone + Send + 'static,
     {
-        let (mut processed, mut written, mut error) = (0, 0, None);
-        while processed < runs.len() {
-            let write = write.clone();
-            let next: Vec<RunKey> = runs[processed..].iter().take(max_runs).cloned().collect();
-            let batch = self.write_tables(platform(), 0, move |tables| write(tables, &next)).await?;
-            processed += batch.done;
-            written += batch.written;
-            error = error.or(batch.error);
+        let (mut after, mut written, mut error) = (FIRST_POSITION, 0, None);
+        while error.is_some() || written < page_runs {
+            let select = select.clone();
+            let page = self.read_tables(platform(), move |tables| select(tables, after)).await?;
+            let Some((last, _)) = page.last() else { break };
+            after = *last;
+            let is_last = page.len() < page_runs;
+            let runs: Vec<RunKey> = page.into_iter().map(|(_, run)| run).collect();
+            let mut processed = 0;
+            while processed < runs.len() {
+                let write = write.clone();
+                let next: Vec<RunKey> = runs[processed..].iter().take(batch_runs).cloned().collect();
+                let batch = self.write_tables(platform(), 0, move |tables| write(tables, &next)).await?;
+                processed += batch.done;
+                written += batch.written;
+                error = error.or(batch.error);
+            }
+            if is_last {
+                break;
+            }
         }
         error.map_or(Ok(written), Err)
     }

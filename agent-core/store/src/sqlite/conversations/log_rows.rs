@@ -1,12 +1,14 @@
 //! Statements that read and write logs of runs, and signals.
 
-use agent_platform::conversation::{CancelReason, LogChunk, MAX_LOG_PAGE_BYTES, RunKey, RunSignal};
+use agent_platform::conversation::{LogChunk, MAX_LOG_PAGE_BYTES, RunKey, RunSignal};
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::rows::{ConversationTables, TableError};
-use super::run_rows::run_key;
-use crate::conversation_row::{DELETE_BATCH_CHUNKS, DeletedLogs, INPUTS_NUMBER, LogRow, to_number};
+use super::run_rows::{placed_run, run_key};
+use crate::conversation_row::{
+    DELETE_BATCH_CHUNKS, DeletedLogs, INPUTS_NUMBER, LogRow, PlacedRun, RunPosition, to_number,
+};
 
 impl ConversationTables<'_> {
     /// Returns the number of the last stored event of a run.
@@ -123,12 +125,19 @@ impl ConversationTables<'_> {
         Ok(DeletedLogs { bytes, more: found.len() == DELETE_BATCH_CHUNKS })
     }
 
-    /// Returns the keys of at most `limit` runs whose logs have expired.
-    pub(super) fn runs_to_trim(&self, now: Timestamp, limit: usize) -> Result<Vec<RunKey>, TableError> {
+    /// Returns at most `limit` runs whose logs have expired, after a position in their order.
+    pub(super) fn runs_to_trim(
+        &self,
+        now: Timestamp,
+        (after_ms, after): RunPosition,
+        limit: usize,
+    ) -> Result<Vec<PlacedRun>, TableError> {
         let mut statement = self.0.prepare_cached(
-            "SELECT company, owner, id FROM runs WHERE log_until_ms <= ?1 ORDER BY log_until_ms LIMIT ?2",
+            "SELECT company, owner, id, log_until_ms, n FROM runs
+             WHERE log_until_ms BETWEEN ?2 AND ?1 AND (log_until_ms > ?2 OR n > ?3)
+             ORDER BY log_until_ms, n LIMIT ?4",
         )?;
-        let found = statement.query_map(params![now.as_millisecond(), limit], run_key)?;
+        let found = statement.query_map(params![now.as_millisecond(), after_ms, after, limit], placed_run)?;
         Ok(found.collect::<Result<_, _>>()?)
     }
 
@@ -162,31 +171,27 @@ impl ConversationTables<'_> {
         Ok(found.collect::<Result<_, _>>()?)
     }
 
-    /// Deletes the signals to a process that require an action, and expired ones.
+    /// Deletes the signals to a process that are delivered once, and those that have expired.
     pub(super) fn delete_taken_signals(&self, process: &str, now: Timestamp) -> Result<(), TableError> {
         let mut delete = self
             .0
-            .prepare_cached("DELETE FROM signals WHERE process = ?1 AND (until_ms <= ?2 OR kind <> ?3)")?;
-        delete.execute(params![process, now.as_millisecond(), RunSignal::Watch.as_str()])?;
+            .prepare_cached("DELETE FROM signals WHERE process = ?1 AND (until_ms <= ?2 OR kind = ?3)")?;
+        delete.execute(params![process, now.as_millisecond(), RunSignal::Start.as_str()])?;
         Ok(())
     }
 
-    /// Returns a request to cancel a run among the signals to its process, and deletes the signals unless `is_waiting`.
-    pub(super) fn end_signals(
-        &self,
-        process: &str,
-        run: i64,
-        is_waiting: bool,
-    ) -> Result<Option<CancelReason>, TableError> {
+    /// Returns the kinds of the signals for a run to its process.
+    pub(super) fn signals_for_run(&self, process: &str, run: i64) -> Result<Vec<String>, TableError> {
         let mut select = self.0.prepare_cached("SELECT kind FROM signals WHERE process = ?1 AND run = ?2")?;
-        let kinds = select.query_map(params![process, run], |row| row.get::<_, String>(0))?;
-        let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
-        // Most runs have none, and `RETURNING` creates a temporary table even if nothing is deleted.
-        if !is_waiting && !kinds.is_empty() {
-            let mut delete = self.0.prepare_cached("DELETE FROM signals WHERE process = ?1 AND run = ?2")?;
-            delete.execute(params![process, run])?;
-        }
-        Ok(kinds.iter().find_map(|kind| RunSignal::from_name(kind)?.cancel_reason()))
+        let kinds = select.query_map(params![process, run], |row| row.get(0))?;
+        Ok(kinds.collect::<Result<_, _>>()?)
+    }
+
+    /// Deletes the signals for a run to its process.
+    pub(super) fn delete_signals_for_run(&self, process: &str, run: i64) -> Result<(), TableError> {
+        let mut delete = self.0.prepare_cached("DELETE FROM signals WHERE process = ?1 AND run = ?2")?;
+        delete.execute(params![process, run])?;
+        Ok(())
     }
 }
 

@@ -8,8 +8,8 @@ use rusqlite::{OptionalExtension, Row, params};
 
 use super::rows::{ConversationTables, TableError, text};
 use crate::conversation_row::{
-    DuePosition, DueRun, NumberedRun, RunRow, due_ms, from_millis, log_until_ms, parse_run, parse_run_of_any,
-    with_stored_events,
+    DueRun, NumberedRun, PlacedRun, RunPosition, RunRow, due_ms, from_millis, log_until_ms, parse_run,
+    parse_run_of_any, with_stored_events,
 };
 
 impl ConversationTables<'_> {
@@ -102,7 +102,7 @@ impl ConversationTables<'_> {
     pub(super) fn due_runs(
         &self,
         now: Timestamp,
-        (after_ms, after): DuePosition,
+        (after_ms, after): RunPosition,
         limit: usize,
     ) -> Result<Vec<DueRun>, TableError> {
         let mut statement = self.0.prepare_cached(
@@ -160,15 +160,21 @@ impl ConversationTables<'_> {
         Ok(())
     }
 
-    /// Returns the keys of live runs whose process has no lease after `now`, at most `limit`.
-    pub(super) fn lost_runs(&self, now: Timestamp, limit: usize) -> Result<Vec<RunKey>, TableError> {
+    /// Returns live runs whose process has no lease after `now`, at most `limit`, after a position in their order.
+    pub(super) fn lost_runs(
+        &self,
+        now: Timestamp,
+        (_, after): RunPosition,
+        limit: usize,
+    ) -> Result<Vec<PlacedRun>, TableError> {
+        // The signs keep the planner from a scan of all runs in the order of their numbers.
         let mut statement = self.0.prepare_cached(
-            "SELECT company, owner, id FROM runs
-             WHERE state IN ('queued', 'running') AND NOT EXISTS (
+            "SELECT company, owner, id, 0, n FROM runs
+             WHERE state IN ('queued', 'running') AND +n > ?2 AND NOT EXISTS (
                  SELECT 1 FROM processes WHERE processes.id = runs.process AND lease_ms > ?1
-             ) LIMIT ?2",
+             ) ORDER BY +n LIMIT ?3",
         )?;
-        let found = statement.query_map(params![now.as_millisecond(), limit], run_key)?;
+        let found = statement.query_map(params![now.as_millisecond(), after, limit], placed_run)?;
         Ok(found.collect::<Result<_, _>>()?)
     }
 
@@ -195,6 +201,11 @@ impl ConversationTables<'_> {
         delete.execute([now.as_millisecond()])?;
         Ok(())
     }
+}
+
+/// Reads the company, owner and id of a run, and its position.
+pub(super) fn placed_run(row: &Row<'_>) -> rusqlite::Result<PlacedRun> {
+    Ok(((row.get(3)?, row.get(4)?), run_key(row)?))
 }
 
 /// Reads the company, owner and id of a run.

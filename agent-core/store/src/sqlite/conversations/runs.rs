@@ -7,7 +7,7 @@ use agent_platform::conversation::commit::{
 use agent_platform::conversation::{
     AppendedEvents, BeginRunRequest, BegunRun, ChangeRunRequest, ChangedRun, ConversationError, DeleteFilter,
     DeletedThreads, EndRunRequest, EndedRun, NodeId, QueueRunRequest, Run, RunChunk, RunClock, RunKey,
-    RunLogState, RunSignal, RunState, Thread, ThreadKey, ThreadOwner, interrupt_run,
+    RunLogState, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 use jiff::Timestamp;
 
@@ -85,7 +85,9 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRunRequest) -> R
     };
     let continued_number = continued.as_ref().map(|found| found.0);
     let continued = continued.map(|(_, _, stored)| stored.run);
-    let commit = commit::end_run(end, EndRows { run, continued, thread, known: known.clone() })?;
+    let signals = tables.signals_for_run(&end.process, number)?;
+    let cancel = signals.iter().find_map(|kind| RunSignal::from_name(kind)?.cancel_reason());
+    let commit = commit::end_run(end, EndRows { run, continued, thread, known: known.clone(), cancel })?;
     tables.put_thread(Some(n), &key, &commit.thread)?;
     tables.insert_nodes(n, &commit.nodes)?;
     tables.update_run(number, &commit.run)?;
@@ -102,12 +104,13 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRunRequest) -> R
     if let Some(inputs) = &end.log.inputs {
         tables.insert_inputs(number, inputs)?;
     }
-    let is_waiting = commit.run.state == RunState::Waiting;
-    let cancel = tables.end_signals(&end.process, number, is_waiting)?;
+    if !signals.is_empty() {
+        tables.delete_signals_for_run(&end.process, number)?;
+    }
     let links = commit::links(&commit.nodes);
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
     let context = end.context.clone().filter(|_| has_context);
-    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links, context, cancel })
+    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links, context })
 }
 
 pub(super) fn change_run(

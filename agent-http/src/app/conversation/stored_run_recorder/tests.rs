@@ -214,11 +214,7 @@ async fn a_run_dropped_at_any_point_has_an_end() {
 
 #[tokio::test]
 async fn a_run_that_is_stopped_while_its_question_is_stored_does_not_wait() {
-    for (reason, expected) in [
-        (CancelReason::Requested, RunState::Cancelled),
-        (CancelReason::Displaced, RunState::Cancelled),
-        (CancelReason::Disconnected, RunState::Waiting),
-    ] {
+    for reason in [CancelReason::Requested, CancelReason::Displaced] {
         let (service, store) = service(&Shutdown::default());
         let mut recorder = begin(&service, &store, "r");
         recorder.wait_until_stored().await.expect("it begins");
@@ -229,7 +225,8 @@ async fn a_run_that_is_stopped_while_its_question_is_stored_does_not_wait() {
         assert_eq!(stopped.expect("a run").state, RunState::Running, "its end is not stored yet");
         end.await;
         drained(&service).await;
-        assert_eq!(run(&store, "r").await.expect("it has begun").state, expected, "{reason:?}");
+        let ended = run(&store, "r").await.expect("it has begun");
+        assert_eq!((ended.state, ended.reason), (RunState::Cancelled, Some(reason)));
     }
 }
 
@@ -269,6 +266,31 @@ async fn a_run_that_cannot_begin_has_no_end() {
         "when the client has its response, the thread is free"
     );
     drained(&service).await;
+}
+
+#[tokio::test]
+async fn a_reader_that_has_seen_lost_events_gets_the_end_of_the_run() {
+    let store = Arc::new(MemoryConversations::default());
+    let (clock, shutdown) = (Arc::new(ManualClock::new()), Shutdown::default());
+    let own_service = service_over(&store, clock.clone(), &shutdown);
+    let other = service_over(&store, clock.clone(), &shutdown);
+    let mut recorder = begin(&own_service, &store, "r");
+    recorder.wait_until_stored().await.expect("it begins");
+    // The clients come from the run's process, which has ended before it has stored its latest events.
+    let conversations: Arc<dyn Conversations> = store.clone();
+    let attach = |from| LogReader::open(&other, &conversations, key(), from, true).expect("there is room");
+    let readers = [2, 3, 10].map(attach);
+    clock.advance(2 * own_service.times.lease);
+    other.interrupt_abandoned(&*store, &key()).await.expect("it is interrupted");
+    assert_eq!(run(&store, "r").await.expect("it has begun").events.count, 2);
+    for mut reader in readers {
+        let events = reader.next().await.expect("it reads").expect("an end");
+        assert!(matches!(&events[..], [Event::RunError { .. }]), "{events:?}");
+        assert_eq!(reader.next_number(), 2, "events are numbered as they are stored");
+        assert!(reader.next().await.expect("it reads").is_none());
+    }
+    drop(recorder);
+    drained(&own_service).await;
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ async fn apply(process: &Process<'_>, change: Change, step: usize) {
         Change::Append(n) => {
             let node = NewNode::user(chosen(n), Message::user(format!("appended in {step}")));
             // The thread may not exist.
-            let _ = store.append(&key, vec![node], now()).await;
+            let _ = store.append(&key, None, vec![node], now()).await;
         }
         Change::Erase(n) => {
             if let Some(node) = chosen(n) {
