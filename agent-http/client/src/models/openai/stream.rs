@@ -187,6 +187,8 @@ struct AnswerDecoder {
     model: Option<String>,
     finish: Option<FinishReason>,
     has_content: bool,
+    /// True if the answer contains a refusal, which vendors end as any other answer.
+    is_refusal: bool,
     /// Reasoning so far, of a model that requires it in later requests.
     reasoning: String,
 }
@@ -213,6 +215,7 @@ impl AnswerDecoder {
             model: None,
             finish: None,
             has_content: false,
+            is_refusal: false,
             reasoning: String::new(),
         }
     }
@@ -245,20 +248,27 @@ impl AnswerDecoder {
 
     fn take_choice(&mut self, choice: Choice<'_>) -> Result<(), AgentError> {
         let delta = choice.delta.or(choice.message).unwrap_or_default();
-        let (reasoning_parts, content) = delta.content.map(AnswerContent::into_texts).unwrap_or_default();
+        let content = delta.content.map(AnswerContent::into_texts).unwrap_or_default();
         // Some servers send the reasoning under several names.
         let reasoning = [delta.reasoning_content, delta.reasoning, delta.thinking].into_iter().flatten();
-        let mut reasoning = reasoning.map(|ReasoningText(text)| text).chain([reasoning_parts]);
+        let mut reasoning = reasoning.map(|ReasoningText(text)| text).chain([content.reasoning]);
         let reasoning = reasoning.find(|text| !text.is_empty());
         if let Some(delta) = reasoning {
             self.keep_reasoning(&delta)?;
             self.ready.push_back(ModelEvent::Reasoning(delta));
         }
-        for text in [Some(content), delta.refusal].into_iter().filter_map(non_empty) {
+        let refusals = [delta.refusal.unwrap_or_default(), content.refusal];
+        self.is_refusal |= refusals.iter().any(|refusal| !refusal.is_empty());
+        // A refusal takes the place of the text.
+        for text in [content.text].into_iter().chain(refusals).filter(|text| !text.is_empty()) {
             self.has_content = true;
             self.ready.push_back(ModelEvent::Text(text));
         }
-        for call in delta.tool_calls.unwrap_or_default() {
+        let mut calls = delta.tool_calls.unwrap_or_default();
+        if let (true, Some(function)) = (calls.is_empty(), delta.function_call) {
+            calls.push(Call::from_function(function));
+        }
+        for call in calls {
             self.take_call(call)?;
         }
         if let Some(reason) = choice.finish_reason {
@@ -343,6 +353,7 @@ impl AnswerDecoder {
         // A call without a name calls no tool; the model receives an error result.
         (0..self.calls.len()).for_each(|found| self.start_call(found, String::new()));
         let reason = match self.finish {
+            Some(FinishReason::Stop) | None if self.is_refusal => FinishReason::ContentFilter,
             Some(reason) => reason,
             None if self.calls.is_empty() => FinishReason::Stop,
             None => FinishReason::ToolCalls,

@@ -35,6 +35,7 @@ impl Chunk<'_> {
         let [choice] = self.choices.as_deref()? else { return None };
         let delta = choice.delta.as_ref()?;
         let calls = delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
+        let calls = calls || delta.function_call.is_some();
         let reasoning = [&delta.reasoning_content, &delta.reasoning, &delta.thinking];
         let other = delta.refusal.is_some() || reasoning.into_iter().any(Option::is_some);
         let more = self.error.is_some() || self.usage.is_some() || choice.finish_reason.is_some();
@@ -72,20 +73,31 @@ pub(super) struct Delta<'a> {
     pub thinking: Option<ReasoningText>,
     #[serde(borrow)]
     pub tool_calls: Option<Vec<Call<'a>>>,
+    /// The only call of an answer of a server with the API's older form.
+    #[serde(borrow)]
+    pub function_call: Option<Function<'a>>,
 }
 
 /// Content of a message: a text, borrowed unless it contains escapes, or parts, as reasoning models of some vendors send them.
 pub(super) enum AnswerContent<'a> {
     Text(Cow<'a, str>),
-    Parts { reasoning: String, text: String },
+    Parts(AnswerTexts),
+}
+
+/// Texts of a content.
+#[derive(Default)]
+pub(super) struct AnswerTexts {
+    pub(super) reasoning: String,
+    pub(super) text: String,
+    pub(super) refusal: String,
 }
 
 impl<'a> AnswerContent<'a> {
-    /// Returns the reasoning and the text.
-    pub(super) fn into_texts(self) -> (String, String) {
+    /// Returns the texts of all parts.
+    pub(super) fn into_texts(self) -> AnswerTexts {
         match self {
-            Self::Text(text) => (String::new(), text.into_owned()),
-            Self::Parts { reasoning, text } => (reasoning, text),
+            Self::Text(text) => AnswerTexts { text: text.into_owned(), ..AnswerTexts::default() },
+            Self::Parts(texts) => texts,
         }
     }
 }
@@ -114,18 +126,19 @@ impl<'de> Visitor<'de> for AnswerContentVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<AnswerContent<'de>, A::Error> {
-        let (mut reasoning, mut text) = (String::new(), String::new());
+        let mut texts = AnswerTexts::default();
         while let Some(part) = parts.next_element::<AnswerPart>()? {
             let thoughts = [part.thinking, part.reasoning].into_iter().flatten();
-            reasoning.extend(thoughts.map(|ReasoningText(text)| text));
+            texts.reasoning.extend(thoughts.map(|ReasoningText(text)| text));
+            texts.refusal.extend(part.refusal);
             // A part of reasoning may have its text in the member of a text.
             if matches!(part.kind.as_deref(), Some("thinking" | "reasoning")) {
-                reasoning.extend(part.text);
+                texts.reasoning.extend(part.text);
             } else {
-                text.extend(part.text);
+                texts.text.extend(part.text);
             }
         }
-        Ok(AnswerContent::Parts { reasoning, text })
+        Ok(AnswerContent::Parts(texts))
     }
 }
 
@@ -136,6 +149,7 @@ struct AnswerPart {
     #[serde(rename = "type")]
     kind: Option<String>,
     text: Option<String>,
+    refusal: Option<String>,
     thinking: Option<ReasoningText>,
     reasoning: Option<ReasoningText>,
 }
@@ -151,7 +165,12 @@ pub(super) struct Call<'a> {
     extra_content: Option<&'a RawValue>,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    /// Creates the only call of an answer in the API's older form.
+    pub(super) fn from_function(function: Function<'a>) -> Self {
+        Self { function: Some(function), ..Self::default() }
+    }
+
     /// Returns the object with the signature of Google's APIs, which later requests must repeat.
     pub(super) fn signature(&self) -> Option<Box<RawValue>> {
         let is_signature = |json: &str| json.starts_with('{') && json.contains(SIGNATURE_NAME);
@@ -292,6 +311,9 @@ mod tests {
             r#"{"prompt_tokens":-9,"completion_tokens":2.5,"prompt_tokens_details":{"cached_tokens":"4"}}"#;
         assert_eq!(read(wrong), [None; 4]);
         assert_eq!(read(r#"{"prompt_tokens":9223372036854775808}"#), [Some(1 << 63), None, None, None]);
+        let floats =
+            r#"{"prompt_tokens":9.0,"completion_tokens":2.0,"prompt_tokens_details":{"cached_tokens":4.0}}"#;
+        assert_eq!(read(floats), [Some(9), Some(4), None, Some(2)]);
         assert_eq!(read("{}"), [None; 4]);
         for cached in [
             r#""prompt_cache_hit_tokens":4,"prompt_cache_miss_tokens":5"#,
@@ -351,6 +373,8 @@ mod tests {
             (r#"{"choices":[{"delta":{"content":"a","reasoning":"b"}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a","thinking":{"content":"b"}}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a","tool_calls":[{}]}}]}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a","function_call":null}}]}"#, Some("a")),
+            (r#"{"choices":[{"delta":{"content":"a","function_call":{}}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a"}}],"usage":{}}"#, None),
             (r#"{"choices":[{"delta":{"content":"a"}}],"error":{}}"#, None),
             (r#"{"choices":[{"delta":{"content":"a"}},{"delta":{"content":"b"}}]}"#, None),

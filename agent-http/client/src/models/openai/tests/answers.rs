@@ -14,7 +14,20 @@ async fn text_and_reasoning_come_as_they_are_said() {
             &["text a", "finish Stop"],
         ),
         (vec![text("Größe – 🙂 \\ud83d\\ude42\\n")], &["text Größe – 🙂 🙂\n", "fails Truncated"]),
-        (vec![delta(r#"{"refusal":"No."}"#), stop(), done()], &["text No.", "finish Stop"]),
+        // A refusal ends as any other answer, also as a part of the content.
+        (
+            vec![delta(r#"{"refusal":"No"}"#), delta(r#"{"refusal":"."}"#), stop(), done()],
+            &["text No", "text .", "finish ContentFilter"],
+        ),
+        (vec![delta(r#"{"refusal":"No."}"#), done()], &["text No.", "finish ContentFilter"]),
+        (
+            vec![delta(r#"{"content":[{"type":"refusal","refusal":"No."}]}"#), stop(), done()],
+            &["text No.", "finish ContentFilter"],
+        ),
+        (
+            vec![delta(r#"{"content":"a","refusal":""}"#), finish("length"), done()],
+            &["text a", "finish Length"],
+        ),
         (
             vec![
                 delta(r#"{"reasoning_content":"Hm"}"#),
@@ -216,6 +229,29 @@ async fn calls_are_put_together_however_servers_cut_them() {
             &["call 0 a x", "args 0 {}", "finish ToolCalls"],
         ),
         (answer(&[&[call("0", "a", "-", "{}")]]), &["call 0 a ", "args 0 {}", "finish ToolCalls"]),
+        // The older form of the only call, and both forms.
+        (
+            sse(&[
+                delta(r#"{"role":"assistant","content":null,"function_call":{"name":"x","arguments":""}}"#),
+                delta(r#"{"function_call":{"arguments":"{\"n\""}}"#),
+                delta(r#"{"function_call":{"arguments":":1}"}}"#),
+                finish("function_call"),
+                DONE.to_owned(),
+            ]),
+            &["call 0 new x", "args 0 {\"n\"", "args 0 :1}", "finish ToolCalls"],
+        ),
+        (
+            sse(&[
+                delta(
+                    r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"x","arguments":"{}"}}],
+                        "function_call":{"name":"x","arguments":"{}"}}"#,
+                )
+                .replace('\n', " "),
+                finish("tool_calls"),
+                DONE.to_owned(),
+            ]),
+            &["call 0 a x", "args 0 {}", "finish ToolCalls"],
+        ),
         // No arguments, an empty fragment, and a finish reason that is not `tool_calls`.
         (answer(&[&[call("0", "a", "x", "-")]]), &["call 0 a x", "finish ToolCalls"]),
         (
@@ -303,6 +339,14 @@ async fn an_answer_in_one_piece_is_an_answer_and_a_reported_error_a_refusal() {
         (
             choice(calls, "null"),
             &["call 0 a x", "args 0 {\"n\":1}", "call 1 b y", "usage m-1 3 4 - -", "finish ToolCalls"],
+        ),
+        (
+            choice(r#"{"content":null,"function_call":{"name":"x","arguments":"{\"n\":1}"}}"#, "null"),
+            &["call 0 new x", "args 0 {\"n\":1}", "usage m-1 3 4 - -", "finish ToolCalls"],
+        ),
+        (
+            choice(r#"{"content":null,"refusal":"No."}"#, "\"stop\""),
+            &["text No.", "usage m-1 3 4 - -", "finish ContentFilter"],
         ),
         (choice(r#"{"content":"a"}"#, "\"length\""), &["text a", "usage m-1 3 4 - -", "finish Length"]),
         (choice(r#"{"content":""}"#, "null"), &["refused Truncated"]),
