@@ -21,20 +21,29 @@ const UNPAID_CODES: [&str; 9] = [
     "billing_error",
 ];
 /// Other codes of an account that may not make the request, or of a service without the settings for it.
-const ACCOUNT_CODES: [&str; 9] = [
+const ACCOUNT_CODES: [&str; 12] = [
     "NOT_CONFIGURED",
     "PROVIDER_NOT_IMPLEMENTED",
     "UNKNOWN_PROVIDER",
     "invalid_api_key",
     "model_not_found",
+    "model_not_supported",
+    "model_decommissioned",
+    "invalid_model",
     "usage_not_included",
     "deactivated_workspace",
     "authentication_error",
     "unauthorized",
 ];
 /// Codes of a refusal by the provider's filter.
-const CONTENT_CODES: [&str; 5] =
-    ["content_filter", "content_policy_violation", "invalid_prompt", "cyber_policy", "bio_policy"];
+const CONTENT_CODES: [&str; 6] = [
+    "content_filter",
+    "content_policy_violation",
+    "invalid_prompt",
+    "cyber_policy",
+    "bio_policy",
+    "data_inspection_failed",
+];
 /// Codes of a prompt beyond the context window.
 const SIZE_CODES: [&str; 3] = ["context_length_exceeded", "exceed_context_size_error", "request_too_large"];
 /// Codes of a model without a capability that the request needs, whatever the status.
