@@ -271,7 +271,7 @@ impl AnswerDecoder {
         for call in calls {
             self.take_call(call)?;
         }
-        if let Some(reason) = choice.finish_reason {
+        if let Some(reason) = choice.finish_reason.filter(|reason| !reason.0.is_empty()) {
             self.finish = Some(finish_reason(&reason.0)?);
         }
         Ok(())

@@ -38,7 +38,9 @@ impl Chunk<'_> {
         let calls = calls || delta.function_call.is_some();
         let reasoning = [&delta.reasoning_content, &delta.reasoning, &delta.thinking];
         let other = delta.refusal.is_some() || reasoning.into_iter().any(Option::is_some);
-        let more = self.error.is_some() || self.usage.is_some() || choice.finish_reason.is_some();
+        // Some servers send an empty reason with each chunk.
+        let ends = choice.finish_reason.as_ref().is_some_and(|reason| !reason.0.is_empty());
+        let more = self.error.is_some() || self.usage.is_some() || ends;
         let AnswerContent::Text(text) = delta.content.as_ref()? else { return None };
         (choice.index == 0 && !calls && !other && !more && !text.is_empty()).then_some(text)
     }
@@ -369,6 +371,7 @@ mod tests {
             (r#"{"choices":[{"delta":{}}]}"#, None),
             (r#"{"choices":[{"index":1,"delta":{"content":"a"}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a"},"finish_reason":""}]}"#, Some("a")),
             (r#"{"choices":[{"delta":{"content":"a","refusal":"b"}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a","reasoning":"b"}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a","thinking":{"content":"b"}}}]}"#, None),

@@ -109,6 +109,9 @@ async fn every_end_is_distinguished_from_truncation() {
         (sse(&[text("a"), DONE.into()]), &["text a", "finish Stop"]),
         (sse(&[text("a"), " [DONE] ".into(), text("never")]), &["text a", "finish Stop"]),
         (sse(&[finish("stop"), DONE.into()]), &["finish Stop"]),
+        // An empty reason in each chunk is none.
+        (sse(&[text("a"), finish("")]), &["text a", "fails Truncated"]),
+        (sse(&[text("a"), finish(""), finish("length")]), &["text a", "finish Length"]),
         (format!("\u{feff}: hi\r\n\r\n{}", sse(&length).replace('\n', "\r\n")), &["text a", "finish Length"]),
         (sse(&[text("a")]), &["text a", "fails Truncated"]),
         (sse(&[text("a")]) + "data: [DONE]", &["text a", "fails Truncated"]),
