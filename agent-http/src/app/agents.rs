@@ -260,7 +260,7 @@ pub(super) fn exact_role(text: &[u8]) -> Value {
     exact_json::read(text).unwrap_or_default()
 }
 
-/// Refuses numbers of a role's tools that would be stored with another value.
+/// Refuses numbers of a role that would be stored with another value.
 pub(super) fn check_numbers(exact_role: &Value) -> Result<(), HttpError> {
     match rounded_numbers(exact_role).into_iter().next() {
         Some(RoleFinding { path, message }) => Err(HttpError::invalid(&path, message)),

@@ -1,26 +1,18 @@
-//! Numbers in the tools of a role that a reader would round.
+//! Numbers in a role that a reader would round.
 
 use serde_json::Value;
 
 use super::RoleFinding;
 use crate::exact_json;
 
-/// Parts of an HTTP tool whose numbers are sent as they are, with their names in paths.
-const CONSTANT_PARTS: [(&str, &str); 2] =
-    [("/request/body", "request.body"), ("/inputSchema", "inputSchema")];
+/// Member of an entry of `openApi` that is compiled to tools and not stored.
+const DOCUMENT: &str = "document";
 
-/// Returns the numbers in the HTTP tools of a role that would be stored and sent with another value, since they have more digits
-/// than double precision, and no integer of 64 bits is the same. `role` is JSON that [`exact_json::read`] has read.
+/// Returns the numbers in a role that would be stored and sent with another value, since they have more digits than double
+/// precision, and no integer of 64 bits is the same. `role` is JSON that [`exact_json::read`] has read.
 pub fn rounded_numbers(role: &Value) -> Vec<RoleFinding> {
-    let tools = role.pointer("/content/httpTools").and_then(Value::as_array);
     let mut paths = Vec::new();
-    for (i, tool) in tools.into_iter().flatten().enumerate() {
-        for (pointer, name) in CONSTANT_PARTS {
-            if let Some(part) = tool.pointer(pointer) {
-                collect_rounded(part, &format!("content.httpTools[{i}].{name}"), &mut paths);
-            }
-        }
-    }
+    collect_rounded(role, "", &mut paths);
     let message =
         "has more digits than a number keeps (64 bits for whole numbers, about 15 digits for others)";
     paths.into_iter().map(|path| RoleFinding::new(path, message)).collect()
@@ -35,8 +27,10 @@ fn collect_rounded(value: &Value, path: &str, paths: &mut Vec<String>) {
             }
         }
         Value::Object(members) => {
-            for (name, member) in members {
-                collect_rounded(member, &format!("{path}.{name}"), paths);
+            let is_document = |name: &str| name == DOCUMENT && path.starts_with("content.openApi[");
+            for (name, member) in members.iter().filter(|(name, _)| !is_document(name)) {
+                let separator = if path.is_empty() { "" } else { "." };
+                collect_rounded(member, &format!("{path}{separator}{name}"), paths);
             }
         }
         _ => {}
@@ -48,19 +42,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_tools_that_lose_digits_are_found() {
-        let role = r#"{"content": {"other": 123456789012345678901234, "httpTools": [
+    fn numbers_that_lose_digits_are_found() {
+        let role = r#"{"content": {"httpTools": [
             {"name": "a", "inputSchema": {"properties": {"n": {"const": 18446744073709551616, "maximum": 1.50}}},
                 "request": {"body": {"id": 9007199254740993, "to": [1.50, 123456789012345678901234], "text": "123456789012345678901234"}}},
-            {"name": "b", "request": {"body": 0.12345678901234567890}}, 7]}}"#;
+            {"name": "b", "request": {"body": 0.12345678901234567890}}, 7],
+            "openApi": [{"id": "a", "document": {"maximum": 123456789012345678901234}}]},
+            "children": [{"name": "EmbeddedAI", "content": {"parameters": {"temperature": 0.10, "extraBody": {"id": 36893488147419103233}}}}]}"#;
         let found = rounded_numbers(&exact_json::read(role).expect("JSON"));
         let paths: Vec<&str> = found.iter().map(|finding| finding.path.as_str()).collect();
         assert_eq!(
             paths,
             [
-                "content.httpTools[0].request.body.to[1]",
                 "content.httpTools[0].inputSchema.properties.n.const",
+                "content.httpTools[0].request.body.to[1]",
                 "content.httpTools[1].request.body",
+                "children[0].content.parameters.extraBody.id",
             ]
         );
         assert_eq!(rounded_numbers(&Value::Null), []);
