@@ -4,7 +4,7 @@ use agent_core::message::Usage;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::models::token_count::token_count;
+use crate::token_count::token_count;
 
 /// Provider name in usage and in settings.
 pub(in crate::models) const PROVIDER: &str = "anthropic";

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::models::reasoning_text::ReasoningText;
-use crate::models::token_count::token_count;
+use crate::token_count::token_count;
 
 /// Name of the signature of a call.
 const SIGNATURE_NAME: &str = r#""thought_signature""#;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::models::token_count::whole_count;
+use crate::token_count::whole_count;
 
 /// Limit on a token count that is believed.
 const MAX_TOKEN_COUNT: u64 = u32::MAX as u64;

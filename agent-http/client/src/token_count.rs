@@ -1,4 +1,4 @@
-//! Token counts in the answers of providers.
+//! Token counts in the answers of providers and agent servers.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -7,12 +7,12 @@ use serde_json::Value;
 const MAX_FLOAT_COUNT: f64 = 9_007_199_254_740_992.0;
 
 /// Reads a count. One that is negative or not a whole number counts as not reported, and does not fail the answer.
-pub(super) fn token_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+pub(crate) fn token_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     Ok(whole_count(&Value::deserialize(deserializer)?))
 }
 
 /// Returns a count; `None` for a value that is none. Some servers write whole numbers as floats, such as `12.0`.
-pub(super) fn whole_count(value: &Value) -> Option<u64> {
+pub(crate) fn whole_count(value: &Value) -> Option<u64> {
     let is_whole = |count: &f64| count.fract() == 0.0 && (0.0..=MAX_FLOAT_COUNT).contains(count);
     value.as_u64().or_else(|| value.as_f64().filter(is_whole).map(|count| count as u64))
 }
