@@ -89,6 +89,7 @@ impl ChatStream {
                 return Ok(DecodeStep::Text(text.to_owned()));
             }
             let chunk = parse_chunk(event.data)?;
+            let reports_error = reports_error || chunk.is_error();
             if let Some(text) = chunk.only_text() {
                 self.template.learn(event.data, text);
             }
@@ -166,6 +167,9 @@ pub(super) fn decode_response(
 ) -> Result<VecDeque<ModelEvent>, AgentError> {
     let mut answer = AnswerDecoder::new(model);
     let chunk = parse_chunk(body)?;
+    if chunk.is_error() {
+        return Err(VendorError::from_body(body).into_error(reported_error()));
+    }
     if chunk.error.is_none() && chunk.choices.is_none() {
         return Err(unknown_response());
     }
@@ -404,12 +408,13 @@ fn non_empty(text: Option<String>) -> Option<String> {
 
 fn finish_reason(word: &str) -> Result<FinishReason, AgentError> {
     Ok(match word {
-        // Mistral's word for an answer that reaches the end of the context window.
-        "length" | "model_length" => FinishReason::Length,
-        "tool_calls" | "function_call" => FinishReason::ToolCalls,
-        "content_filter" => FinishReason::ContentFilter,
-        // DeepSeek's word for an answer that its servers have broken off.
-        "error" | "insufficient_system_resource" => return Err(reported_error()),
+        // Mistral's word for an answer that reaches the end of the context window, and the words of another API, which gateways
+        // may leave as they are.
+        "length" | "model_length" | "max_tokens" => FinishReason::Length,
+        "tool_calls" | "function_call" | "tool_use" => FinishReason::ToolCalls,
+        "content_filter" | "refusal" => FinishReason::ContentFilter,
+        // The words of vLLM and SGLang, and of DeepSeek, for an answer that the server has broken off.
+        "error" | "abort" | "insufficient_system_resource" => return Err(reported_error()),
         _ => FinishReason::Stop,
     })
 }

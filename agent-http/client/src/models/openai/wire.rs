@@ -27,9 +27,16 @@ pub(super) struct Chunk<'a> {
     pub usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    object: Option<&'a RawValue>,
 }
 
 impl Chunk<'_> {
+    /// Returns true if the chunk itself is the error, as older versions of vLLM send it.
+    pub(super) fn is_error(&self) -> bool {
+        self.object.is_some_and(|object| object.get() == r#""error""#)
+    }
+
     /// Returns the text delta if the chunk contains nothing else.
     pub(super) fn only_text(&self) -> Option<&str> {
         let [choice] = self.choices.as_deref()? else { return None };

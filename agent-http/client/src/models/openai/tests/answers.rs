@@ -2,6 +2,10 @@
 
 use super::*;
 
+/// An error that is not within another object.
+const UNWRAPPED: &str =
+    r#"{"object":"error","message":"bad","type":"InternalServerError","param":null,"code":500}"#;
+
 #[tokio::test]
 async fn text_and_reasoning_come_as_they_are_said() {
     let null = r#"{"role":"assistant","content":null,"refusal":null,"tool_calls":null,"function_call":null}"#;
@@ -104,6 +108,8 @@ async fn every_end_is_distinguished_from_truncation() {
         (sse(&length), &["text a", "finish Length"]),
         (sse(&[text("a"), finish("content_filter"), DONE.into()]), &["text a", "finish ContentFilter"]),
         (sse(&[text("a"), finish("model_length"), DONE.into()]), &["text a", "finish Length"]),
+        (sse(&[text("a"), finish("max_tokens"), DONE.into()]), &["text a", "finish Length"]),
+        (sse(&[text("a"), finish("refusal"), DONE.into()]), &["text a", "finish ContentFilter"]),
         (sse(&[text("a"), finish("eos"), DONE.into()]), &["text a", "finish Stop"]),
         (sse(&[text("a"), finish("stop")]), &["text a", "finish Stop"]),
         (sse(&[text("a"), DONE.into()]), &["text a", "finish Stop"]),
@@ -142,6 +148,10 @@ async fn errors_inside_an_answer_that_began_well_are_errors() {
         (named(r#"{"message":"prompt is too long"}"#), &["fails ContextExceeded"]),
         (sse(&[text("a"), finish("error"), DONE.into()]), &["text a", "fails Failed"]),
         (sse(&[text("a"), finish("insufficient_system_resource"), DONE.into()]), &["text a", "fails Failed"]),
+        (sse(&[text("a"), finish("abort"), DONE.into()]), &["text a", "fails Failed"]),
+        // The error in place of a chunk.
+        (sse(&[text("a"), UNWRAPPED.into(), DONE.into()]), &["text a", "fails Failed"]),
+        (sse(&[UNWRAPPED.replace("bad", "prompt is too long"), DONE.into()]), &["fails ContextExceeded"]),
         (
             sse(&[text("a"), with_usage(r#""delta":{"content":"b"},"finish_reason":"error""#, "null")]),
             &["text a", "usage m-1-2026 12 5 - -", "fails Failed"],
@@ -356,6 +366,7 @@ async fn an_answer_in_one_piece_is_an_answer_and_a_reported_error_a_refusal() {
         (choice(r#"{"content":"a"}"#, "\"error\""), &["refused Failed"]),
         (r#"{"error":{"message":"overloaded"}}"#.into(), &["refused Failed"]),
         (r#"{"choices":[],"error":"overloaded"}"#.into(), &["refused Failed"]),
+        (UNWRAPPED.replace("bad", "prompt is too long"), &["refused ContextExceeded"]),
         (r#"{"detail":"Not Found"}"#.into(), &["refused Failed"]),
         ("{}".into(), &["refused Failed"]),
         ("[]".into(), &["refused Failed"]),
