@@ -236,6 +236,7 @@ impl AnswerDecoder {
 
     /// Takes a chunk. Its usage is taken also if it ends the answer with an error.
     fn take(&mut self, chunk: Chunk<'_>) -> Result<(), AgentError> {
+        let usage = chunk.usage();
         if let (None, Some(model)) = (&self.model, chunk.model) {
             self.model = Some(model.0.into_owned());
         }
@@ -244,7 +245,7 @@ impl AnswerDecoder {
             Some(error) => Err(VendorError::from_error(error).into_error(reported_error())),
             None => choices.try_for_each(|choice| self.take_choice(choice)),
         };
-        if let Some(usage) = chunk.usage.and_then(WireUsage::read) {
+        if let Some(usage) = usage.and_then(WireUsage::read) {
             self.ready.push_back(ModelEvent::Usage(usage.into_usage(self.model.clone())));
         }
         taken

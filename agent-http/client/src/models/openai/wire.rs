@@ -24,14 +24,20 @@ pub(super) struct Chunk<'a> {
     #[serde(borrow, default)]
     pub choices: Option<Vec<Choice<'a>>>,
     #[serde(borrow, default)]
-    pub usage: Option<&'a RawValue>,
+    usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub error: Option<&'a RawValue>,
     #[serde(borrow, default)]
     object: Option<&'a RawValue>,
 }
 
-impl Chunk<'_> {
+impl<'a> Chunk<'a> {
+    /// Returns the usage, wherever it is.
+    pub(super) fn usage(&self) -> Option<&'a RawValue> {
+        let of_choices = || self.choices.iter().flatten().find_map(|choice| choice.usage);
+        self.usage.or_else(of_choices)
+    }
+
     /// Returns true if the chunk itself is the error, as older versions of vLLM send it.
     pub(super) fn is_error(&self) -> bool {
         self.object.is_some_and(|object| object.get() == r#""error""#)
@@ -47,7 +53,7 @@ impl Chunk<'_> {
         let other = delta.refusal.is_some() || reasoning.into_iter().any(Option::is_some);
         // Some servers send an empty reason with each chunk.
         let ends = choice.finish_reason.as_ref().is_some_and(|reason| !reason.0.is_empty());
-        let more = self.error.is_some() || self.usage.is_some() || ends;
+        let more = self.error.is_some() || self.usage().is_some() || ends;
         let AnswerContent::Text(text) = delta.content.as_ref()? else { return None };
         (choice.index == 0 && !calls && !other && !more && !text.is_empty()).then_some(text)
     }
@@ -69,6 +75,9 @@ pub(super) struct Choice<'a> {
     pub message: Option<Delta<'a>>,
     #[serde(borrow, default)]
     pub finish_reason: Option<Text<'a>>,
+    /// Moonshot has the usage of a stream here.
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize, Default)]
@@ -386,6 +395,7 @@ mod tests {
             (r#"{"choices":[{"delta":{"content":"a","function_call":null}}]}"#, Some("a")),
             (r#"{"choices":[{"delta":{"content":"a","function_call":{}}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a"}}],"usage":{}}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a"},"usage":{}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a"}}],"error":{}}"#, None),
             (r#"{"choices":[{"delta":{"content":"a"}},{"delta":{"content":"b"}}]}"#, None),
             (r#"{"choices":[{"message":{"content":"a"}}]}"#, None),

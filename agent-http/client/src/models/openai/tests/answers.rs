@@ -299,6 +299,9 @@ async fn usage_comes_before_the_end_wherever_the_server_puts_it() {
     ] {
         check(SSE, &sse(&[vec![text("a")], end].concat()), expected).await;
     }
+    let of_choice =
+        finish("stop").replace("}]}", r#","usage":{"prompt_tokens":12,"completion_tokens":5}}]}"#);
+    check(SSE, &sse(&[text("a"), of_choice]), &["text a", "usage m-1-2026 12 5 - -", "finish Stop"]).await;
     let poor =
         [text("a"), r#"{"usage":{"prompt_tokens":1,"prompt_tokens_details":null}}"#.into(), DONE.into()];
     check(SSE, &sse(&poor), &["text a", "usage m-1-2026 1 - - -", "finish Stop"]).await;
