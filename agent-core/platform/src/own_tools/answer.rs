@@ -32,8 +32,7 @@ pub(super) fn output(
         return if is_unknown { Err(failed.text) } else { Ok(failed) };
     }
     let reads_json = is_json(&media_type) || settings.pick.is_some();
-    // Some services begin their JSON with a byte order mark.
-    let read = || exact_json::read(std::str::from_utf8(&body).ok()?.trim_start_matches('\u{feff}')).ok();
+    let read = || exact_json::read(std::str::from_utf8(&body).ok()?).ok();
     let value = match reads_json.then(read) {
         Some(Some(value)) => value,
         Some(None) if !body.is_empty() => return Err("the service's answer is not JSON".to_owned()),
