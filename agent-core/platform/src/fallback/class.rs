@@ -190,8 +190,8 @@ impl UpstreamError {
         match self.status() {
             // A redirect is not followed: the address is wrong.
             Some(300..400 | 401..=404) => FailureClass::Account,
-            // 498 is a lack of capacity at Groq.
-            Some(408 | 498 | 500..) => FailureClass::Transient,
+            // 424 is a failed generation at Text Generation Inference, and 498 a lack of capacity at Groq.
+            Some(408 | 424 | 498 | 500..) => FailureClass::Transient,
             Some(413) => FailureClass::Size,
             Some(429) => FailureClass::RateLimit,
             Some(400..500) => FailureClass::Request,

@@ -240,6 +240,7 @@ fn errors_have_classes() {
         (Some(400), "tool_use_failed", Transient),
         (Some(400), "json_validate_failed", Transient),
         (Some(498), "capacity_exceeded", Transient),
+        (Some(424), "generation", Transient),
         (Some(400), "UNKNOWN_PROVIDER", Account),
         (Some(501), "PROVIDER_NOT_IMPLEMENTED", Account),
         (Some(503), "NOT_CONFIGURED", Account),
