@@ -68,7 +68,7 @@ pub enum FailureClass {
     Account,
     /// The prompt exceeds the context window.
     Size,
-    /// The model does not have a capability that the request needs, such as tools. Other requests may succeed.
+    /// The model, or the account, does not have what the request needs, such as tools. Other requests may succeed.
     Unsupported,
     /// The provider's filter refused the content.
     Content,
@@ -192,6 +192,8 @@ impl UpstreamError {
             Some(300..400 | 401..=404) => FailureClass::Account,
             // 424 is a failed generation at Text Generation Inference, and 498 a lack of capacity at Groq.
             Some(408 | 424 | 498 | 500..) => FailureClass::Transient,
+            // Groq: the prompt exceeds the account's tokens a minute, and not the window of the model.
+            Some(413) if RATE_LIMIT_PREFIXES.iter().any(begins) => FailureClass::Unsupported,
             Some(413) => FailureClass::Size,
             Some(429) => FailureClass::RateLimit,
             Some(400..500) => FailureClass::Request,

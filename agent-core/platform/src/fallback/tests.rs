@@ -231,6 +231,7 @@ fn errors_have_classes() {
         (Some(302), "", Account),
         (Some(400), "permission_denied", Account),
         (Some(413), "", Size),
+        (Some(413), "rate_limit_exceeded", Unsupported),
         (Some(400), "context_length_exceeded", Size),
         (Some(400), "unsupported_capability", Unsupported),
         (Some(500), "unsupported_capability", Unsupported),
