@@ -95,6 +95,9 @@ const PROMPT_MARKERS: [&str; 15] = [
     "exceed context limit: ",
 ];
 
+/// Code of a refusal by the provider's filter.
+const CONTENT_WORD: &str = "content_filter";
+
 /// Words for errors that have no type or code of their own, and parts of their texts, in lower case.
 const DESCRIBED_ERRORS: [(&str, &[&str]); 5] = [
     // An account that is not paid for. Anthropic's and Alibaba's APIs report an invalid request, and others a rate limit.
@@ -116,7 +119,7 @@ const DESCRIBED_ERRORS: [(&str, &[&str]); 5] = [
     ("model_not_found", &["is not a valid model id", "model not exist", "has been decommissioned"]),
     // A refusal by a filter. OpenRouter's API rejects the credentials, and DeepSeek's and Anthropic's the request.
     (
-        "content_filter",
+        CONTENT_WORD,
         &[
             "your input was flagged",
             "requires moderation on",
@@ -250,6 +253,10 @@ impl VendorError {
                 AgentError::new(AgentErrorKind::Failed, message).with_retry_after(delay).with_source(cause)
             }
             _ if cause.is_unpaid() => account_refused().with_source(cause),
+            _ if error.kind() == AgentErrorKind::Failed && self.words().any(|word| word == CONTENT_WORD) => {
+                let message = "the provider's filter refused the content";
+                AgentError::new(AgentErrorKind::Failed, message).with_source(cause)
+            }
             _ if self.is_rate_limit()
                 && error.kind() == AgentErrorKind::Failed
                 && is_limited_status(&cause) =>
@@ -571,6 +578,7 @@ mod tests {
             let status = StatusCode::from_u16(status).expect("a status");
             let error = refusal(status, &HeaderMap::new(), body.as_bytes());
             assert_eq!(FailureClass::of(&error), FailureClass::Content, "{body}");
+            assert!(!error.message().contains("credentials"), "{error}");
         }
     }
 
