@@ -145,7 +145,7 @@ pub(super) async fn put<R: Resource>(context: RequestContext<App>, principal: Pr
     let resource = R::open(state, principal, &params).await?;
     let id = params.get(R::ID_PARAMETER)?;
     resource.authorize_put(id).await?;
-    let (fields, text) = body.read_json_with_bytes(&head.headers).await?;
+    let (fields, text) = body.read_json_with_bytes::<Map<String, Value>>(&head.headers).await?;
     R::check_text(&text)?;
     let input = resource.validate(id, fields).await?;
     for _ in 0..MAX_WRITE_ATTEMPTS {

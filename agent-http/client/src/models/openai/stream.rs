@@ -240,7 +240,7 @@ impl AnswerDecoder {
         if let (None, Some(model)) = (&self.model, chunk.model) {
             self.model = Some(model.0.into_owned());
         }
-        let mut choices = chunk.choices.unwrap_or_default().into_iter().filter(|choice| choice.index == 0);
+        let mut choices = chunk.choices.unwrap_or_default().into_iter().filter(Choice::is_first);
         let taken = match chunk.error {
             Some(error) => Err(VendorError::from_error(error).into_error(reported_error())),
             None => choices.try_for_each(|choice| self.take_choice(choice)),

@@ -55,7 +55,7 @@ impl<'a> Chunk<'a> {
         let ends = choice.finish_reason.as_ref().is_some_and(|reason| !reason.0.is_empty());
         let more = self.error.is_some() || self.usage().is_some() || ends;
         let AnswerContent::Text(text) = delta.content.as_ref()? else { return None };
-        (choice.index == 0 && !calls && !other && !more && !text.is_empty()).then_some(text)
+        (choice.is_first() && !calls && !other && !more && !text.is_empty()).then_some(text)
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
 #[derive(Deserialize)]
 pub(super) struct Choice<'a> {
     #[serde(default)]
-    pub index: usize,
+    index: Option<usize>,
     #[serde(borrow, default)]
     pub delta: Option<Delta<'a>>,
     /// Some servers repeat all content so far in each chunk, beside the delta.
@@ -78,6 +78,13 @@ pub(super) struct Choice<'a> {
     /// Moonshot has the usage of a stream here.
     #[serde(borrow, default)]
     usage: Option<&'a RawValue>,
+}
+
+impl Choice<'_> {
+    /// Returns true for the only choice that is asked for.
+    pub(super) fn is_first(&self) -> bool {
+        self.index.unwrap_or_default() == 0
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -386,6 +393,7 @@ mod tests {
             (r#"{"choices":[{"delta":{"content":""}}]}"#, None),
             (r#"{"choices":[{"delta":{}}]}"#, None),
             (r#"{"choices":[{"index":1,"delta":{"content":"a"}}]}"#, None),
+            (r#"{"choices":[{"index":null,"delta":{"content":"a"}}]}"#, Some("a")),
             (r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a"},"finish_reason":""}]}"#, Some("a")),
             (r#"{"choices":[{"delta":{"content":"a","refusal":"b"}}]}"#, None),
