@@ -408,14 +408,19 @@ fn non_empty(text: Option<String>) -> Option<String> {
 }
 
 fn finish_reason(word: &str) -> Result<FinishReason, AgentError> {
+    // Google's API adds details behind a colon.
+    let (word, _) = word.split_once(':').unwrap_or((word, ""));
     Ok(match word {
         // Mistral's word for an answer that reaches the end of the context window, and the words of another API, which gateways
         // may leave as they are.
         "length" | "model_length" | "max_tokens" => FinishReason::Length,
         "tool_calls" | "function_call" | "tool_use" => FinishReason::ToolCalls,
         "content_filter" | "refusal" => FinishReason::ContentFilter,
-        // The words of vLLM and SGLang, and of DeepSeek, for an answer that the server has broken off.
-        "error" | "abort" | "insufficient_system_resource" => return Err(reported_error()),
+        // The words of vLLM and SGLang, and of DeepSeek, for an answer that the server has broken off, and Google's for one with a
+        // tool call that the model has written wrongly.
+        "error" | "abort" | "insufficient_system_resource" | "function_call_filter" => {
+            return Err(reported_error());
+        }
         _ => FinishReason::Stop,
     })
 }

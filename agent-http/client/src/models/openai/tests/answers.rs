@@ -110,6 +110,14 @@ async fn every_end_is_distinguished_from_truncation() {
         (sse(&[text("a"), finish("model_length"), DONE.into()]), &["text a", "finish Length"]),
         (sse(&[text("a"), finish("max_tokens"), DONE.into()]), &["text a", "finish Length"]),
         (sse(&[text("a"), finish("refusal"), DONE.into()]), &["text a", "finish ContentFilter"]),
+        (
+            sse(&[text("a"), finish("content_filter: RECITATION"), DONE.into()]),
+            &["text a", "finish ContentFilter"],
+        ),
+        (
+            sse(&[r#"{"choices":[{"index":0,"finish_reason":"content_filter: PROHIBITED_CONTENT"}]}"#, DONE]),
+            &["finish ContentFilter"],
+        ),
         (sse(&[text("a"), finish("eos"), DONE.into()]), &["text a", "finish Stop"]),
         (sse(&[text("a"), finish("stop")]), &["text a", "finish Stop"]),
         (sse(&[text("a"), DONE.into()]), &["text a", "finish Stop"]),
@@ -149,6 +157,7 @@ async fn errors_inside_an_answer_that_began_well_are_errors() {
         (sse(&[text("a"), finish("error"), DONE.into()]), &["text a", "fails Failed"]),
         (sse(&[text("a"), finish("insufficient_system_resource"), DONE.into()]), &["text a", "fails Failed"]),
         (sse(&[text("a"), finish("abort"), DONE.into()]), &["text a", "fails Failed"]),
+        (sse(&[finish("function_call_filter: MALFORMED_FUNCTION_CALL"), DONE.into()]), &["fails Failed"]),
         // The error in place of a chunk.
         (sse(&[text("a"), UNWRAPPED.into(), DONE.into()]), &["text a", "fails Failed"]),
         (sse(&[UNWRAPPED.replace("bad", "prompt is too long"), DONE.into()]), &["fails ContextExceeded"]),
