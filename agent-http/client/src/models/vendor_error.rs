@@ -20,11 +20,16 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_millis(250);
 /// Limit on a word that is logged, in bytes.
 const MAX_WORD_BYTES: usize = 64;
 
-/// Types and codes of a prompt beyond the context window, of llama.cpp, OpenAI and Z.ai.
-const OVERFLOW_WORDS: [&str; 3] =
-    ["exceed_context_size_error", "context_length_exceeded", "model_context_window_exceeded"];
+/// Types and codes of a prompt beyond the context window, of llama.cpp, OpenAI, Z.ai and GitHub.
+const OVERFLOW_WORDS: [&str; 5] = [
+    "exceed_context_size_error",
+    "context_length_exceeded",
+    "model_context_window_exceeded",
+    "model_max_prompt_tokens_exceeded",
+    "tokens_limit_reached",
+];
 /// Parts of the text of such an error where it has no type, in lower case.
-const OVERFLOW_PHRASES: [&str; 23] = [
+const OVERFLOW_PHRASES: [&str; 24] = [
     "maximum context length",
     // Google.
     "exceeds the maximum number of tokens allowed",
@@ -47,8 +52,9 @@ const OVERFLOW_PHRASES: [&str; 23] = [
     "range of input length should be [",
     // Ollama.
     "prompt too long; exceeded",
-    // Bedrock.
+    // Bedrock, and Cohere.
     "input is too long for requested model",
+    "total number of tokens in the prompt cannot exceed ",
     // OpenRouter.
     "exceeds the maximum allowed input length of ",
     "exceeds the available context size",
@@ -60,7 +66,7 @@ const OVERFLOW_PHRASES: [&str; 23] = [
     "exceed context limit",
 ];
 /// Texts in front of the context window, and in front of the size of the prompt.
-const WINDOW_MARKERS: [&str; 15] = [
+const WINDOW_MARKERS: [&str; 19] = [
     "maximum context length is ",
     "maximum context length of ",
     "available context size (",
@@ -76,8 +82,12 @@ const WINDOW_MARKERS: [&str; 15] = [
     "model token limit: ",
     "too large for model with ",
     "maximum allowed input length of ",
+    "input length should be [1, ",
+    "prompt cannot exceed ",
+    "exceeds the limit of ",
+    "max size: ",
 ];
-const PROMPT_MARKERS: [&str; 15] = [
+const PROMPT_MARKERS: [&str; 17] = [
     "messages resulted in ",
     "however, you requested about ",
     "however, you requested ",
@@ -90,6 +100,8 @@ const PROMPT_MARKERS: [&str; 15] = [
     "(requested: ",
     "prompt contains ",
     "given: ",
+    "prompt token count of ",
+    "- received ",
     "request (",
     "prompt is too long: ",
     "exceed context limit: ",
@@ -100,7 +112,8 @@ const CONTENT_WORD: &str = "content_filter";
 
 /// Words for errors that have no type or code of their own, and parts of their texts, in lower case.
 const DESCRIBED_ERRORS: [(&str, &[&str]); 5] = [
-    // An account that is not paid for. Anthropic's and Alibaba's APIs report an invalid request, and others a rate limit.
+    // An account that is not paid for. Anthropic's and Alibaba's APIs report an invalid request, Fireworks a failed precondition, and
+    // others a rate limit.
     (
         "billing_error",
         &[
@@ -108,6 +121,7 @@ const DESCRIBED_ERRORS: [(&str, &[&str]); 5] = [
             "insufficient balance",
             "you have reached your specified api usage limits",
             "make sure your account is in good standing",
+            "is suspended, possibly due to reaching the monthly spending limit",
         ],
     ),
     // A wrong key. Google's and xAI's APIs report an invalid request.
@@ -455,6 +469,22 @@ mod tests {
                 r#"{"error":{"message":"This endpoint's maximum context length is 128000 tokens. However, you requested about 140000 tokens (139000 of text input, 1000 in the output).","code":400}}"#,
                 (Some(128_000), Some(140_000)),
             ),
+            (
+                r#"{"error":{"message":"prompt token count of 391491 exceeds the limit of 128000","code":"model_max_prompt_tokens_exceeded"}}"#,
+                (Some(128_000), Some(391_491)),
+            ),
+            (
+                r#"{"error":{"code":"tokens_limit_reached","message":"Request body too large for gpt-4o model. Max size: 8000 tokens."}}"#,
+                (Some(8000), None),
+            ),
+            (
+                r#"{"message":"too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 4292. Try using a shorter prompt."}"#,
+                (Some(4081), Some(4292)),
+            ),
+            (
+                r#"{"error":{"code":"invalid_parameter_error","message":"Range of input length should be [1, 30720]"}}"#,
+                (Some(30_720), None),
+            ),
             (r#"{"error":{"code":"1261","message":"Prompt exceeds max length"}}"#, (None, None)),
             (r#"{"message":"Input is too long for requested model."}"#, (None, None)),
             (
@@ -549,6 +579,9 @@ mod tests {
             assert_eq!(FailureClass::of(&error), FailureClass::Account, "{body}");
             assert!(!format!("{error:?}").contains("sk-1"), "{error:?}");
         }
+        let suspended = r#"{"error":{"code":"PRECONDITION_FAILED","message":"Account x is suspended, possibly due to reaching the monthly spending limit or failure to pay past invoices."}}"#;
+        let error = refusal(StatusCode::PRECONDITION_FAILED, &HeaderMap::new(), suspended.as_bytes());
+        assert_eq!(error.kind(), AgentErrorKind::AccountRefused);
     }
 
     #[test]
