@@ -252,6 +252,9 @@ impl AnswerDecoder {
     }
 
     fn take_choice(&mut self, choice: Choice<'_>) -> Result<(), AgentError> {
+        if let Some(error) = choice.error {
+            return Err(VendorError::from_error(error).into_error(reported_error()));
+        }
         let delta = choice.delta.or(choice.message).unwrap_or_default();
         let content = delta.content.map(AnswerContent::into_texts).unwrap_or_default();
         // Some servers send the reasoning under several names.

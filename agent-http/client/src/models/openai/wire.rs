@@ -53,7 +53,8 @@ impl<'a> Chunk<'a> {
         let other = delta.refusal.is_some() || reasoning.into_iter().any(Option::is_some);
         // Some servers send an empty reason with each chunk.
         let ends = choice.finish_reason.as_ref().is_some_and(|reason| !reason.0.is_empty());
-        let more = self.error.is_some() || self.usage().is_some() || ends;
+        let has_error = self.error.is_some() || choice.error.is_some();
+        let more = has_error || self.usage().is_some() || ends;
         let AnswerContent::Text(text) = delta.content.as_ref()? else { return None };
         (choice.is_first() && !calls && !other && !more && !text.is_empty()).then_some(text)
     }
@@ -75,6 +76,9 @@ pub(super) struct Choice<'a> {
     pub message: Option<Delta<'a>>,
     #[serde(borrow, default)]
     pub finish_reason: Option<Text<'a>>,
+    /// OpenRouter may have the error of the model's provider here.
+    #[serde(borrow, default)]
+    pub error: Option<&'a RawValue>,
     /// Moonshot has the usage of a stream here.
     #[serde(borrow, default)]
     usage: Option<&'a RawValue>,

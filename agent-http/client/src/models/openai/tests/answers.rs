@@ -379,6 +379,10 @@ async fn an_answer_in_one_piece_is_an_answer_and_a_reported_error_a_refusal() {
         (r#"{"error":{"message":"overloaded"}}"#.into(), &["refused Failed"]),
         (r#"{"choices":[],"error":"overloaded"}"#.into(), &["refused Failed"]),
         (UNWRAPPED.replace("bad", "prompt is too long"), &["refused ContextExceeded"]),
+        (
+            r#"{"choices":[{"message":{"content":""},"error":{"code":429},"finish_reason":"error"}]}"#.into(),
+            &["refused RateLimited"],
+        ),
         (r#"{"detail":"Not Found"}"#.into(), &["refused Failed"]),
         ("{}".into(), &["refused Failed"]),
         ("[]".into(), &["refused Failed"]),
