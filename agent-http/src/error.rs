@@ -368,7 +368,8 @@ impl HttpError {
         };
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         let is_final = self.extras.as_ref().is_some_and(|extras| extras.is_final);
-        if self.format() == ErrorFormat::OpenAi && (is_final || !openai::is_retryable(self.code)) {
+        let cause = self.source().and_then(|cause| cause.downcast_ref());
+        if self.format() == ErrorFormat::OpenAi && (is_final || !openai::is_retryable(self.code, cause)) {
             headers.insert(openai::SHOULD_RETRY, HeaderValue::from_static("false"));
         }
     }

@@ -225,6 +225,7 @@ async fn errors_of_the_vendor_before_the_answer_have_their_status() {
         [
             json_response("429 Too Many Requests", "retry-after: 7\r\n", "{}"),
             json_response("500 Internal Server Error", "", "{}"),
+            json_response("400 Bad Request", "", r#"{"error":{"type":"invalid_request_error"}}"#),
             json_response("400 Bad Request", "", &too_long.to_string()),
         ],
     );
@@ -233,6 +234,9 @@ async fn errors_of_the_vendor_before_the_answer_have_their_status() {
     expect_error(limited, 429, "rate_limit_exceeded").await;
     let response = test.send(json!({"stream": true}), &[]).await;
     assert!(response.headers().get("x-should-retry").is_none(), "nothing has been carried out");
+    expect_error(response, 502, "backend_failed").await;
+    let response = test.send(json!({}), &[]).await;
+    assert_eq!(response.headers()["x-should-retry"], "false", "the vendor would refuse it again");
     expect_error(response, 502, "backend_failed").await;
     let error = expect_error(test.send(json!({}), &[]).await, 400, "context_length_exceeded").await;
     assert_eq!((&error["type"], &error["param"]), (&json!("invalid_request_error"), &json!("messages")));

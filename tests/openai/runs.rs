@@ -30,6 +30,27 @@ async fn models_are_the_agents_of_the_token() {
 }
 
 #[tokio::test]
+async fn a_refusal_is_content_with_its_own_reason() {
+    let test = OpenAiApp::start().await;
+    let refusal = delta(json!({"refusal": "I cannot do that."}));
+    let refused: Vec<Step> = std::iter::once(stream_head()).chain([refusal]).chain(finish("stop")).collect();
+    test.vendor.on("m", [refused.clone(), refused]);
+    let choice = test.complete(json!({})).await["choices"][0].clone();
+    let message = json!({"role": "assistant", "content": "I cannot do that.", "refusal": null});
+    assert_eq!((&choice["message"], &choice["finish_reason"]), (&message, &json!("content_filter")));
+    let frames = test.stream(json!({})).await;
+    assert!(frames.iter().any(|frame| frame.contains(r#""finish_reason":"content_filter""#)), "{frames:?}");
+    // A client may keep it as the API's own models send it.
+    let earlier = json!({"role": "assistant", "content": null, "refusal": "I cannot do that."});
+    let messages =
+        json!([{"role": "user", "content": "Do it."}, earlier, {"role": "user", "content": "Why not?"}]);
+    test.complete(json!({"messages": messages})).await;
+    let sent = test.vendor.received_bodies("m").pop().expect("a request");
+    let sent = sent["messages"].as_array().expect("a list").clone();
+    assert!(sent.contains(&json!({"role": "assistant", "content": "I cannot do that."})), "{sent:?}");
+}
+
+#[tokio::test]
 async fn a_completion_is_a_run_of_the_agent() {
     let test = OpenAiApp::start().await;
     let messages = json!([{"role": "system", "content": "Rhyme."}, {"role": "user", "content": "Hello"}]);

@@ -250,6 +250,37 @@ async fn a_role_with_a_faulty_tool_is_refused_and_a_secret_stays_with_its_addres
 }
 
 #[tokio::test]
+async fn numbers_of_a_tool_are_sent_as_written_or_refused() {
+    let (vendor, service) = (Vendor::start().await, Vendor::start().await);
+    let mut tool = get_order(&service);
+    tool["request"]["method"] = json!("POST");
+    tool["request"]["body"] = json!({"shop": "NUMBER"});
+    let workspace = workspace_with(&vendor, tool);
+    let app = server::app(&workspace, &[]).await;
+    let role = |number: &str| workspace["agents"][0].to_string().replace("\"NUMBER\"", number);
+    let send = async |method: &str, path: &str, body: String| {
+        let request = app.request(method, path).bearer_auth(session_token("u1", "c1"));
+        request.header("content-type", "application/json").body(body).send().await.expect("an answer")
+    };
+    for number in [LONG_ID, "0.12345678901234567890"] {
+        let preview = format!(r#"{{"role":{},"message":"Hello"}}"#, role(number));
+        for (method, path, body) in
+            [("PUT", "/api/agents/a1", role(number)), ("POST", "/api/agents/a1/preview", preview)]
+        {
+            let problem = expect_problem(send(method, path, body).await, 400, "INVALID_REQUEST").await;
+            let path = "content.httpTools[0].request.body.shop ";
+            assert!(problem["detail"].as_str().expect("text").starts_with(path), "{problem}");
+        }
+    }
+    let exact = "9007199254740993";
+    assert_eq!(send("PUT", "/api/agents/a1", role(exact)).await.status(), 200);
+    service.on("/orders/7", [json_response("200 OK", "", r#"{"data":"sent"}"#)]);
+    assert_eq!(run(&app, &vendor, r#"{"orderId":"7"}"#).await.0, "sent");
+    let received = service.received();
+    assert_eq!(received.last().expect("a call").body, format!(r#"{{"shop":{exact}}}"#).into_bytes());
+}
+
+#[tokio::test]
 async fn operations_of_an_openapi_document_are_tools() {
     let (vendor, service, other) = (Vendor::start().await, Vendor::start().await, Vendor::start().await);
     service.on("/v1/orders/7", [json_response("200 OK", "", r#"{"state":"sent"}"#)]);

@@ -10,11 +10,12 @@ use agent_retrieval::json_numbers::quote_inexact;
 use serde::Serialize;
 use serde_json::{Map, Number, Value};
 
-/// Beginning of a marked text, a noncharacter of Unicode. JSON that contains it is read without marks.
+/// Beginning of a marked text, a noncharacter of Unicode. It is removed from the texts of the JSON that look like marked ones.
 const MARK: &str = "\u{ffff}";
 const QUOTED_MARK: &str = "\"\u{ffff}";
-/// The mark as an escape of JSON, in lower case.
-const ESCAPED_MARK: &str = "\\uffff";
+/// Beginning of an escape of JSON, and the digits of the mark's in lower case.
+const ESCAPE: &str = "\\u";
+const MARK_DIGITS: &[u8] = b"ffff";
 
 /// Reads JSON. Numbers that would lose digits are marked texts.
 ///
@@ -22,41 +23,80 @@ const ESCAPED_MARK: &str = "\\uffff";
 /// Errors of the parser.
 pub fn read(json: &str) -> Result<Value, serde_json::Error> {
     let value = serde_json::from_str(json)?;
-    Ok(read_marked(json).unwrap_or(value))
+    Ok(match read_marked(json) {
+        Some(marked) => marked,
+        None if has_mark(json) => without_own_marks(value),
+        None => value,
+    })
 }
 
-/// Reads valid JSON; `None` if no number needs a mark, or if none can be told from a text.
+/// Returns true if a text of JSON may contain the mark, also as an escape.
+fn has_mark(json: &str) -> bool {
+    let is_escape = |(offset, _): (usize, &str)| {
+        let digits = json.as_bytes()[offset + ESCAPE.len()..].get(..MARK_DIGITS.len());
+        digits.is_some_and(|digits| digits.eq_ignore_ascii_case(MARK_DIGITS))
+    };
+    json.contains(MARK) || json.match_indices(ESCAPE).any(is_escape)
+}
+
+/// Reads valid JSON; `None` if no number needs a mark.
 fn read_marked(json: &str) -> Option<Value> {
     let marked = quote_inexact(json, MARK);
-    if marked.len() == json.len() || json.contains(MARK) {
+    if marked.len() == json.len() {
         return None;
     }
-    match json.to_ascii_lowercase().contains(ESCAPED_MARK) {
-        true => None,
-        false => serde_json::from_str(&marked).ok(),
+    let marked = serde_json::from_str(&marked).ok()?;
+    match has_mark(json) {
+        true => Some(with_marks_of(serde_json::from_str(json).ok()?, marked)),
+        false => Some(marked),
+    }
+}
+
+/// Returns the value with marked texts in place of the numbers for which the same JSON, read with marks, has them. The value's own texts
+/// are not taken for marked ones.
+fn with_marks_of(value: Value, marked: Value) -> Value {
+    match (value, marked) {
+        (Value::Number(_), marked @ Value::String(_)) => marked,
+        (Value::Array(items), Value::Array(marked)) if items.len() == marked.len() => {
+            items.into_iter().zip(marked).map(|(item, marked)| with_marks_of(item, marked)).collect()
+        }
+        (Value::Object(members), Value::Object(mut marked)) => {
+            let members = members.into_iter().map(|(name, member)| {
+                let marked = marked.get_mut(&name).map(Value::take).unwrap_or_default();
+                (without_mark(name), with_marks_of(member, marked))
+            });
+            members.collect()
+        }
+        (value, _) => without_own_marks(value),
     }
 }
 
 /// Returns a value with the digits of `text` as marked texts, if the text is JSON of the same value. Its own texts are not taken
 /// for marked ones.
 pub fn with_digits_of(value: Value, text: &str) -> Value {
+    let value = without_own_marks(value);
     match read_marked(text) {
         Some(exact) if rounded(exact.clone()) == value => exact,
-        _ => without_own_marks(value),
+        _ => value,
     }
 }
 
 /// Removes the mark from the texts and names of a value without marked texts that look like one.
 fn without_own_marks(value: Value) -> Value {
-    let plain = |name: String| number_of(&name).map(str::to_owned).unwrap_or(name);
     match value {
-        Value::String(text) => Value::String(plain(text)),
+        Value::String(text) => Value::String(without_mark(text)),
         Value::Array(items) => items.into_iter().map(without_own_marks).collect(),
-        Value::Object(members) => {
-            members.into_iter().map(|(name, member)| (plain(name), without_own_marks(member))).collect()
-        }
+        Value::Object(members) => members
+            .into_iter()
+            .map(|(name, member)| (without_mark(name), without_own_marks(member)))
+            .collect(),
         value => value,
     }
+}
+
+/// Returns a text, without the mark if it looks like a marked one.
+fn without_mark(text: String) -> String {
+    number_of(&text).map(str::to_owned).unwrap_or(text)
 }
 
 /// Returns the arguments of a call with the digits that the model has written, which the context's text has.
@@ -114,6 +154,14 @@ fn number_text(value: &Value) -> Option<Cow<'_, str>> {
         Value::String(text) => number_of(text).map(Cow::Borrowed),
         _ => None,
     }
+}
+
+/// Returns true for a marked text whose number has another value in double precision.
+pub(crate) fn is_inexact(text: &str) -> bool {
+    number_of(text).is_some_and(|number| {
+        let rounded = number.parse::<f64>().unwrap_or_default();
+        significant_digits(number) != significant_digits(&format!("{rounded:e}"))
+    })
 }
 
 fn significant_digits(number: &str) -> String {
@@ -207,15 +255,41 @@ mod tests {
     }
 
     #[test]
-    fn json_with_the_mark_is_read_without_marks() {
-        for json in [
-            "{\"a\":\"\u{ffff}12\",\"n\":1.50}",
-            r#"{"a":"\uffff12","n":1.50}"#,
-            r#"{"a":"\uFfFF12","n":1.50}"#,
+    fn own_texts_that_look_like_marked_ones_stay_texts() {
+        for (json, expected) in [
+            ("{\"a\":\"\u{ffff}12\",\"n\":1.50}", r#"{"a":"12","n":1.50}"#),
+            (r#"{"a":"\uffff12","n":1.50}"#, r#"{"a":"12","n":1.50}"#),
+            (
+                r#"{"a":["\uFfFF1.50",1.50,[]],"\uffff7":{"b":[-2.50]}}"#,
+                r#"{"a":["1.50",1.50,[]],"7":{"b":[-2.50]}}"#,
+            ),
+            (r#"{"a":"\uffff12"}"#, r#"{"a":"12"}"#),
+            (r#""\uffff12""#, r#""12""#),
         ] {
-            let plain: Value = serde_json::from_str(json).expect("JSON");
-            assert_eq!(read(json).expect("JSON"), plain);
+            assert_eq!(write(&read(json).expect("JSON")), expected, "{json}");
         }
+        // The noncharacter within a text stays.
+        let json = r#"{"a":"x\uffff12","n":1.50}"#;
+        assert_eq!(write(&read(json).expect("JSON")), json.replace(r"\uffff", MARK));
+        assert!(!has_mark(r#""\u00ff""#) && !has_mark(r#""\u"#) && has_mark(r#""\uFFFF""#));
+    }
+
+    #[test]
+    fn a_number_is_inexact_if_its_value_changes() {
+        for (number, expected) in [
+            ("123456789012345678901234", true),
+            ("18446744073709551616", true),
+            ("0.12345678901234567890", true),
+            ("1e-400", true),
+            ("1.50", false),
+            ("1e5", false),
+            ("-0.00", false),
+            ("100000000000000000000", false),
+            ("0.1000000000000000055511151231257827", true),
+        ] {
+            assert_eq!(is_inexact(&format!("{MARK}{number}")), expected, "{number}");
+        }
+        assert!(!is_inexact("123456789012345678901234") && !is_inexact(MARK));
     }
 
     #[test]
@@ -240,6 +314,6 @@ mod tests {
         let context = ExecutionContext { arguments_text: Some(text.into()), ..ExecutionContext::default() };
         let arguments: Map<String, Value> = serde_json::from_str(text).expect("JSON");
         let exact = exact_arguments(arguments, &context);
-        assert_eq!(write(&Value::Object(exact)), r#"{"a":["12",1.5],"7":"b"}"#);
+        assert_eq!(write(&Value::Object(exact)), r#"{"a":["12",1.50],"7":"b"}"#);
     }
 }

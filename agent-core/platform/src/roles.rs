@@ -13,7 +13,7 @@ mod rotation;
 mod secrets;
 
 pub(crate) use check::{MAX_NAME_BYTES, TOOL_NAMES, company_provider_faults, unknown_fields, unknown_names};
-pub use check::{RoleFinding, warnings};
+pub use check::{RoleFinding, rounded_numbers, warnings};
 pub use provider_id::{ProviderIdError, check_provider_id, company_provider_id};
 pub use records::RecordRoleStore;
 pub(crate) use records::{ROLES, RoleKeys, StoredRole};

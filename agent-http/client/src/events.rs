@@ -5,9 +5,11 @@ use agent_core::event::{AssistantRole, Event, Id, ReasoningRole, ResultMetadata,
 use agent_core::message::{FinishReason, Usage};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::borrowed_text::BorrowedText;
+use crate::token_count::whole_count;
 
 /// Decodes the AG-UI events of one run, line by line.
 ///
@@ -53,7 +55,8 @@ struct RawEvent<'a> {
     result: Option<&'a RawValue>,
     #[serde(borrow)]
     outcome: Option<&'a RawValue>,
-    usage: Option<Vec<Usage>>,
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
     #[serde(borrow)]
     message: Option<BorrowedText<'a>>,
     #[serde(borrow)]
@@ -206,17 +209,40 @@ fn run_event(line: RawEvent<'_>) -> Result<Option<Event>, AgentError> {
             // An object that another service has validated is not one of ours.
             result: lenient::<Reason>(line.result).map(|reason| reason.finish_reason.into()),
             outcome: lenient::<RunOutcome>(line.outcome),
-            usage: line.usage.unwrap_or_default(),
+            usage: read_usage(line.usage),
         },
         "RUN_ERROR" => Event::RunError {
             message: text(line.message, "message")?,
             code: line
                 .code
                 .map_or_else(|| AgentErrorKind::Failed.code().into(), |BorrowedText(code)| code.into()),
-            usage: line.usage.unwrap_or_default(),
+            usage: read_usage(line.usage),
         },
         _ => return Ok(None),
     }))
+}
+
+/// Reads the usage of a run: a list, or the only entry of one. What has another shape counts as not reported, and does not fail
+/// the run.
+fn read_usage(json: Option<&RawValue>) -> Vec<Usage> {
+    let entries = match lenient::<Value>(json) {
+        Some(Value::Array(entries)) => entries,
+        entry => entry.into_iter().collect(),
+    };
+    let read = |entry: &Value| {
+        let text = |name: &str| entry.get(name).and_then(Value::as_str).map(str::to_owned);
+        let count = |name: &str| entry.get(name).and_then(whole_count);
+        Usage {
+            model: text("model"),
+            provider: text("provider"),
+            input_tokens: count("inputTokens"),
+            output_tokens: count("outputTokens"),
+            reasoning_tokens: count("reasoningTokens"),
+            cached_input_tokens: count("cachedInputTokens"),
+            cache_write_tokens: count("cacheWriteTokens"),
+        }
+    };
+    entries.iter().map(read).filter(|usage| *usage != Usage::default()).collect()
 }
 
 /// The relevant parts of open members. AG-UI leaves the shape of these members open, so other shapes are ignored.
@@ -332,7 +358,6 @@ mod tests {
             r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"secret"} secret"#,
             r#"{"type":"TOOL_CALL_START","toolCallId":"secret"}"#,
             r#"{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c","content":{"secret":1}}"#,
-            r#"{"type":"RUN_FINISHED","usage":[{"inputTokens":"secret"}]}"#,
             r#"{"type":"RUN_ERROR","code":"secret"}"#,
             "{\"type\":\"CUSTOM\",\"name\":\"secret\",\"value\":{\"a\":secret}}",
         ];
@@ -383,6 +408,34 @@ mod tests {
         ];
         for (line, expected) in cases {
             assert_eq!(decode(line).expect(line), Some(expected));
+        }
+    }
+
+    #[test]
+    fn usage_is_read_as_far_as_it_is_understood() {
+        let usage = |json: &str| {
+            let line = format!(r#"{{"type":"RUN_FINISHED","threadId":"t","runId":"r","usage":{json}}}"#);
+            match decode(&line).expect("the run has finished") {
+                Some(Event::RunFinished { usage, .. }) => usage,
+                other => panic!("{other:?}"),
+            }
+        };
+        let counts = |input, output| Usage {
+            model: Some("m".into()),
+            input_tokens: input,
+            output_tokens: output,
+            ..Usage::default()
+        };
+        for (json, expected) in [
+            (r#"[{"model":"m","inputTokens":9,"outputTokens":2}]"#, vec![counts(Some(9), Some(2))]),
+            (r#"[{"model":"m","inputTokens":9.0,"outputTokens":-1}]"#, vec![counts(Some(9), None)]),
+            (r#"{"model":"m","inputTokens":"9","outputTokens":2}"#, vec![counts(None, Some(2))]),
+            (r#"[{"total":11},7,null]"#, vec![]),
+            ("[]", vec![]),
+            ("null", vec![]),
+            ("11", vec![]),
+        ] {
+            assert_eq!(usage(json), expected, "{json}");
         }
     }
 

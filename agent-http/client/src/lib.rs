@@ -43,3 +43,4 @@ pub mod problem;
 pub mod pulse;
 pub mod relay;
 pub mod secret;
+mod token_count;

@@ -20,7 +20,6 @@ pub mod responses;
 mod sampling;
 mod spec;
 mod tenant;
-mod token_count;
 pub(crate) mod vendor_error;
 
 use std::sync::Arc;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use agent_core::ids::{AgentId, CompanyId};
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
+use agent_platform::exact_json;
 use agent_platform::own_tools::{MAX_OWN_TOOLS, ToolSettingsError, compile_open_api};
 use agent_platform::records::{ListQuery, Precondition, Record, StoreError};
-use agent_platform::roles::{RoleFinding, warnings};
+use agent_platform::roles::{RoleFinding, rounded_numbers, warnings};
 use agent_platform::workspace::{MemorySelection, ReferenceError, delete_memories, get_document};
 use async_trait::async_trait;
 use http::StatusCode;
@@ -110,6 +111,10 @@ impl Resource for Agents {
     /// Checks the owner, so that other users learn nothing about the agent from validation errors.
     async fn authorize_put(&self, id: &str) -> Result<(), HttpError> {
         self.version_for_put(id).await.map(drop)
+    }
+
+    fn check_text(text: &[u8]) -> Result<(), HttpError> {
+        check_numbers(&exact_role(text))
     }
 
     async fn validate(&self, id: &str, role: Map<String, Value>) -> Result<RoleBlock, HttpError> {
@@ -246,6 +251,20 @@ impl Agents {
 
     fn announce(&self, id: &str) {
         announce(&self.app, &self.principal.company_id, &id.into());
+    }
+}
+
+/// Reads a body that is valid JSON, so that its numbers keep their digits.
+pub(super) fn exact_role(text: &[u8]) -> Value {
+    let text = std::str::from_utf8(text).unwrap_or_default();
+    exact_json::read(text).unwrap_or_default()
+}
+
+/// Refuses numbers of a role that would be stored with another value.
+pub(super) fn check_numbers(exact_role: &Value) -> Result<(), HttpError> {
+    match rounded_numbers(exact_role).into_iter().next() {
+        Some(RoleFinding { path, message }) => Err(HttpError::invalid(&path, message)),
+        None => Ok(()),
     }
 }
 

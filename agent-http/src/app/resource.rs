@@ -73,6 +73,11 @@ pub(super) trait Resource: Listing {
         Ok(())
     }
 
+    /// Checks what the text of a body alone shows, which is valid JSON.
+    fn check_text(_text: &[u8]) -> Result<(), HttpError> {
+        Ok(())
+    }
+
     /// Validates the body of a `PUT`.
     async fn validate(&self, id: &str, body: Map<String, Value>) -> Result<Self::Input, HttpError>;
 
@@ -140,7 +145,9 @@ pub(super) async fn put<R: Resource>(context: RequestContext<App>, principal: Pr
     let resource = R::open(state, principal, &params).await?;
     let id = params.get(R::ID_PARAMETER)?;
     resource.authorize_put(id).await?;
-    let input = resource.validate(id, body.read_json(&head.headers).await?).await?;
+    let (fields, text) = body.read_json_with_bytes::<Map<String, Value>>(&head.headers).await?;
+    R::check_text(&text)?;
+    let input = resource.validate(id, fields).await?;
     for _ in 0..MAX_WRITE_ATTEMPTS {
         let current = resource.version_for_put(id).await?;
         let condition = check_conditions(&head.headers, current)?;

@@ -12,7 +12,7 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::agents::Agents;
+use super::agents::{Agents, check_numbers, exact_role};
 use super::conversation::{ThreadRequest, load_preview_messages};
 use super::ownership::AGENTS_TAG;
 use super::resource::{IdOrigin, Listing, Resource, set_or_check_id};
@@ -39,7 +39,8 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     if agents.version_for_put(id).await?.is_none() {
         params.id("id")?;
     }
-    let mut fields: Map<String, Value> = body.read_json(&head.headers).await?;
+    let (mut fields, text): (Map<String, Value>, _) = body.read_json_with_bytes(&head.headers).await?;
+    check_numbers(exact_role(&text).get("role").unwrap_or(&Value::Null))?;
     let mut role = match fields.remove("role") {
         Some(Value::Object(role)) => agents.read_role(id, role).await?,
         Some(_) => return Err(HttpError::invalid("role", "must be an object")),

@@ -87,7 +87,19 @@ impl LimitedBody {
     /// # Errors
     /// Same as [`read_json_bytes`] and [`parse_json`].
     pub(crate) async fn read_json<T: DeserializeOwned>(self, headers: &HeaderMap) -> Result<T, HttpError> {
+        Ok(self.read_json_with_bytes(headers).await?.0)
+    }
+
+    /// Reads the whole body, and returns it parsed as JSON and as it was sent. `headers` are those of its request.
+    ///
+    /// # Errors
+    /// Same as [`read_json`](Self::read_json).
+    pub(crate) async fn read_json_with_bytes<T: DeserializeOwned>(
+        self,
+        headers: &HeaderMap,
+    ) -> Result<(T, Bytes), HttpError> {
         let json_depth = self.json_depth;
-        parse_json(&self.read_json_bytes(headers).await?, json_depth)
+        let bytes = self.read_json_bytes(headers).await?;
+        Ok((parse_json(&bytes, json_depth)?, bytes))
     }
 }

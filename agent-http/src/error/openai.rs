@@ -1,5 +1,7 @@
 //! Errors in the format of OpenAI's API, with the hint of its packages about retries.
 
+use agent_core::error::AgentError;
+use agent_platform::fallback::FailureClass;
 use http::{HeaderName, StatusCode};
 use serde::Serialize;
 
@@ -56,8 +58,15 @@ pub(super) fn status(code: Code) -> StatusCode {
     }
 }
 
-/// Returns true if a request that failed with this error had no effect and may succeed when it is repeated.
-pub(super) fn is_retryable(code: Code) -> bool {
+/// Returns true if a request that failed with this error had no effect and may succeed when it is repeated. `cause` is the
+/// error of the run: a provider that has refused the request or the account will do so again.
+pub(super) fn is_retryable(code: Code, cause: Option<&AgentError>) -> bool {
+    let is_refused = |cause: &AgentError| {
+        !matches!(FailureClass::of(cause), FailureClass::Transient | FailureClass::RateLimit)
+    };
+    if code == Code::BackendFailed && cause.is_some_and(is_refused) {
+        return false;
+    }
     matches!(
         code,
         Code::RateLimited

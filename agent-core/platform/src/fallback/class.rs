@@ -21,20 +21,29 @@ const UNPAID_CODES: [&str; 9] = [
     "billing_error",
 ];
 /// Other codes of an account that may not make the request, or of a service without the settings for it.
-const ACCOUNT_CODES: [&str; 9] = [
+const ACCOUNT_CODES: [&str; 12] = [
     "NOT_CONFIGURED",
     "PROVIDER_NOT_IMPLEMENTED",
     "UNKNOWN_PROVIDER",
     "invalid_api_key",
     "model_not_found",
+    "model_not_supported",
+    "model_decommissioned",
+    "invalid_model",
     "usage_not_included",
     "deactivated_workspace",
     "authentication_error",
     "unauthorized",
 ];
 /// Codes of a refusal by the provider's filter.
-const CONTENT_CODES: [&str; 5] =
-    ["content_filter", "content_policy_violation", "invalid_prompt", "cyber_policy", "bio_policy"];
+const CONTENT_CODES: [&str; 6] = [
+    "content_filter",
+    "content_policy_violation",
+    "invalid_prompt",
+    "cyber_policy",
+    "bio_policy",
+    "data_inspection_failed",
+];
 /// Codes of a prompt beyond the context window.
 const SIZE_CODES: [&str; 3] = ["context_length_exceeded", "exceed_context_size_error", "request_too_large"];
 /// Codes of a model without a capability that the request needs, whatever the status.
@@ -59,7 +68,7 @@ pub enum FailureClass {
     Account,
     /// The prompt exceeds the context window.
     Size,
-    /// The model does not have a capability that the request needs, such as tools. Other requests may succeed.
+    /// The model, or the account, does not have what the request needs, such as tools. Other requests may succeed.
     Unsupported,
     /// The provider's filter refused the content.
     Content,
@@ -181,8 +190,10 @@ impl UpstreamError {
         match self.status() {
             // A redirect is not followed: the address is wrong.
             Some(300..400 | 401..=404) => FailureClass::Account,
-            // 498 is a lack of capacity at Groq.
-            Some(408 | 498 | 500..) => FailureClass::Transient,
+            // 424 is a failed generation at Text Generation Inference, and 498 a lack of capacity at Groq.
+            Some(408 | 424 | 498 | 500..) => FailureClass::Transient,
+            // Groq: the prompt exceeds the account's tokens a minute, and not the window of the model.
+            Some(413) if RATE_LIMIT_PREFIXES.iter().any(begins) => FailureClass::Unsupported,
             Some(413) => FailureClass::Size,
             Some(429) => FailureClass::RateLimit,
             Some(400..500) => FailureClass::Request,

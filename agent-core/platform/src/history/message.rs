@@ -42,6 +42,10 @@ pub(super) fn read_as(
     let (mut tool_calls, mut tool_call_id) = (Vec::new(), None);
     match role {
         Role::Assistant => {
+            // An answer that is only a refusal has it beside its content.
+            if let (true, Some(Value::Str(refusal))) = (content.is_empty(), fields.get("refusal")) {
+                content = Content::Text(refusal.to_string());
+            }
             let name = fields.first_present_name("toolCalls", "tool_calls");
             tool_calls = fields.read_list(name, read_call)?;
         }

@@ -18,6 +18,7 @@ use async_trait::async_trait;
 use futures_util::{Stream, StreamExt};
 
 use super::AnswerValidator;
+use super::schema::exact_text;
 use crate::model_notice::ModelNotice;
 
 /// Limit on an answer that is held back, in bytes.
@@ -165,7 +166,7 @@ impl ValidatedAnswer {
             Ok(object) => {
                 // The text is the value as JSON, without surrounding text and duplicate members.
                 let events = [
-                    ModelEvent::Text(object.to_string()),
+                    ModelEvent::Text(exact_text(&object, &self.held)),
                     ModelEvent::Object(object),
                     ModelEvent::Finish(FinishReason::Stop),
                 ];

@@ -7,6 +7,7 @@ use jsonschema::Validator;
 use serde_json::Value;
 
 use super::recursion::{RecursionError, recursive_places, resolve_reference};
+use crate::exact_json;
 use crate::schema_guards::compile_guarded;
 use crate::schema_keywords::{ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS};
 use crate::schema_steps::is_bounded;
@@ -167,6 +168,11 @@ impl AnswerValidator {
             }
         }
     }
+}
+
+/// Writes the value of an answer as JSON, with the digits that its numbers have in the answer.
+pub(super) fn exact_text(value: &Value, answer: &str) -> String {
+    exact_json::write(&exact_json::with_digits_of(value.clone(), without_fence(answer)))
 }
 
 /// Returns the text within a code fence that begins and ends the answer; the answer itself if there is none.

@@ -123,6 +123,14 @@ fn a_valid_answer_is_the_run_s_object_and_its_text() {
     }
 }
 
+#[test]
+fn the_text_of_an_answer_keeps_the_digits_of_its_numbers() {
+    let answer = "```json\n{\"id\": 123456789012345678901234, \"price\": 19.90}\n```";
+    let events = fixture(json!({"type": "json"}), vec![ScriptedAnswer::from_text(answer)]).run();
+    assert_eq!(text(&events), r#"{"id":123456789012345678901234,"price":19.90}"#);
+    assert_eq!(object(&events).map(|object| &object["price"]), Some(&json!(19.9)));
+}
+
 /// Answers that are not an order, and the reason why each ends.
 fn invalid_answers() -> Vec<(String, FinishReason)> {
     let valid = r#"{"item": "pear", "count": 3}"#;

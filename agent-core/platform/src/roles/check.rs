@@ -4,6 +4,7 @@
 mod addresses;
 mod fallbacks;
 mod finding;
+mod numbers;
 mod prices;
 mod provider;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use agent_core::tool::Caller;
 use serde_json::{Map, Value};
 
 pub use finding::RoleFinding;
+pub use numbers::rounded_numbers;
 pub(crate) use provider::company_provider_faults;
 pub(crate) use texts::MAX_NAME_BYTES;
 

@@ -12,8 +12,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::exact_json;
 use crate::json::objects_only;
-use crate::roles::{RoleFinding, unknown_fields, unknown_names, warnings};
+use crate::roles::{RoleFinding, rounded_numbers, unknown_fields, unknown_names, warnings};
 
 mod check;
 mod content;
@@ -86,16 +87,21 @@ impl WorkspaceFile {
         Err(WorkspaceFileError::locate(text, faults))
     }
 
-    /// Returns the names in the file's agents that nothing has.
+    /// Returns the names in the file's agents that nothing has, and numbers that would be rounded.
     fn agent_faults(&self, text: &str, own_tools: &[String]) -> Vec<(JsonPath, String)> {
         #[derive(Deserialize)]
-        struct Agents {
-            #[serde(default)]
-            agents: Vec<Value>,
+        struct Agents<'a> {
+            #[serde(borrow, default)]
+            agents: Vec<&'a RawValue>,
         }
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let raw = serde_json::from_str::<Agents>(text).map_or_else(|_| Vec::new(), |file| file.agents);
-        let fields = raw.iter().enumerate().flat_map(|(i, role)| at_agent(i, unknown_fields(role)));
+        let raw = serde_json::from_str::<Agents<'_>>(text).map_or_else(|_| Vec::new(), |file| file.agents);
+        let found = |role: &RawValue| {
+            let plain: Value = serde_json::from_str(role.get()).unwrap_or_default();
+            let exact = exact_json::read(role.get()).unwrap_or_default();
+            [unknown_fields(&plain), rounded_numbers(&exact)].concat()
+        };
+        let fields = raw.into_iter().enumerate().flat_map(|(i, role)| at_agent(i, found(role)));
         let agents = self.agents.iter().enumerate();
         let names = agents.flat_map(|(i, role)| at_agent(i, unknown_names(role, own_tools)));
         fields.chain(names).take(MAX_FAULTS).collect()

@@ -20,11 +20,43 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_millis(250);
 /// Limit on a word that is logged, in bytes.
 const MAX_WORD_BYTES: usize = 64;
 
-/// Types and codes of a prompt beyond the context window, of llama.cpp and of OpenAI.
-const OVERFLOW_WORDS: [&str; 2] = ["exceed_context_size_error", "context_length_exceeded"];
+/// Types and codes of a prompt beyond the context window, of llama.cpp, OpenAI, Z.ai and GitHub.
+const OVERFLOW_WORDS: [&str; 5] = [
+    "exceed_context_size_error",
+    "context_length_exceeded",
+    "model_context_window_exceeded",
+    "model_max_prompt_tokens_exceeded",
+    "tokens_limit_reached",
+];
 /// Parts of the text of such an error where it has no type, in lower case.
-const OVERFLOW_PHRASES: [&str; 8] = [
+const OVERFLOW_PHRASES: [&str; 24] = [
     "maximum context length",
+    // Google.
+    "exceeds the maximum number of tokens allowed",
+    // vLLM.
+    "model's context length is only ",
+    "is longer than the maximum model length of ",
+    // SGLang and Together.
+    "longer than the model's context length",
+    // Text Generation Inference.
+    "`inputs` tokens + `max_new_tokens` must be <= ",
+    // xAI.
+    "maximum prompt length is ",
+    // LM Studio.
+    "loaded with context length of only ",
+    "greater than the context length",
+    // Moonshot, MiniMax, Z.ai and Alibaba.
+    "exceeded model token limit",
+    "context window exceeds limit",
+    "prompt exceeds max length",
+    "range of input length should be [",
+    // Ollama.
+    "prompt too long; exceeded",
+    // Bedrock, and Cohere.
+    "input is too long for requested model",
+    "total number of tokens in the prompt cannot exceed ",
+    // OpenRouter.
+    "exceeds the maximum allowed input length of ",
     "exceeds the available context size",
     "exceeds the context length",
     "exceeds the model's context",
@@ -34,42 +66,99 @@ const OVERFLOW_PHRASES: [&str; 8] = [
     "exceed context limit",
 ];
 /// Texts in front of the context window, and in front of the size of the prompt.
-const WINDOW_MARKERS: [&str; 4] =
-    ["maximum context length is ", "available context size (", "context length (", "tokens > "];
-const PROMPT_MARKERS: [&str; 5] = [
+const WINDOW_MARKERS: [&str; 19] = [
+    "maximum context length is ",
+    "maximum context length of ",
+    "available context size (",
+    "context length (",
+    "tokens > ",
+    "maximum number of tokens allowed (",
+    "maximum number of tokens allowed ",
+    "context length is only ",
+    "maximum model length of ",
+    "`max_new_tokens` must be <= ",
+    "maximum prompt length is ",
+    "context length of only ",
+    "model token limit: ",
+    "too large for model with ",
+    "maximum allowed input length of ",
+    "input length should be [1, ",
+    "prompt cannot exceed ",
+    "exceeds the limit of ",
+    "max size: ",
+];
+const PROMPT_MARKERS: [&str; 17] = [
     "messages resulted in ",
+    "however, you requested about ",
     "however, you requested ",
+    "you passed ",
+    "prompt (length ",
+    "input (",
+    "input token count (",
+    "request contains ",
+    "keep the first ",
+    "(requested: ",
+    "prompt contains ",
+    "given: ",
+    "prompt token count of ",
+    "- received ",
     "request (",
     "prompt is too long: ",
     "exceed context limit: ",
 ];
-/// Parts of the text of an error that has no type or code of its own if an account is not paid for, in lower case, and the type
-/// that stands for it. Anthropic's API reports an invalid request, and others a rate limit.
-const UNPAID_PHRASES: [&str; 3] =
-    ["credit balance is too low", "insufficient balance", "you have reached your specified api usage limits"];
-const UNPAID_WORD: &str = "billing_error";
 
-/// Parts of the text of an error about a wrong key, in lower case, and the code that stands for it. Google's and xAI's APIs report
-/// an invalid request.
-const WRONG_KEY_PHRASES: [&str; 4] =
-    ["api key not valid", "incorrect api key provided", "api key expired", "invalid api key"];
-const WRONG_KEY_WORD: &str = "invalid_api_key";
+/// Code of a refusal by the provider's filter.
+const CONTENT_WORD: &str = "content_filter";
 
-/// Parts of the text of an error that says that the model, or its server as it was started, does not have a capability that the
-/// request needs, in lower case.
-const UNSUPPORTED_PHRASES: [&str; 12] = [
-    "does not support tools",
-    "does not support thinking",
-    "does not support function calling",
-    "doesn't support tool use",
-    "function calling is not enabled",
-    "tool calling is not supported",
-    "`tool calling` is not supported",
-    "no endpoints found that support tool use",
-    "requires --enable-auto-tool-choice",
-    "requires --jinja flag",
-    "image input is not supported",
-    "is not supported for this model",
+/// Words for errors that have no type or code of their own, and parts of their texts, in lower case.
+const DESCRIBED_ERRORS: [(&str, &[&str]); 5] = [
+    // An account that is not paid for. Anthropic's and Alibaba's APIs report an invalid request, Fireworks a failed precondition, and
+    // others a rate limit.
+    (
+        "billing_error",
+        &[
+            "credit balance is too low",
+            "insufficient balance",
+            "you have reached your specified api usage limits",
+            "make sure your account is in good standing",
+            "is suspended, possibly due to reaching the monthly spending limit",
+        ],
+    ),
+    // A wrong key. Google's and xAI's APIs report an invalid request.
+    (
+        "invalid_api_key",
+        &["api key not valid", "incorrect api key provided", "api key expired", "invalid api key"],
+    ),
+    // A model that there is not. OpenRouter's, DeepSeek's and Groq's APIs report an invalid request.
+    ("model_not_found", &["is not a valid model id", "model not exist", "has been decommissioned"]),
+    // A refusal by a filter. OpenRouter's API rejects the credentials, and DeepSeek's and Anthropic's the request.
+    (
+        CONTENT_WORD,
+        &[
+            "your input was flagged",
+            "requires moderation on",
+            "content exists risk",
+            "output blocked by content filtering policy",
+        ],
+    ),
+    // A model, or its server as it was started, without a capability that the request needs.
+    (
+        UpstreamError::UNSUPPORTED_CODE,
+        &[
+            "does not support tools",
+            "does not support thinking",
+            "does not support function calling",
+            "doesn't support tool use",
+            "function calling is not enabled",
+            "tool calling is not supported",
+            "`tool calling` is not supported",
+            "no endpoints found that support ",
+            "requires --enable-auto-tool-choice",
+            "requires --jinja flag",
+            "image input is not supported",
+            "is not supported for this model",
+        ],
+    ),
 ];
 
 /// Text of a server that has not loaded its model yet, in lower case, as llama.cpp sends it with status 503.
@@ -89,12 +178,8 @@ pub(crate) struct VendorError {
     overflow: Option<ContextSize>,
     /// True if the server has not loaded its model yet.
     is_loading: bool,
-    /// True if the account is not paid for, and the type does not say so.
-    is_unpaid: bool,
-    /// True if the key is wrong, and the type may not say so.
-    has_wrong_key: bool,
-    /// True if the model does not have a capability that the request needs.
-    is_unsupported: bool,
+    /// Words for what only the text says.
+    described_words: Vec<&'static str>,
     /// Delay before a retry, where a body says it and no header.
     retry_delay: Option<Duration>,
 }
@@ -127,16 +212,16 @@ impl VendorError {
             window: size("n_ctx", &WINDOW_MARKERS).filter(|size| *size > 0),
             prompt: size("n_prompt_tokens", &PROMPT_MARKERS).filter(|size| *size > 0),
         });
-        let has_one_of = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
+        let described = DESCRIBED_ERRORS
+            .into_iter()
+            .filter(|(_, phrases)| phrases.iter().any(|phrase| text.contains(phrase)));
         Self {
             kind,
             code,
             param: parameter_path(error.get("param")),
             overflow,
             is_loading: text.contains(LOADING_PHRASE),
-            is_unpaid: has_one_of(&UNPAID_PHRASES),
-            has_wrong_key: has_one_of(&WRONG_KEY_PHRASES),
-            is_unsupported: has_one_of(&UNSUPPORTED_PHRASES),
+            described_words: described.map(|(word, _)| word).collect(),
             retry_delay: retry_delay(error),
         }
     }
@@ -150,13 +235,8 @@ impl VendorError {
 
     /// Returns the type and code, if they are plain words, or words for an error that only its text describes.
     pub(super) fn words(&self) -> impl Iterator<Item = &str> {
-        let found = [
-            (self.is_unpaid, UNPAID_WORD),
-            (self.has_wrong_key, WRONG_KEY_WORD),
-            (self.is_unsupported, UpstreamError::UNSUPPORTED_CODE),
-        ];
-        let found = found.into_iter().filter_map(|(is_found, word)| is_found.then_some(word));
-        [&self.kind, &self.code].into_iter().flatten().map(String::as_str).chain(found)
+        let given = [&self.kind, &self.code].into_iter().flatten().map(String::as_str);
+        given.chain(self.described_words.iter().copied())
     }
 
     /// Returns the error with the status of its response, as the source of a failure.
@@ -187,6 +267,10 @@ impl VendorError {
                 AgentError::new(AgentErrorKind::Failed, message).with_retry_after(delay).with_source(cause)
             }
             _ if cause.is_unpaid() => account_refused().with_source(cause),
+            _ if error.kind() == AgentErrorKind::Failed && self.words().any(|word| word == CONTENT_WORD) => {
+                let message = "the provider's filter refused the content";
+                AgentError::new(AgentErrorKind::Failed, message).with_source(cause)
+            }
             _ if self.is_rate_limit()
                 && error.kind() == AgentErrorKind::Failed
                 && is_limited_status(&cause) =>
@@ -342,6 +426,68 @@ mod tests {
             ),
             (r#"[{"error":{"code":"context_length_exceeded"}}]"#, (None, None)),
             (
+                r#"[{"error":{"code":400,"message":"The input token count (1196265) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}]"#,
+                (Some(1_048_576), Some(1_196_265)),
+            ),
+            (
+                r#"[{"error":{"code":400,"message":"The input token count exceeds the maximum number of tokens allowed 1048576.","status":"INVALID_ARGUMENT"}}]"#,
+                (Some(1_048_576), None),
+            ),
+            (
+                r#"{"object":"error","message":"Prompt contains 40960 tokens and 0 draft tokens, too large for model with 32768 maximum context length","type":"invalid_request_error","param":null,"code":"3051"}"#,
+                (Some(32_768), Some(40_960)),
+            ),
+            (
+                r#"{"error":{"message":"You passed 9001 input tokens and requested 0 output tokens. However, the model's context length is only 8192 tokens, resulting in a maximum input length of 8192 tokens.","type":"BadRequestError","param":"input_tokens","code":400}}"#,
+                (Some(8192), Some(9001)),
+            ),
+            (
+                r#"{"error":{"message":"The decoder prompt (length 9001) is longer than the maximum model length of 8192. Make sure that `max_model_len` is no smaller than the number of text tokens.","type":"BadRequestError","param":null,"code":400}}"#,
+                (Some(8192), Some(9001)),
+            ),
+            (
+                r#"{"object":"error","message":"The input (691,793 tokens) is longer than the model's context length (540000 tokens).","type":"BadRequestError","param":null,"code":400}"#,
+                (Some(540_000), Some(691_793)),
+            ),
+            (
+                r#"{"error":"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4031 `inputs` tokens and 200 `max_new_tokens`","error_type":"validation"}"#,
+                (Some(4096), Some(4031)),
+            ),
+            (
+                r#"{"code":"Client specified an invalid argument","error":"This model's maximum prompt length is 131072 but the request contains 537812 tokens."}"#,
+                (Some(131_072), Some(537_812)),
+            ),
+            (
+                r#"{"error":"Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with context length of only 4096 tokens, which is not enough. Try to load the model with a larger context length, or provide a shorter input"}"#,
+                (Some(4096), Some(5000)),
+            ),
+            (
+                r#"{"error":{"message":"Invalid request: Your request exceeded model token limit: 262144 (requested: 291351)","type":"invalid_request_error"}}"#,
+                (Some(262_144), Some(291_351)),
+            ),
+            (
+                r#"{"error":{"message":"This endpoint's maximum context length is 128000 tokens. However, you requested about 140000 tokens (139000 of text input, 1000 in the output).","code":400}}"#,
+                (Some(128_000), Some(140_000)),
+            ),
+            (
+                r#"{"error":{"message":"prompt token count of 391491 exceeds the limit of 128000","code":"model_max_prompt_tokens_exceeded"}}"#,
+                (Some(128_000), Some(391_491)),
+            ),
+            (
+                r#"{"error":{"code":"tokens_limit_reached","message":"Request body too large for gpt-4o model. Max size: 8000 tokens."}}"#,
+                (Some(8000), None),
+            ),
+            (
+                r#"{"message":"too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 4292. Try using a shorter prompt."}"#,
+                (Some(4081), Some(4292)),
+            ),
+            (
+                r#"{"error":{"code":"invalid_parameter_error","message":"Range of input length should be [1, 30720]"}}"#,
+                (Some(30_720), None),
+            ),
+            (r#"{"error":{"code":"1261","message":"Prompt exceeds max length"}}"#, (None, None)),
+            (r#"{"message":"Input is too long for requested model."}"#, (None, None)),
+            (
                 r#"{"error":{"type":"exceed_context_size_error","n_ctx":99999999999,"n_prompt_tokens":-1}}"#,
                 (None, None),
             ),
@@ -418,14 +564,54 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_key_is_recognized_whatever_the_status() {
+    fn an_account_without_the_key_or_the_model_is_recognized_whatever_the_status() {
         for body in [
+            r#"{"error":{"message":"openrouter/none is not a valid model ID","code":400}}"#,
+            r#"{"error":{"message":"Model Not Exist","type":"invalid_request_error","param":null,"code":"invalid_request_error"}}"#,
+            r#"{"error":{"message":"The model `m` has been decommissioned and is no longer supported.","type":"invalid_request_error","code":"model_decommissioned"}}"#,
+            r#"{"object":"error","message":"Invalid model: none","type":"invalid_model","param":null,"code":"1500"}"#,
+            r#"{"error":{"message":"The requested model 'm' is not supported by any provider you have enabled.","type":"invalid_request_error","param":"model","code":"model_not_supported"}}"#,
+            r#"{"error":{"code":"Arrearage","message":"Access denied, please make sure your account is in good standing.","type":"Arrearage"}}"#,
             r#"[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}]"#,
             r#"{"code":"Client specified an invalid argument","error":"Incorrect API key provided: sk-1. You can obtain an API key from https://console.x.ai."}"#,
         ] {
             let error = refusal(StatusCode::BAD_REQUEST, &HeaderMap::new(), body.as_bytes());
             assert_eq!(FailureClass::of(&error), FailureClass::Account, "{body}");
             assert!(!format!("{error:?}").contains("sk-1"), "{error:?}");
+        }
+        let suspended = r#"{"error":{"code":"PRECONDITION_FAILED","message":"Account x is suspended, possibly due to reaching the monthly spending limit or failure to pay past invoices."}}"#;
+        let error = refusal(StatusCode::PRECONDITION_FAILED, &HeaderMap::new(), suspended.as_bytes());
+        assert_eq!(error.kind(), AgentErrorKind::AccountRefused);
+    }
+
+    #[test]
+    fn a_refusal_by_a_filter_is_not_one_of_the_account() {
+        for (status, body) in [
+            (
+                403,
+                r#"{"error":{"code":403,"message":"openai/gpt-4o requires moderation on OpenAI. Your input was flagged for \"violence\". No credits were charged.","metadata":{"reasons":["violence"],"flagged_input":"..."}}}"#,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"Content Exists Risk","type":"invalid_request_error","code":"invalid_request_error"}}"#,
+            ),
+            (
+                400,
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"Output blocked by content filtering policy"}}"#,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"Input data may contain inappropriate content.","type":"data_inspection_failed","code":"data_inspection_failed"}}"#,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"The response was filtered","param":"prompt","code":"content_filter","status":400}}"#,
+            ),
+        ] {
+            let status = StatusCode::from_u16(status).expect("a status");
+            let error = refusal(status, &HeaderMap::new(), body.as_bytes());
+            assert_eq!(FailureClass::of(&error), FailureClass::Content, "{body}");
+            assert!(!error.message().contains("credentials"), "{error}");
         }
     }
 
@@ -442,6 +628,7 @@ mod tests {
                 404,
                 "No endpoints found that support tool use. To learn more about provider routing, visit https://x",
             ),
+            (404, "No endpoints found that support image input"),
             (500, "tools param requires --jinja flag"),
             (
                 500,

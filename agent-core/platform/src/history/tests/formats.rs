@@ -182,6 +182,8 @@ fn openai_messages() {
             {"role": "tool", "tool_call_id": "c2", "content": "2"},
             {"role": "function", "name": "f", "content": "old"},
             {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+            {"role": "user", "content": "why?"},
+            {"role": "assistant", "content": null, "refusal": "I can't."},
             {"role": "user", "content": "ok"},
         ]),
         expect![[r#"
@@ -192,6 +194,8 @@ fn openai_messages() {
             tool(c1) "1"
             tool(c2) "2"
             assistant "no"
+            user "why?"
+            assistant "I can't."
             user "ok"
         "#]],
     );

@@ -45,6 +45,8 @@ const SCHEMA_KEYWORDS: [&str; 8] =
     ["additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then"];
 const LIST_KEYWORDS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 const MAP_KEYWORDS: [&str; 3] = ["dependentSchemas", "patternProperties", "properties"];
+/// Keywords by which a schema is that of others.
+const CHOICES: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
 /// The schemas of one operation.
 pub(super) struct Schemas<'d> {
@@ -216,6 +218,15 @@ fn upgrade(fields: &Map<String, Value>, converted: &mut Map<String, Value>) {
         }
     }
     if fields.get("nullable") != Some(&Value::Bool(true)) {
+        return;
+    }
+    // Revision 3.0 ignores the keyword beside other schemas without a type, but documents mean it: a reference can have no other
+    // keyword.
+    if CHOICES.iter().any(|keyword| converted.contains_key(*keyword)) {
+        let description = converted.remove("description");
+        let value = Value::Object(std::mem::take(converted));
+        converted.extend(description.map(|text| ("description".to_owned(), text)));
+        converted.insert("anyOf".to_owned(), json!([value, {"type": "null"}]));
         return;
     }
     if let Some(kind @ Value::String(_)) = converted.get("type").cloned() {

@@ -225,6 +225,8 @@ fn recursive_schemas_refer_to_themselves() {
     let tool = tool(&shop, "putCategory");
     let category = &tool["inputSchema"]["$defs"]["Category"];
     assert_eq!(category["properties"]["children"]["items"], json!({"$ref": "#/$defs/Category"}));
+    let parent = json!({"anyOf": [{"allOf": [{"$ref": "#/$defs/Category"}]}, {"type": "null"}]});
+    assert_eq!(category["properties"]["parent"], parent, "it is nullable");
     let mut root = shop;
     root["paths"]["/loop"] = json!({"$ref": "#/paths/~1loop"});
     root["components"]["parameters"]["a"] = json!({"$ref": "#/components/parameters/a"});

@@ -533,6 +533,21 @@ fn names_that_nothing_has_are_refused_with_their_place() {
 }
 
 #[test]
+fn numbers_of_tools_that_would_be_rounded_are_refused() {
+    let file = r#"{"agents": [{"id": "a", "companyId": "c", "content": {"httpTools": [{"name": "pay", "description": "Pays.",
+      "inputSchema": {"type": "object"},
+      "request": {"method": "POST", "url": "https://a.example/pay", "body": {"to": 123456789012345678901234}}}]}}]}"#;
+    assert_eq!(
+        refused(file),
+        [
+            "line 3, column 84: agents[0].content.httpTools[0].request.body.to: has more digits than a number keeps (64 bits for whole numbers, about 15 digits for others)"
+        ]
+    );
+    let exact = file.replace("123456789012345678901234", "9007199254740993");
+    assert_eq!(parsed(&exact).agents.len(), 1);
+}
+
+#[test]
 fn lists_that_a_file_does_not_have_are_refused() {
     let expected =
         "expected one of users, agents, documents, todoLists, memories, plans, epics, metrics, assignments";

@@ -2,8 +2,9 @@
 
 use agent_core::message::Usage;
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
+
+use crate::token_count::token_count;
 
 /// Provider name in usage and in settings.
 pub(in crate::models) const PROVIDER: &str = "anthropic";
@@ -92,7 +93,7 @@ struct OutputDetails {
 }
 
 fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    Ok(Value::deserialize(deserializer)?.as_u64().filter(|count| *count <= MAX_TOKEN_COUNT))
+    Ok(token_count(deserializer)?.filter(|count| *count <= MAX_TOKEN_COUNT))
 }
 
 impl MessageUsage {

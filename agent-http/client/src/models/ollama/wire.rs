@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::models::called_function::CalledFunction;
 use crate::models::reasoning_text::ReasoningText;
-use crate::models::token_count::token_count;
+use crate::token_count::token_count;
 
 /// Provider name of Ollama models.
 pub(in crate::models) const PROVIDER: &str = "ollama";

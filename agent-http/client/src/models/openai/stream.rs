@@ -89,6 +89,7 @@ impl ChatStream {
                 return Ok(DecodeStep::Text(text.to_owned()));
             }
             let chunk = parse_chunk(event.data)?;
+            let reports_error = reports_error || chunk.is_error();
             if let Some(text) = chunk.only_text() {
                 self.template.learn(event.data, text);
             }
@@ -166,6 +167,9 @@ pub(super) fn decode_response(
 ) -> Result<VecDeque<ModelEvent>, AgentError> {
     let mut answer = AnswerDecoder::new(model);
     let chunk = parse_chunk(body)?;
+    if chunk.is_error() {
+        return Err(VendorError::from_body(body).into_error(reported_error()));
+    }
     if chunk.error.is_none() && chunk.choices.is_none() {
         return Err(unknown_response());
     }
@@ -187,6 +191,8 @@ struct AnswerDecoder {
     model: Option<String>,
     finish: Option<FinishReason>,
     has_content: bool,
+    /// True if the answer contains a refusal, which vendors end as any other answer.
+    is_refusal: bool,
     /// Reasoning so far, of a model that requires it in later requests.
     reasoning: String,
 }
@@ -213,6 +219,7 @@ impl AnswerDecoder {
             model: None,
             finish: None,
             has_content: false,
+            is_refusal: false,
             reasoning: String::new(),
         }
     }
@@ -229,39 +236,50 @@ impl AnswerDecoder {
 
     /// Takes a chunk. Its usage is taken also if it ends the answer with an error.
     fn take(&mut self, chunk: Chunk<'_>) -> Result<(), AgentError> {
+        let usage = chunk.usage();
         if let (None, Some(model)) = (&self.model, chunk.model) {
             self.model = Some(model.0.into_owned());
         }
-        let mut choices = chunk.choices.unwrap_or_default().into_iter().filter(|choice| choice.index == 0);
+        let mut choices = chunk.choices.unwrap_or_default().into_iter().filter(Choice::is_first);
         let taken = match chunk.error {
             Some(error) => Err(VendorError::from_error(error).into_error(reported_error())),
             None => choices.try_for_each(|choice| self.take_choice(choice)),
         };
-        if let Some(usage) = chunk.usage.and_then(WireUsage::read) {
+        if let Some(usage) = usage.and_then(WireUsage::read) {
             self.ready.push_back(ModelEvent::Usage(usage.into_usage(self.model.clone())));
         }
         taken
     }
 
     fn take_choice(&mut self, choice: Choice<'_>) -> Result<(), AgentError> {
+        if let Some(error) = choice.error {
+            return Err(VendorError::from_error(error).into_error(reported_error()));
+        }
         let delta = choice.delta.or(choice.message).unwrap_or_default();
-        let (reasoning_parts, content) = delta.content.map(AnswerContent::into_texts).unwrap_or_default();
+        let content = delta.content.map(AnswerContent::into_texts).unwrap_or_default();
         // Some servers send the reasoning under several names.
         let reasoning = [delta.reasoning_content, delta.reasoning, delta.thinking].into_iter().flatten();
-        let mut reasoning = reasoning.map(|ReasoningText(text)| text).chain([reasoning_parts]);
+        let mut reasoning = reasoning.map(|ReasoningText(text)| text).chain([content.reasoning]);
         let reasoning = reasoning.find(|text| !text.is_empty());
         if let Some(delta) = reasoning {
             self.keep_reasoning(&delta)?;
             self.ready.push_back(ModelEvent::Reasoning(delta));
         }
-        for text in [Some(content), delta.refusal].into_iter().filter_map(non_empty) {
+        let refusals = [delta.refusal.unwrap_or_default(), content.refusal];
+        self.is_refusal |= refusals.iter().any(|refusal| !refusal.is_empty());
+        // A refusal takes the place of the text.
+        for text in [content.text].into_iter().chain(refusals).filter(|text| !text.is_empty()) {
             self.has_content = true;
             self.ready.push_back(ModelEvent::Text(text));
         }
-        for call in delta.tool_calls.unwrap_or_default() {
+        let mut calls = delta.tool_calls.unwrap_or_default();
+        if let (true, Some(function)) = (calls.is_empty(), delta.function_call) {
+            calls.push(Call::from_function(function));
+        }
+        for call in calls {
             self.take_call(call)?;
         }
-        if let Some(reason) = choice.finish_reason {
+        if let Some(reason) = choice.finish_reason.filter(|reason| !reason.0.is_empty()) {
             self.finish = Some(finish_reason(&reason.0)?);
         }
         Ok(())
@@ -343,6 +361,7 @@ impl AnswerDecoder {
         // A call without a name calls no tool; the model receives an error result.
         (0..self.calls.len()).for_each(|found| self.start_call(found, String::new()));
         let reason = match self.finish {
+            Some(FinishReason::Stop) | None if self.is_refusal => FinishReason::ContentFilter,
             Some(reason) => reason,
             None if self.calls.is_empty() => FinishReason::Stop,
             None => FinishReason::ToolCalls,
@@ -392,13 +411,19 @@ fn non_empty(text: Option<String>) -> Option<String> {
 }
 
 fn finish_reason(word: &str) -> Result<FinishReason, AgentError> {
+    // Google's API adds details behind a colon.
+    let (word, _) = word.split_once(':').unwrap_or((word, ""));
     Ok(match word {
-        // Mistral's word for an answer that reaches the end of the context window.
-        "length" | "model_length" => FinishReason::Length,
-        "tool_calls" | "function_call" => FinishReason::ToolCalls,
-        "content_filter" => FinishReason::ContentFilter,
-        // DeepSeek's word for an answer that its servers have broken off.
-        "error" | "insufficient_system_resource" => return Err(reported_error()),
+        // Mistral's word for an answer that reaches the end of the context window, and the words of another API, which gateways
+        // may leave as they are.
+        "length" | "model_length" | "max_tokens" => FinishReason::Length,
+        "tool_calls" | "function_call" | "tool_use" => FinishReason::ToolCalls,
+        "content_filter" | "refusal" => FinishReason::ContentFilter,
+        // The words of vLLM and SGLang, and of DeepSeek, for an answer that the server has broken off, and Google's for one with a
+        // tool call that the model has written wrongly.
+        "error" | "abort" | "insufficient_system_resource" | "function_call_filter" => {
+            return Err(reported_error());
+        }
         _ => FinishReason::Stop,
     })
 }

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::borrowed_text::BorrowedText;
 use crate::models::called_function::CalledFunction;
 use crate::models::reasoning_text::ReasoningText;
-use crate::models::token_count::token_count;
+use crate::token_count::token_count;
 
 /// Name of the signature of a call.
 const SIGNATURE_NAME: &str = r#""thought_signature""#;
@@ -26,29 +26,46 @@ pub(super) struct Chunk<'a> {
     #[serde(borrow, default)]
     pub choices: Option<Vec<Choice<'a>>>,
     #[serde(borrow, default)]
-    pub usage: Option<&'a RawValue>,
+    usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    object: Option<&'a RawValue>,
 }
 
-impl Chunk<'_> {
+impl<'a> Chunk<'a> {
+    /// Returns the usage, wherever it is.
+    pub(super) fn usage(&self) -> Option<&'a RawValue> {
+        let of_choices = || self.choices.iter().flatten().find_map(|choice| choice.usage);
+        self.usage.or_else(of_choices)
+    }
+
+    /// Returns true if the chunk itself is the error, as older versions of vLLM send it.
+    pub(super) fn is_error(&self) -> bool {
+        self.object.is_some_and(|object| object.get() == r#""error""#)
+    }
+
     /// Returns the text delta if the chunk contains nothing else.
     pub(super) fn only_text(&self) -> Option<&str> {
         let [choice] = self.choices.as_deref()? else { return None };
         let delta = choice.delta.as_ref()?;
         let calls = delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
+        let calls = calls || delta.function_call.is_some();
         let reasoning = [&delta.reasoning_content, &delta.reasoning, &delta.thinking];
         let other = delta.refusal.is_some() || reasoning.into_iter().any(Option::is_some);
-        let more = self.error.is_some() || self.usage.is_some() || choice.finish_reason.is_some();
+        // Some servers send an empty reason with each chunk.
+        let ends = choice.finish_reason.as_ref().is_some_and(|reason| !reason.0.is_empty());
+        let has_error = self.error.is_some() || choice.error.is_some();
+        let more = has_error || self.usage().is_some() || ends;
         let AnswerContent::Text(text) = delta.content.as_ref()? else { return None };
-        (choice.index == 0 && !calls && !other && !more && !text.is_empty()).then_some(text)
+        (choice.is_first() && !calls && !other && !more && !text.is_empty()).then_some(text)
     }
 }
 
 #[derive(Deserialize)]
 pub(super) struct Choice<'a> {
     #[serde(default)]
-    pub index: usize,
+    index: Option<usize>,
     #[serde(borrow, default)]
     pub delta: Option<Delta<'a>>,
     /// Some servers repeat all content so far in each chunk, beside the delta.
@@ -56,6 +73,19 @@ pub(super) struct Choice<'a> {
     pub message: Option<Delta<'a>>,
     #[serde(borrow, default)]
     pub finish_reason: Option<BorrowedText<'a>>,
+    /// OpenRouter may have the error of the model's provider here.
+    #[serde(borrow, default)]
+    pub error: Option<&'a RawValue>,
+    /// Moonshot has the usage of a stream here.
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+}
+
+impl Choice<'_> {
+    /// Returns true for the only choice that is asked for.
+    pub(super) fn is_first(&self) -> bool {
+        self.index.unwrap_or_default() == 0
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -69,20 +99,31 @@ pub(super) struct Delta<'a> {
     pub thinking: Option<ReasoningText>,
     #[serde(borrow)]
     pub tool_calls: Option<Vec<CallDelta<'a>>>,
+    /// The only call of an answer of a server with the API's older form.
+    #[serde(borrow)]
+    pub function_call: Option<CalledFunction<'a>>,
 }
 
 /// Content of a message: a text, borrowed unless it contains escapes, or parts, as reasoning models of some vendors send them.
 pub(super) enum AnswerContent<'a> {
     Text(Cow<'a, str>),
-    Parts { reasoning: String, text: String },
+    Parts(AnswerTexts),
+}
+
+/// Texts of a content.
+#[derive(Default)]
+pub(super) struct AnswerTexts {
+    pub(super) reasoning: String,
+    pub(super) text: String,
+    pub(super) refusal: String,
 }
 
 impl<'a> AnswerContent<'a> {
-    /// Returns the reasoning and the text.
-    pub(super) fn into_texts(self) -> (String, String) {
+    /// Returns the texts of all parts.
+    pub(super) fn into_texts(self) -> AnswerTexts {
         match self {
-            Self::Text(text) => (String::new(), text.into_owned()),
-            Self::Parts { reasoning, text } => (reasoning, text),
+            Self::Text(text) => AnswerTexts { text: text.into_owned(), ..AnswerTexts::default() },
+            Self::Parts(texts) => texts,
         }
     }
 }
@@ -111,18 +152,19 @@ impl<'de> Visitor<'de> for AnswerContentVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<AnswerContent<'de>, A::Error> {
-        let (mut reasoning, mut text) = (String::new(), String::new());
+        let mut texts = AnswerTexts::default();
         while let Some(part) = parts.next_element::<WirePart>()? {
             let thoughts = [part.thinking, part.reasoning].into_iter().flatten();
-            reasoning.extend(thoughts.map(|ReasoningText(text)| text));
+            texts.reasoning.extend(thoughts.map(|ReasoningText(text)| text));
+            texts.refusal.extend(part.refusal);
             // A part of reasoning may have its text in the member of a text.
             if matches!(part.kind.as_deref(), Some("thinking" | "reasoning")) {
-                reasoning.extend(part.text);
+                texts.reasoning.extend(part.text);
             } else {
-                text.extend(part.text);
+                texts.text.extend(part.text);
             }
         }
-        Ok(AnswerContent::Parts { reasoning, text })
+        Ok(AnswerContent::Parts(texts))
     }
 }
 
@@ -133,6 +175,7 @@ struct WirePart {
     #[serde(rename = "type")]
     kind: Option<String>,
     text: Option<String>,
+    refusal: Option<String>,
     thinking: Option<ReasoningText>,
     reasoning: Option<ReasoningText>,
 }
@@ -148,7 +191,12 @@ pub(super) struct CallDelta<'a> {
     extra_content: Option<&'a RawValue>,
 }
 
-impl CallDelta<'_> {
+impl<'a> CallDelta<'a> {
+    /// Creates the only call of an answer in the API's older form.
+    pub(super) fn from_function(function: CalledFunction<'a>) -> Self {
+        Self { function: Some(function), ..Self::default() }
+    }
+
     /// Returns the object with the signature of Google's APIs, which later requests must repeat.
     pub(super) fn signature(&self) -> Option<Box<RawValue>> {
         let is_signature = |json: &str| json.starts_with('{') && json.contains(SIGNATURE_NAME);
@@ -281,6 +329,9 @@ mod tests {
             r#"{"prompt_tokens":-9,"completion_tokens":2.5,"prompt_tokens_details":{"cached_tokens":"4"}}"#;
         assert_eq!(read(wrong), [None; 4]);
         assert_eq!(read(r#"{"prompt_tokens":9223372036854775808}"#), [Some(1 << 63), None, None, None]);
+        let floats =
+            r#"{"prompt_tokens":9.0,"completion_tokens":2.0,"prompt_tokens_details":{"cached_tokens":4.0}}"#;
+        assert_eq!(read(floats), [Some(9), Some(4), None, Some(2)]);
         assert_eq!(read("{}"), [None; 4]);
         for cached in [
             r#""prompt_cache_hit_tokens":4,"prompt_cache_miss_tokens":5"#,
@@ -335,12 +386,17 @@ mod tests {
             (r#"{"choices":[{"delta":{"content":""}}]}"#, None),
             (r#"{"choices":[{"delta":{}}]}"#, None),
             (r#"{"choices":[{"index":1,"delta":{"content":"a"}}]}"#, None),
+            (r#"{"choices":[{"index":null,"delta":{"content":"a"}}]}"#, Some("a")),
             (r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a"},"finish_reason":""}]}"#, Some("a")),
             (r#"{"choices":[{"delta":{"content":"a","refusal":"b"}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a","reasoning":"b"}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a","thinking":{"content":"b"}}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a","tool_calls":[{}]}}]}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a","function_call":null}}]}"#, Some("a")),
+            (r#"{"choices":[{"delta":{"content":"a","function_call":{}}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a"}}],"usage":{}}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a"},"usage":{}}]}"#, None),
             (r#"{"choices":[{"delta":{"content":"a"}}],"error":{}}"#, None),
             (r#"{"choices":[{"delta":{"content":"a"}},{"delta":{"content":"b"}}]}"#, None),
             (r#"{"choices":[{"message":{"content":"a"}}]}"#, None),

@@ -10,6 +10,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::token_count::whole_count;
+
 /// Limit on a token count that is believed.
 const MAX_TOKEN_COUNT: u64 = u32::MAX as u64;
 /// Members of an item that are not sent back: the vendor has not stored the answer, so it knows neither.
@@ -108,7 +110,7 @@ pub(super) fn content_text(content: Option<&RawValue>) -> (String, bool) {
 pub(super) fn usage(usage: Option<&RawValue>, model: Option<String>, provider: &str) -> Option<Usage> {
     let usage: Value = serde_json::from_str(usage?.get()).ok()?;
     let count =
-        |path: &str| usage.pointer(path).and_then(Value::as_u64).filter(|count| *count <= MAX_TOKEN_COUNT);
+        |path: &str| usage.pointer(path).and_then(whole_count).filter(|count| *count <= MAX_TOKEN_COUNT);
     let counts = Usage {
         input_tokens: count("/input_tokens"),
         cached_input_tokens: count("/input_tokens_details/cached_tokens"),
@@ -198,6 +200,7 @@ mod tests {
             ),
             (r#"{"input_tokens":9223372036854775808,"output_tokens":-5,"input_tokens_details":null}"#, None),
             (r#"{"input_tokens":"9","output_tokens":5}"#, Some([None, None, Some(5), None])),
+            (r#"{"input_tokens":9.0,"output_tokens":5.5}"#, Some([Some(9), None, None, None])),
             ("{}", None),
             ("7", None),
         ] {

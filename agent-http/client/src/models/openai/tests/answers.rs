@@ -2,6 +2,10 @@
 
 use super::*;
 
+/// An error that is not within another object.
+const UNWRAPPED: &str =
+    r#"{"object":"error","message":"bad","type":"InternalServerError","param":null,"code":500}"#;
+
 #[tokio::test]
 async fn text_and_reasoning_come_as_they_are_said() {
     let null = r#"{"role":"assistant","content":null,"refusal":null,"tool_calls":null,"function_call":null}"#;
@@ -14,7 +18,20 @@ async fn text_and_reasoning_come_as_they_are_said() {
             &["text a", "finish Stop"],
         ),
         (vec![text("Größe – 🙂 \\ud83d\\ude42\\n")], &["text Größe – 🙂 🙂\n", "fails Truncated"]),
-        (vec![delta(r#"{"refusal":"No."}"#), stop(), done()], &["text No.", "finish Stop"]),
+        // A refusal ends as any other answer, also as a part of the content.
+        (
+            vec![delta(r#"{"refusal":"No"}"#), delta(r#"{"refusal":"."}"#), stop(), done()],
+            &["text No", "text .", "finish ContentFilter"],
+        ),
+        (vec![delta(r#"{"refusal":"No."}"#), done()], &["text No.", "finish ContentFilter"]),
+        (
+            vec![delta(r#"{"content":[{"type":"refusal","refusal":"No."}]}"#), stop(), done()],
+            &["text No.", "finish ContentFilter"],
+        ),
+        (
+            vec![delta(r#"{"content":"a","refusal":""}"#), finish("length"), done()],
+            &["text a", "finish Length"],
+        ),
         (
             vec![
                 delta(r#"{"reasoning_content":"Hm"}"#),
@@ -91,11 +108,24 @@ async fn every_end_is_distinguished_from_truncation() {
         (sse(&length), &["text a", "finish Length"]),
         (sse(&[text("a"), finish("content_filter"), DONE.into()]), &["text a", "finish ContentFilter"]),
         (sse(&[text("a"), finish("model_length"), DONE.into()]), &["text a", "finish Length"]),
+        (sse(&[text("a"), finish("max_tokens"), DONE.into()]), &["text a", "finish Length"]),
+        (sse(&[text("a"), finish("refusal"), DONE.into()]), &["text a", "finish ContentFilter"]),
+        (
+            sse(&[text("a"), finish("content_filter: RECITATION"), DONE.into()]),
+            &["text a", "finish ContentFilter"],
+        ),
+        (
+            sse(&[r#"{"choices":[{"index":0,"finish_reason":"content_filter: PROHIBITED_CONTENT"}]}"#, DONE]),
+            &["finish ContentFilter"],
+        ),
         (sse(&[text("a"), finish("eos"), DONE.into()]), &["text a", "finish Stop"]),
         (sse(&[text("a"), finish("stop")]), &["text a", "finish Stop"]),
         (sse(&[text("a"), DONE.into()]), &["text a", "finish Stop"]),
         (sse(&[text("a"), " [DONE] ".into(), text("never")]), &["text a", "finish Stop"]),
         (sse(&[finish("stop"), DONE.into()]), &["finish Stop"]),
+        // An empty reason in each chunk is none.
+        (sse(&[text("a"), finish("")]), &["text a", "fails Truncated"]),
+        (sse(&[text("a"), finish(""), finish("length")]), &["text a", "finish Length"]),
         (format!("\u{feff}: hi\r\n\r\n{}", sse(&length).replace('\n', "\r\n")), &["text a", "finish Length"]),
         (sse(&[text("a")]), &["text a", "fails Truncated"]),
         (sse(&[text("a")]) + "data: [DONE]", &["text a", "fails Truncated"]),
@@ -126,6 +156,11 @@ async fn errors_inside_an_answer_that_began_well_are_errors() {
         (named(r#"{"message":"prompt is too long"}"#), &["fails ContextExceeded"]),
         (sse(&[text("a"), finish("error"), DONE.into()]), &["text a", "fails Failed"]),
         (sse(&[text("a"), finish("insufficient_system_resource"), DONE.into()]), &["text a", "fails Failed"]),
+        (sse(&[text("a"), finish("abort"), DONE.into()]), &["text a", "fails Failed"]),
+        (sse(&[finish("function_call_filter: MALFORMED_FUNCTION_CALL"), DONE.into()]), &["fails Failed"]),
+        // The error in place of a chunk.
+        (sse(&[text("a"), UNWRAPPED.into(), DONE.into()]), &["text a", "fails Failed"]),
+        (sse(&[UNWRAPPED.replace("bad", "prompt is too long"), DONE.into()]), &["fails ContextExceeded"]),
         (
             sse(&[text("a"), with_usage(r#""delta":{"content":"b"},"finish_reason":"error""#, "null")]),
             &["text a", "usage m-1-2026 12 5 - -", "fails Failed"],
@@ -216,6 +251,29 @@ async fn calls_are_put_together_however_servers_cut_them() {
             &["call 0 a x", "args 0 {}", "finish ToolCalls"],
         ),
         (answer(&[&[call("0", "a", "-", "{}")]]), &["call 0 a ", "args 0 {}", "finish ToolCalls"]),
+        // The older form of the only call, and both forms.
+        (
+            sse(&[
+                delta(r#"{"role":"assistant","content":null,"function_call":{"name":"x","arguments":""}}"#),
+                delta(r#"{"function_call":{"arguments":"{\"n\""}}"#),
+                delta(r#"{"function_call":{"arguments":":1}"}}"#),
+                finish("function_call"),
+                DONE.to_owned(),
+            ]),
+            &["call 0 new x", "args 0 {\"n\"", "args 0 :1}", "finish ToolCalls"],
+        ),
+        (
+            sse(&[
+                delta(
+                    r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"x","arguments":"{}"}}],
+                        "function_call":{"name":"x","arguments":"{}"}}"#,
+                )
+                .replace('\n', " "),
+                finish("tool_calls"),
+                DONE.to_owned(),
+            ]),
+            &["call 0 a x", "args 0 {}", "finish ToolCalls"],
+        ),
         // No arguments, an empty fragment, and a finish reason that is not `tool_calls`.
         (answer(&[&[call("0", "a", "x", "-")]]), &["call 0 a x", "finish ToolCalls"]),
         (
@@ -250,6 +308,9 @@ async fn usage_comes_before_the_end_wherever_the_server_puts_it() {
     ] {
         check(SSE, &sse(&[vec![text("a")], end].concat()), expected).await;
     }
+    let of_choice =
+        finish("stop").replace("}]}", r#","usage":{"prompt_tokens":12,"completion_tokens":5}}]}"#);
+    check(SSE, &sse(&[text("a"), of_choice]), &["text a", "usage m-1-2026 12 5 - -", "finish Stop"]).await;
     let poor =
         [text("a"), r#"{"usage":{"prompt_tokens":1,"prompt_tokens_details":null}}"#.into(), DONE.into()];
     check(SSE, &sse(&poor), &["text a", "usage m-1-2026 1 - - -", "finish Stop"]).await;
@@ -304,11 +365,24 @@ async fn an_answer_in_one_piece_is_an_answer_and_a_reported_error_a_refusal() {
             choice(calls, "null"),
             &["call 0 a x", "args 0 {\"n\":1}", "call 1 b y", "usage m-1 3 4 - -", "finish ToolCalls"],
         ),
+        (
+            choice(r#"{"content":null,"function_call":{"name":"x","arguments":"{\"n\":1}"}}"#, "null"),
+            &["call 0 new x", "args 0 {\"n\":1}", "usage m-1 3 4 - -", "finish ToolCalls"],
+        ),
+        (
+            choice(r#"{"content":null,"refusal":"No."}"#, "\"stop\""),
+            &["text No.", "usage m-1 3 4 - -", "finish ContentFilter"],
+        ),
         (choice(r#"{"content":"a"}"#, "\"length\""), &["text a", "usage m-1 3 4 - -", "finish Length"]),
         (choice(r#"{"content":""}"#, "null"), &["refused Truncated"]),
         (choice(r#"{"content":"a"}"#, "\"error\""), &["refused Failed"]),
         (r#"{"error":{"message":"overloaded"}}"#.into(), &["refused Failed"]),
         (r#"{"choices":[],"error":"overloaded"}"#.into(), &["refused Failed"]),
+        (UNWRAPPED.replace("bad", "prompt is too long"), &["refused ContextExceeded"]),
+        (
+            r#"{"choices":[{"message":{"content":""},"error":{"code":429},"finish_reason":"error"}]}"#.into(),
+            &["refused RateLimited"],
+        ),
         (r#"{"detail":"Not Found"}"#.into(), &["refused Failed"]),
         ("{}".into(), &["refused Failed"]),
         ("[]".into(), &["refused Failed"]),
