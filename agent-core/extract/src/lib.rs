@@ -19,6 +19,7 @@
 
 #[cfg(feature = "documents")]
 mod archive;
+mod column_names;
 mod csv_rows;
 mod encoding;
 #[cfg(any(all(test, feature = "documents"), feature = "fixtures"))]
@@ -53,7 +54,7 @@ pub use media_type::MediaType;
 pub use sniff::sniff;
 
 /// Identifier of this extractor. Its number rises with each change of the texts that equal documents give.
-pub const EXTRACTOR_ID: &str = "agent-extract/9";
+pub const EXTRACTOR_ID: &str = "agent-extract/10";
 
 /// Extracts the text of a document. The bytes are read as `media_type` and not checked against it; see [`sniff`].
 ///

@@ -2,7 +2,7 @@
 
 use undoc::{Cell, Row, Table};
 
-use crate::rows::{column_names, names_in_groups};
+use crate::column_names::names_in_groups;
 
 /// Maximum length of a cell of a header row, in bytes.
 const MAX_CELL_BYTES: usize = 200;
@@ -19,8 +19,7 @@ pub(super) fn join_header_rows(table: &mut Table) {
     }
     let columns = table.cell_columns();
     let [group_columns, name_columns, ..] = columns.as_slice() else { return };
-    let header = column_names(&texts(groups, group_columns));
-    if let Some(names) = names_in_groups(&header, &texts(names, name_columns)) {
+    if let Some(names) = names_in_groups(&texts(groups, group_columns), &texts(names, name_columns)) {
         table.rows.remove(1);
         table.rows[0].cells = names.into_iter().map(Cell::with_text).collect();
     }
