@@ -22,6 +22,8 @@ mod archive;
 mod column_names;
 mod csv_rows;
 mod encoding;
+#[cfg(feature = "documents")]
+mod escapes;
 #[cfg(any(all(test, feature = "documents"), feature = "fixtures"))]
 pub mod fixtures;
 #[cfg(feature = "documents")]
@@ -40,8 +42,6 @@ mod rows;
 mod sniff;
 #[cfg(feature = "documents")]
 mod superscript;
-#[cfg(feature = "documents")]
-mod table_cell;
 #[cfg(all(test, feature = "documents"))]
 mod tests;
 mod text_builder;

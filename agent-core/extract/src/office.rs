@@ -43,11 +43,11 @@ use self::header_rows::join_header_rows;
 use self::merged_cells::{MergedCells, split_merged_rows};
 use self::parts::OfficeParts;
 use crate::archive;
+use crate::escapes::{escape_cell, escape_line};
 use crate::limits::ExtractionLimits;
 use crate::media_type::MediaType;
 use crate::rows::push_rows;
 use crate::sniff::is_encrypted_office;
-use crate::table_cell::escape_cell;
 use crate::text_builder::TextBuilder;
 
 /// Blocks of a text document that are rendered at once: a copy of them is.
@@ -235,7 +235,10 @@ impl SectionReader {
 /// cells of tables apart, each row with its own.
 fn keep_lines_apart(block: &mut Block) {
     match block {
-        Block::Paragraph(paragraph) => keep_paragraph_lines_apart(paragraph),
+        Block::Paragraph(paragraph) => {
+            keep_paragraph_lines_apart(paragraph);
+            escape_lines(paragraph);
+        }
         Block::Table(table) => {
             split_merged_rows(table);
             join_header_rows(table);
@@ -246,6 +249,17 @@ fn keep_lines_apart(block: &mut Block) {
             }
         }
         _ => {}
+    }
+}
+
+/// Escapes the lines of a paragraph that would be headings.
+fn escape_lines(paragraph: &mut Paragraph) {
+    let mut begins_line = !paragraph.heading.is_heading();
+    for run in &mut paragraph.runs {
+        if begins_line && !run.style.code {
+            escape_line(&mut run.text);
+        }
+        begins_line = run.line_break || (begins_line && run.text.is_empty());
     }
 }
 

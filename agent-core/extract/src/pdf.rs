@@ -28,8 +28,8 @@ use self::ligatures::may_have_ligatures;
 use self::shown_text::ShownText;
 use self::superscripts::raise_in_page;
 use self::unseen_text::UnseenText;
+use crate::escapes::escape_cell;
 use crate::limits::ExtractionLimits;
-use crate::table_cell::escape_cell;
 use crate::text_builder::TextBuilder;
 
 /// Share of a page that pictures cover in a scan.

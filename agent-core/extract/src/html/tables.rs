@@ -9,7 +9,7 @@ use htmd::element_handler::{HandlerResult, Handlers};
 use htmd::{Element, Node};
 use markup5ever_rcdom::NodeData;
 
-use crate::table_cell::escape_cell;
+use crate::escapes::escape_cell;
 
 /// Maximum number of columns or rows over which a cell is merged.
 const MAX_COLUMN_SPAN: usize = 64;
@@ -75,7 +75,7 @@ pub(super) fn convert_table(
     let line_of = |node: &Rc<Node>| one_line(&handlers.walk_children(node).content);
     let caption: Vec<String> =
         children(element.node, &["caption"]).iter().map(line_of).filter(|line| !line.is_empty()).collect();
-    let header_rows = header_rows(&rows);
+    let header_rows = header_rows(&rows, rows_in_head(element.node));
     let mut rows: Vec<Vec<Cell>> = rows
         .iter()
         .map(|row| {
@@ -108,11 +108,18 @@ pub(super) fn convert_table(
     Some(markdown.into())
 }
 
-/// Returns the number of rows that together name the columns: 0 unless several rows above the values have header cells alone.
-fn header_rows(rows: &[Vec<Rc<Node>>]) -> usize {
+/// Returns the number of rows that together name the columns: 0 unless several rows above the values have header cells alone, or are in
+/// the table's head, which has `in_head`.
+fn header_rows(rows: &[Vec<Rc<Node>>], in_head: usize) -> usize {
     let is_header = |row: &&Vec<Rc<Node>>| !row.is_empty() && row.iter().all(|cell| tag(cell) == "th");
-    let count = rows.iter().take_while(is_header).count();
+    let count = rows.iter().take_while(is_header).count().max(in_head);
     if (2..=MAX_HEADER_ROWS).contains(&count) && count < rows.len() { count } else { 0 }
+}
+
+/// Returns the number of rows of the head that a table begins with.
+fn rows_in_head(table: &Rc<Node>) -> usize {
+    let first = children(table, &["tr", "thead", "tbody", "tfoot"]).into_iter().next();
+    first.filter(|part| tag(part) == "thead").map_or(0, |head| children(&head, &["tr"]).len())
 }
 
 /// Replaces the short cells of a header row that are merged over several columns by a cell for each column.

@@ -445,3 +445,16 @@ fn two_header_rows_name_the_columns_together() {
     let text = word_text(&table(&[names, ada.clone(), ada]));
     assert_eq!(text.matches("| Ada | London | Ring twice |").count(), 2, "{text}");
 }
+
+#[test]
+fn lines_of_text_are_no_headings() {
+    let paragraph = |runs: &str| format!("<w:p>{runs}</w:p>");
+    let text = word_text(
+        &[
+            paragraph(&run("", "# systemctl restart")),
+            paragraph(&format!("{}<w:r><w:br/></w:r>{}", run("", "#1 and"), run("", "## two"))),
+        ]
+        .concat(),
+    );
+    assert_eq!(text, "\\# systemctl restart\n\n#1 and\n\\## two");
+}
