@@ -29,6 +29,7 @@ pub mod fixtures;
 #[cfg(feature = "documents")]
 mod html;
 mod json;
+mod json_lines;
 mod limits;
 mod media_type;
 #[cfg(feature = "documents")]
