@@ -235,11 +235,9 @@ fn grouped_header(rows: &[Vec<String>], below: Option<&Vec<String>>) -> Option<H
     let is_new = |column: usize| !cell(last, column).is_empty() && !is_repeated(column);
     let has_own_names = rows.len() > 2 && singles.iter().any(|&column| is_new(column));
     // Years may be names, and values of a row without a name of its own are no years.
-    if (has_value && !is_merged)
-        || !is_certain
-        || !(conflicts.is_empty() || has_corner || has_row_names)
-        || (has_own_names && !has_corner)
-    {
+    let has_values = (has_value && !is_merged) || (has_own_names && !has_corner);
+    let is_named = conflicts.is_empty() || has_corner || has_row_names;
+    if has_values || !is_certain || !is_named {
         return None;
     }
     let mut names: Vec<String> = (0..header.width()).map(|column| header.name(column)).collect();

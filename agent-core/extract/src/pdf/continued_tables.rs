@@ -110,8 +110,8 @@ impl LastTable {
 /// Returns the left edges of the columns but the first, from that of the first.
 fn inner_edges(widths: &[f32]) -> impl Iterator<Item = f32> {
     let inner = &widths[..widths.len().saturating_sub(1)];
-    inner.iter().scan(0.0, |edge, width| {
-        *edge += width;
+    inner.iter().scan(0.0_f32, |edge, width| {
+        *edge += *width;
         Some(*edge)
     })
 }
