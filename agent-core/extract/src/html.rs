@@ -113,6 +113,7 @@ fn converter() -> HtmlToMarkdown {
         .add_handler(vec!["img"], convert_image)
         .add_handler(vec!["sup"], convert_superscript)
         .add_handler(vec!["q"], convert_quotation)
+        .add_handler(vec!["h1", "h2", "h3", "h4", "h5", "h6"], convert_heading)
         .add_handler(vec!["ol"], lists::convert_ordered_list)
         .add_handler(vec!["dl"], definitions::convert_list)
         .add_handler(vec!["del", "s", "strike"], convert_deletion)
@@ -150,6 +151,13 @@ fn is_absolute(address: &str) -> bool {
 
 fn convert_image(_: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     Some(attribute(&element, "alt")?.into())
+}
+
+/// Writes a heading on one line, although it may have line breaks or blocks.
+fn convert_heading(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
+    let text = tables::one_line(&handlers.walk_children(element.node).content);
+    let level = element.tag.trim_start_matches('h').parse().unwrap_or(1);
+    (!text.is_empty()).then(|| format!("\n\n{} {text}\n\n", "#".repeat(level)).into())
 }
 
 /// Writes the marks of text that is struck through: it no longer holds.

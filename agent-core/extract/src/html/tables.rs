@@ -211,7 +211,7 @@ fn span(cell: &Node, name: &str, limit: usize) -> usize {
 }
 
 /// Joins the lines of a text.
-fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines.join(" ")
 }

@@ -432,3 +432,9 @@ fn rows_in_the_head_of_a_table_name_the_columns_without_header_cells() {
     let single = "<table><thead><tr><td>A</td><td>B</td></tr></thead><tbody><tr><td>1</td><td>2</td></tr></tbody></table>";
     assert_eq!(markdown(single), "| A | B |\n| --- | --- |\n| 1 | 2 |");
 }
+
+#[test]
+fn headings_have_one_line() {
+    let html = "<h1>Leave<br>policy</h1><h2><div>a</div> <div>b</div></h2><h3> <br></h3>c";
+    assert_eq!(markdown(html), "# Leave policy\n\n## a b\n\nc");
+}
