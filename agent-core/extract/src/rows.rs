@@ -10,7 +10,7 @@ use crate::column_names::{Header, filled, header_of, is_number};
 use crate::text_builder::TextBuilder;
 
 /// Maximum number of rows at the beginning of a table that are searched for the header.
-const MAX_ROWS_TO_HEADER: usize = 10;
+pub(crate) const MAX_ROWS_TO_HEADER: usize = 10;
 /// Maximum length of a column's name that tells another table below an empty row, in bytes.
 const MAX_NAME_BYTES_OF_NEXT: usize = 60;
 
@@ -64,7 +64,7 @@ pub(crate) fn push_rows(
 }
 
 /// Returns the header of a table by its first rows, and the number of rows before it.
-fn first_header(rows: &[Vec<String>]) -> Option<(usize, Header)> {
+pub(crate) fn first_header(rows: &[Vec<String>]) -> Option<(usize, Header)> {
     let width = rows.iter().map(|row| filled(row)).max().unwrap_or_default();
     (0..rows.len()).find_map(|index| {
         let header = header_of(&rows[index..], width)?;

@@ -9,7 +9,10 @@ use htmd::element_handler::{HandlerResult, Handlers};
 use htmd::{Element, Node};
 use markup5ever_rcdom::NodeData;
 
+use super::placeholders::restore;
+use crate::column_names::{filled, is_number};
 use crate::escapes::escape_cell;
+use crate::rows::{MAX_ROWS_TO_HEADER, first_header};
 
 /// Maximum number of columns or rows over which a cell is merged.
 const MAX_COLUMN_SPAN: usize = 64;
@@ -103,6 +106,9 @@ pub(super) fn convert_table(
     rows.iter_mut().take(header_rows).for_each(repeat_merged_names);
     let mut rows = grid(rows);
     join_header_rows(&mut rows, header_rows);
+    if !has_header {
+        move_to_header(&mut rows, &mut markdown);
+    }
     push_rows(&mut markdown, &rows);
     markdown.push('\n');
     Some(markdown.into())
@@ -154,6 +160,30 @@ fn join_header_rows(rows: &mut Vec<Vec<String>>, header_rows: usize) {
     };
     let names = (0..width).map(name).collect();
     rows.insert(0, names);
+}
+
+/// Makes the header of a table without header cells its first row. Titles and facts above it become lines above the table.
+fn move_to_header(rows: &mut Vec<Vec<String>>, markdown: &mut String) {
+    let restored = |text: &String| text.chars().map(restore).collect::<String>();
+    let first: Vec<Vec<String>> =
+        rows.iter().take(MAX_ROWS_TO_HEADER).map(|row| row.iter().map(restored).collect()).collect();
+    let Some((above, header)) = first_header(&first) else { return };
+    let is_fact = |row: &Vec<String>| {
+        let name = row.iter().find(|text| !text.is_empty());
+        filled(row) <= 2 && name.is_some_and(|name| !is_number(name))
+    };
+    if !first[..above].iter().all(is_fact) || header.row_names.iter().any(|name| !name.is_empty()) {
+        return;
+    }
+    for row in rows.drain(..above) {
+        let texts: Vec<&str> = row.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
+        markdown.push_str(&texts.join("; "));
+        markdown.push('\n');
+    }
+    if header.rows > 1 {
+        rows.drain(..header.rows);
+        rows.insert(0, header.names);
+    }
 }
 
 /// Returns true for a table without header cells that has rows of values.

@@ -438,3 +438,27 @@ fn headings_have_one_line() {
     let html = "<h1>Leave<br>policy</h1><h2><div>a</div> <div>b</div></h2><h3> <br></h3>c";
     assert_eq!(markdown(html), "# Leave policy\n\n## a b\n\nc");
 }
+
+#[test]
+fn titles_above_a_table_without_header_cells_are_not_its_header() {
+    let table = |rows: &[&str]| {
+        let cells = |row: &&str| {
+            let cells: String = row.split('|').map(|cell| format!("<td>{cell}</td>")).collect();
+            format!("<tr>{cells}</tr>")
+        };
+        format!("<table>{}</table>", rows.iter().map(cells).collect::<String>())
+    };
+    for (rows, expected) in [
+        (
+            &["Prices 2024||", "valid from|2024-03-01|", "Article|Price|Stock", "Chair|49.9|3"][..],
+            "Prices 2024\nvalid from; 2024-03-01\n| Article | Price | Stock |\n| --- | --- | --- |\n| Chair | 49.9 | 3 |",
+        ),
+        (
+            &["|2023||2024|", "|Q1|Q2|Q1|Q2", "North|1|2|3|4"],
+            "|  | 2023 Q1 | 2023 Q2 | 2024 Q1 | 2024 Q2 |\n| --- | --- | --- | --- | --- |\n| North | 1 | 2 | 3 | 4 |",
+        ),
+        (&["1|2", "3|4", "a|b", "5|6"], "| 1 | 2 |\n| --- | --- |\n| 3 | 4 |\n| a | b |\n| 5 | 6 |"),
+    ] {
+        assert_eq!(markdown(&table(rows)), expected, "{rows:?}");
+    }
+}
