@@ -84,7 +84,7 @@ const MARKED_ELEMENTS: [&str; 17] = [
     "ul",
 ];
 /// Texts of links to a place of the same page that mark the place, such as that of a heading, or lead back from a footnote.
-const MARKS_OF_PLACES: &str = "#¶§↩↑🔗\u{fe0e}\u{fe0f}";
+const MARKS_OF_PLACES: &str = "#¶↩↑🔗\u{fe0e}\u{fe0f}";
 
 pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<ExtractedDocument, ExtractError> {
     let malformed = |_| ExtractError::Malformed("no valid HTML document".to_owned());

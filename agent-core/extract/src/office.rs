@@ -39,7 +39,7 @@ use undoc::render::{RenderOptions, render_section_to_string};
 use undoc::xlsx::XlsxParser;
 use undoc::{Block, ErrorKind, FormatType, Paragraph, ParseEvent, Section, SectionStreamOptions, Table};
 
-use self::header_rows::join_header_rows;
+use self::header_rows::{join_header_rows, take_title};
 use self::merged_cells::{MergedCells, split_merged_rows};
 use self::parts::OfficeParts;
 use crate::archive;
@@ -208,7 +208,14 @@ impl SectionReader {
     /// Appends the blocks and notes of a slide or text document. The name of a slide is its number.
     fn push_blocks(&mut self, section: &Section) -> Result<(), ExtractError> {
         for blocks in section.content.chunks(BLOCKS_AT_ONCE) {
-            let mut content = blocks.to_vec();
+            let mut content = Vec::with_capacity(blocks.len());
+            for block in blocks {
+                let mut block = block.clone();
+                if let Block::Table(table) = &mut block {
+                    content.extend(take_title(table).map(Block::Paragraph));
+                }
+                content.push(block);
+            }
             content.iter_mut().for_each(keep_lines_apart);
             self.push_markdown(&Section { content, ..Section::new(0) })?;
         }

@@ -458,3 +458,17 @@ fn lines_of_text_are_no_headings() {
     );
     assert_eq!(text, "\\# systemctl restart\n\n#1 and\n\\## two");
 }
+
+#[test]
+fn a_title_above_the_columns_of_a_table_is_not_its_header() {
+    let row = |cells: &[(&str, &str)]| {
+        let cell = |(properties, text): &(&str, &str)| {
+            format!("<w:tc><w:tcPr>{properties}</w:tcPr><w:p>{}</w:p></w:tc>", run("", text))
+        };
+        format!("<w:tr>{}</w:tr>", cells.iter().map(cell).collect::<String>())
+    };
+    let title = row(&[("<w:gridSpan w:val=\"2\"/>", "Prices")]);
+    let (header, chair) = (row(&[("", "Article"), ("", "Price")]), row(&[("", "Chair"), ("", "49")]));
+    let text = word_text(&format!("<w:tbl>{title}{header}{chair}</w:tbl>"));
+    assert_eq!(text, "Prices\n\n| Article | Price |\n| --- | --- |\n| Chair | 49 |");
+}
