@@ -70,7 +70,7 @@ pub(crate) fn is_number(cell: &str) -> bool {
 }
 
 /// Returns the names of columns by the cells of their header.
-pub(crate) fn column_names(header: &[String]) -> Vec<String> {
+fn column_names(header: &[String]) -> Vec<String> {
     let name = |cell: &String| {
         let visible: String = cell.chars().filter(|&character| !is_hidden(character)).collect();
         let words: Vec<&str> = visible.split_whitespace().collect();
