@@ -104,8 +104,8 @@ fn can_begin_header(row: &[String]) -> bool {
         || (cell(row, 0).is_empty() && texts.all(|cell| is_numbered_name(cell)))
 }
 
-/// Returns true if the first row is a header of one row: it has at least two and at least half of the columns, and is not a pair of a
-/// name and a value. Numbers name columns if nothing is above the names of the rows.
+/// Returns true if the first row is a header of one row: it has at least two and at least half of the columns, and not values alone
+/// beside its first cell. Numbers name columns if nothing is above the names of the rows.
 fn is_single_header(rows: &[Vec<String>], width: usize) -> bool {
     let [row, below @ ..] = rows else { return false };
     let texts: Vec<&str> = row.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
@@ -117,8 +117,30 @@ fn is_single_header(rows: &[Vec<String>], width: usize) -> bool {
         let names_rows = below.first().is_some_and(|next| !cell(next, 0).is_empty());
         return can_begin_header(row) && distinct.len() == texts.len() && names_rows;
     }
-    let is_pair = texts.len() == 2 && is_number(texts[1]) && !is_numbered_name(texts[1]);
-    !is_pair
+    let next: Vec<&str> = below.first().into_iter().flatten().skip(1).map(String::as_str).collect();
+    let next: Vec<&str> = next.into_iter().filter(|text| !text.is_empty()).collect();
+    !texts[1..].iter().all(|text| is_number(text)) || can_name_columns(&texts[1..], &next)
+}
+
+/// Returns true for numbers that name columns: those from 0 or 1 on, and years or several dates unless the row below has such values
+/// too.
+fn can_name_columns(numbers: &[&str], below: &[&str]) -> bool {
+    let are_years = |texts: &[&str]| !texts.is_empty() && texts.iter().all(|text| is_year(text));
+    let are_dates = |texts: &[&str]| texts.len() > 1 && texts.iter().all(|text| is_date(text));
+    let first = numbers.first().and_then(|number| number.parse::<usize>().ok());
+    let counts_up = first.is_some_and(|first| {
+        first <= 1 && numbers.iter().zip(first..).all(|(number, expected)| number.parse() == Ok(expected))
+    });
+    counts_up || (are_years(numbers) && !are_years(below)) || (are_dates(numbers) && !are_dates(below))
+}
+
+/// Returns true for a date in digits, such as 2024-03-01 or 1/22/20.
+fn is_date(text: &str) -> bool {
+    let is_part =
+        |part: &str| matches!(part.len(), 1 | 2 | 4) && part.bytes().all(|byte| byte.is_ascii_digit());
+    ['-', '/', '.']
+        .into_iter()
+        .any(|separator| text.split(separator).count() == 3 && text.split(separator).all(is_part))
 }
 
 /// Header rows with each text above the columns that it names.
@@ -381,6 +403,13 @@ mod tests {
             // A name and its value.
             (&["valid from|2024-03-01", "Name|City"], None),
             (&["Region|2023", "North|5"], Some("Region|2023")),
+            (&["Name|1|2|3", "Ada|4|5|6"], Some("Name|1|2|3")),
+            (&["Country|1/22/20|1/23/20", "Italy|2|3"], Some("Country|1/22/20|1/23/20")),
+            // Rows of a table without a header.
+            (&["Berlin|3645|891.7", "Bonn|330|141"], None),
+            (&["Berlin|3.645.000|1.234.567", "Bonn|1|2"], None),
+            (&["Ada|1990|2005", "Bob|1985|2010"], None),
+            (&["Ada|2024-01-01|2024-02-01", "Bob|2024-03-01|2024-04-01"], None),
         ] {
             let expected = names.map(|names| (names.to_owned(), 1, String::new()));
             assert_eq!(header(rows), expected, "{rows:?}");

@@ -63,13 +63,18 @@ pub(crate) fn push_rows(
     Ok(())
 }
 
-/// Returns the header of a table by its first rows, and the number of rows before it.
+/// Returns the header of a table by its first rows, and the number of rows before it, which do not fill all columns.
 pub(crate) fn first_header(rows: &[Vec<String>]) -> Option<(usize, Header)> {
     let width = rows.iter().map(|row| filled(row)).max().unwrap_or_default();
-    (0..rows.len()).find_map(|index| {
-        let header = header_of(&rows[index..], width)?;
-        (index + header.rows < rows.len()).then_some((index, header))
-    })
+    let is_full = |row: &Vec<String>| width > 1 && filled(row) == width;
+    for (index, row) in rows.iter().enumerate() {
+        match header_of(&rows[index..], width) {
+            Some(header) if index + header.rows < rows.len() => return Some((index, header)),
+            None if is_full(row) => return None,
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Returns the header of the rows below an empty one, if they are another table than the rows above, whose columns have `names`. Its
@@ -194,6 +199,10 @@ mod tests {
                 "Report 2024\nRegion: North; 2023: 1; 2024: 2 3",
             ),
             (&["1|2", "3|4"], "1; 2\n3; 4"),
+            (
+                &["Berlin|3645|891.7", "Bonn|n/a|141", "Ulm|1|2"],
+                "Berlin; 3645; 891.7\nBonn; n/a; 141\nUlm; 1; 2",
+            ),
             (&["Name|City"], "Name; City"),
             (&["Name|City", "|"], "Name; City"),
             (&["|2023|2023", "|Q1|Q2", "Region||", "North|1|2"], "Region: North; 2023 Q1: 1; 2023 Q2: 2"),
