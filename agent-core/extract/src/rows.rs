@@ -63,10 +63,10 @@ pub(crate) fn push_rows(
     Ok(())
 }
 
-/// Returns the header of a table by its first rows, and the number of rows before it, which do not fill all columns.
+/// Returns the header of a table by its first rows, and the number of rows before it: titles, and facts of a name and a value.
 pub(crate) fn first_header(rows: &[Vec<String>]) -> Option<(usize, Header)> {
     let width = rows.iter().map(|row| filled(row)).max().unwrap_or_default();
-    let is_full = |row: &Vec<String>| width > 1 && filled(row) == width;
+    let is_full = |row: &Vec<String>| width > 2 && filled(row) == width;
     for (index, row) in rows.iter().enumerate() {
         match header_of(&rows[index..], width) {
             Some(header) if index + header.rows < rows.len() => return Some((index, header)),
@@ -205,6 +205,10 @@ mod tests {
             ),
             (&["Name|City"], "Name; City"),
             (&["Name|City", "|"], "Name; City"),
+            (
+                &["valid from|2024-03-01", "Name|City", "Ada|Rome"],
+                "valid from; 2024-03-01\nName: Ada; City: Rome",
+            ),
             (&["|2023|2023", "|Q1|Q2", "Region||", "North|1|2"], "Region: North; 2023 Q1: 1; 2023 Q2: 2"),
             (
                 &["kind|Sold||Lost", "state|new|used|new", "Region|||", "A|1|2|3"],
