@@ -1,9 +1,12 @@
 //! HTML documents as Markdown.
 
 mod css;
+mod definitions;
 mod formulas;
 mod lists;
 mod movement;
+mod placeholders;
+mod preformatted;
 mod sheets;
 mod tables;
 #[cfg(test)]
@@ -11,6 +14,7 @@ mod tests;
 mod visibility;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use agent_retrieval::document::TextFormat;
@@ -20,6 +24,7 @@ use htmd::options::{BulletListMarker, HrStyle, Options};
 use htmd::{Element, HtmlToMarkdown, Node};
 use markup5ever_rcdom::NodeData;
 
+use self::placeholders::{protect, restore, restore_text};
 use self::sheets::StyleSheets;
 use self::visibility::{TextVisibility, VisualElement};
 use crate::encoding::decode_html;
@@ -28,7 +33,7 @@ use crate::superscript::raised;
 use crate::text_builder::TextBuilder;
 
 /// Elements without text for readers, readings beside a text, other forms of a formula, and the navigation between pages.
-const SKIPPED_ELEMENTS: [&str; 27] = [
+const SKIPPED_ELEMENTS: [&str; 26] = [
     "annotation",
     "annotation-xml",
     "audio",
@@ -39,7 +44,6 @@ const SKIPPED_ELEMENTS: [&str; 27] = [
     "embed",
     "head",
     "iframe",
-    "input",
     "link",
     "meta",
     "nav",
@@ -79,10 +83,8 @@ const MARKED_ELEMENTS: [&str; 17] = [
     "strong",
     "ul",
 ];
-/// Characters that the converter would escape, although the text is read and not rendered.
-const ESCAPED_CHARACTERS: &str = "\\*_`[]=~>-+#.<&";
-/// First code point of the private-use characters that stand for escaped characters during the conversion.
-const PLACEHOLDER_BASE: u32 = 0xf0000;
+/// Texts of links to a place of the same page that mark the place, such as that of a heading, or lead back from a footnote.
+const MARKS_OF_PLACES: &str = "#¶↩↑🔗\u{fe0e}\u{fe0f}";
 
 pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<ExtractedDocument, ExtractError> {
     let malformed = |_| ExtractError::Malformed("not a valid HTML document".to_owned());
@@ -91,7 +93,7 @@ pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extract
     let title = prepare(&tree, limits.max_depth)?;
     let markdown = converter.tree_to_markdown(&tree);
     let mut builder = TextBuilder::new(limits);
-    builder.push(&markdown.chars().map(restore).collect::<String>())?;
+    builder.push(&restore_text(&markdown))?;
     Ok(builder.finish(title.as_deref(), TextFormat::Markdown))
 }
 
@@ -103,14 +105,22 @@ fn converter() -> HtmlToMarkdown {
         ol_number_spacing: 1,
         ..Options::default()
     };
-    let depth = AtomicUsize::new(0);
+    let depth = Arc::new(AtomicUsize::new(0));
+    let depth_of_text = depth.clone();
     HtmlToMarkdown::builder()
         .options(options)
         .add_handler(vec!["a"], convert_link)
         .add_handler(vec!["img"], convert_image)
         .add_handler(vec!["sup"], convert_superscript)
         .add_handler(vec!["q"], convert_quotation)
+        .add_handler(vec!["h1", "h2", "h3", "h4", "h5", "h6"], convert_heading)
         .add_handler(vec!["ol"], lists::convert_ordered_list)
+        .add_handler(vec!["dl"], definitions::convert_list)
+        .add_handler(vec!["del", "s", "strike"], convert_deletion)
+        .add_handler(vec!["input"], convert_checkbox)
+        .add_handler(vec!["pre"], move |_: &dyn Handlers, element: Element| {
+            preformatted::convert(&depth_of_text, element)
+        })
         .add_handler(formulas::ELEMENTS.to_vec(), formulas::convert)
         .add_handler(vec!["table"], move |handlers: &dyn Handlers, element: Element| {
             tables::convert_table(&depth, handlers, element)
@@ -121,8 +131,12 @@ fn converter() -> HtmlToMarkdown {
 /// Keeps the addresses of links that lead out of the document's site.
 fn convert_link(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     let text = handlers.walk_children(element.node).content;
-    let address = attribute(&element, "href").filter(|address| is_absolute(address));
-    Some(match address {
+    let address = attribute(&element, "href").unwrap_or_default();
+    if address.starts_with('#') && text.trim().chars().map(restore).all(|mark| MARKS_OF_PLACES.contains(mark))
+    {
+        return Some("".into());
+    }
+    Some(match Some(address).filter(|address| is_absolute(address)) {
         Some(address) if !text.trim().is_empty() && !text.chars().map(restore).eq(address.chars()) => {
             format!("[{text}]({address})").into()
         }
@@ -137,6 +151,31 @@ fn is_absolute(address: &str) -> bool {
 
 fn convert_image(_: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     Some(attribute(&element, "alt")?.into())
+}
+
+/// Writes a heading on one line, although it may have line breaks or blocks.
+fn convert_heading(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
+    let text = tables::one_line(&handlers.walk_children(element.node).content);
+    let level = element.tag.trim_start_matches('h').parse().unwrap_or(1);
+    (!text.is_empty()).then(|| format!("\n\n{} {text}\n\n", "#".repeat(level)).into())
+}
+
+/// Writes the marks of text that is struck through: it no longer holds.
+fn convert_deletion(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
+    let text = handlers.walk_children(element.node).content;
+    let deleted = text.trim();
+    if deleted.is_empty() || text.contains('\n') {
+        return Some(text.into());
+    }
+    let (before, after) = text.split_once(deleted).unwrap_or_default();
+    Some(format!("{before}~~{deleted}~~{after}").into())
+}
+
+/// Writes the box of a task, see [`is_task_box`].
+fn convert_checkbox(_: &dyn Handlers, element: Element) -> Option<HandlerResult> {
+    let is_done = attribute(&element, "checked").is_some();
+    let mark = if is_done { "[x] " } else { "[ ] " };
+    Some(mark.into())
 }
 
 /// Writes the quotation marks that browsers show around the element.
@@ -286,7 +325,7 @@ fn is_content(node: &Rc<Node>) -> bool {
     let NodeData::Element { name, attrs, .. } = &node.data else {
         return matches!(node.data, NodeData::Text { .. });
     };
-    if SKIPPED_ELEMENTS.contains(&&*name.local) {
+    if SKIPPED_ELEMENTS.contains(&&*name.local) || (&*name.local == "input" && !is_task_box(node)) {
         return false;
     }
     attrs.borrow().iter().all(|attribute| match &*attribute.name.local {
@@ -297,16 +336,14 @@ fn is_content(node: &Rc<Node>) -> bool {
     })
 }
 
-/// Returns the placeholder of a character that the converter would escape; drops what looks like a placeholder.
-fn protect(character: char) -> Option<char> {
-    if ESCAPED_CHARACTERS.contains(character) {
-        return char::from_u32(PLACEHOLDER_BASE + u32::from(character));
-    }
-    (restore(character) == character).then_some(character)
-}
-
-/// Returns the character for which a placeholder stands.
-fn restore(character: char) -> char {
-    let original = u32::from(character).checked_sub(PLACEHOLDER_BASE).and_then(char::from_u32);
-    original.filter(|&original| ESCAPED_CHARACTERS.contains(original)).unwrap_or(character)
+/// Returns true for a checkbox in an item of a list, which shows if a task is done. Other fields have no text.
+fn is_task_box(input: &Rc<Node>) -> bool {
+    let NodeData::Element { attrs, .. } = &input.data else { return false };
+    let is_checkbox = attrs.borrow().iter().any(|attribute| {
+        &*attribute.name.local == "type" && attribute.value.trim().eq_ignore_ascii_case("checkbox")
+    });
+    let parent = lists::parent(input);
+    // A label or paragraph may be between them.
+    let outer = parent.as_deref().and_then(lists::parent);
+    is_checkbox && [parent, outer].iter().flatten().any(|element| lists::is_item(element))
 }

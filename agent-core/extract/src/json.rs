@@ -10,6 +10,7 @@ use agent_retrieval::json_numbers::quote_inexact;
 use serde_json::{Map, Value};
 
 use crate::encoding::decode;
+use crate::json_lines::{is_json_lines, records};
 use crate::limits::ExtractionLimits;
 use crate::text_builder::TextBuilder;
 
@@ -17,23 +18,36 @@ use crate::text_builder::TextBuilder;
 const MAX_NAME_BYTES: usize = 200;
 const MAX_PATH_BYTES: usize = 1_000;
 
-/// Extracts a JSON document. The scalar members of an object share a line, so that a record stays together.
+/// Extracts a JSON document, or one with an object in each line. The scalar members of an object share a line, so that a record
+/// stays together.
 pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<ExtractedDocument, ExtractError> {
     let text = decode(bytes);
-    let mut value: Value = match serde_json::from_str(&text) {
+    let mut lines = JsonLines { builder: TextBuilder::new(limits), max_depth: limits.max_depth };
+    if is_json_lines(&text) {
+        for (index, record) in records(&text).enumerate() {
+            lines.push_value(&format!("[{index}]"), &parse(record)?, 0)?;
+        }
+        return Ok(lines.builder.finish(None, TextFormat::Plain));
+    }
+    let value = parse(&text)?;
+    lines.push_value("", &value, 0)?;
+    let title = value.get("title").or_else(|| value.get("name")).and_then(Value::as_str);
+    Ok(lines.builder.finish(title, TextFormat::Plain))
+}
+
+/// Parses a JSON text, whose numbers keep their digits.
+fn parse(text: &str) -> Result<Value, ExtractError> {
+    let value = match serde_json::from_str(text) {
         // A number beyond double precision, which the exact text has as it is written.
         Err(error) if error.to_string().starts_with("number out of range") => Value::Null,
         parsed => parsed.map_err(parse_error)?,
     };
-    if let Cow::Owned(exact) = quote_inexact(&text, "") {
+    if let Cow::Owned(exact) = quote_inexact(text, "") {
         // The values of a document take several times its size: those with other numbers go first.
         drop(value);
-        value = serde_json::from_str(&exact).map_err(parse_error)?;
+        return serde_json::from_str(&exact).map_err(parse_error);
     }
-    let mut lines = JsonLines { builder: TextBuilder::new(limits), max_depth: limits.max_depth };
-    lines.push_value("", &value, 0)?;
-    let title = value.get("title").or_else(|| value.get("name")).and_then(Value::as_str);
-    Ok(lines.builder.finish(title, TextFormat::Plain))
+    Ok(value)
 }
 
 /// Converts an error, without the text of the document that its message may contain.
@@ -173,6 +187,15 @@ mod tests {
         assert!(matches!(text_of_json("[1.50, 01.50]"), Err(ExtractError::Malformed(_))));
         let beyond = "[1e400, -2.5E+999, 7]";
         assert_eq!(text_of_json(beyond).as_deref(), Ok("1e400, -2.5E+999, 7"));
+    }
+
+    #[test]
+    fn each_line_may_be_a_record() {
+        let lines = "{\"city\": \"M\\u00fcnchen\", \"price\": 19.90}\r\n\n{\"city\": \"Bonn\", \"tags\": [\"a\", \"b\"]}\n";
+        assert_eq!(
+            text_of_json(lines).as_deref(),
+            Ok("[0]: city: München; price: 19.90\n[1]: city: Bonn\n[1].tags: a, b")
+        );
     }
 
     #[test]

@@ -19,13 +19,17 @@
 
 #[cfg(feature = "documents")]
 mod archive;
+mod column_names;
 mod csv_rows;
 mod encoding;
+#[cfg(feature = "documents")]
+mod escapes;
 #[cfg(any(all(test, feature = "documents"), feature = "fixtures"))]
 pub mod fixtures;
 #[cfg(feature = "documents")]
 mod html;
 mod json;
+mod json_lines;
 mod limits;
 mod media_type;
 #[cfg(feature = "documents")]
@@ -39,8 +43,6 @@ mod rows;
 mod sniff;
 #[cfg(feature = "documents")]
 mod superscript;
-#[cfg(feature = "documents")]
-mod table_cell;
 #[cfg(all(test, feature = "documents"))]
 mod tests;
 mod text_builder;
@@ -53,7 +55,7 @@ pub use media_type::MediaType;
 pub use sniff::sniff;
 
 /// Identifier of this extractor. Its number rises with each change of the texts that equal documents give.
-pub const EXTRACTOR_ID: &str = "agent-extract/9";
+pub const EXTRACTOR_ID: &str = "agent-extract/10";
 
 /// Extracts the text of a document. The bytes are read as `media_type` and not checked against it; see [`sniff`].
 ///

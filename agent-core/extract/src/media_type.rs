@@ -21,7 +21,7 @@ pub enum MediaType {
     Plain,
     /// `text/csv`, with any common separator.
     Csv,
-    /// `application/json`.
+    /// `application/json`, also with an object in each line.
     Json,
 }
 
@@ -47,7 +47,11 @@ impl MediaType {
             "application/xhtml+xml" => Some(Self::Html),
             "text/x-markdown" => Some(Self::Markdown),
             "application/csv" | "text/tab-separated-values" => Some(Self::Csv),
-            "text/json" => Some(Self::Json),
+            "text/json"
+            | "application/x-ndjson"
+            | "application/ndjson"
+            | "application/jsonl"
+            | "application/x-jsonlines" => Some(Self::Json),
             essence => Self::ALL.into_iter().find(|media_type| media_type.as_str() == essence),
         }
     }
@@ -102,6 +106,7 @@ mod tests {
             ("Text/Plain; charset=utf-8", Some(MediaType::Plain)),
             (" text/x-markdown ", Some(MediaType::Markdown)),
             ("application/xhtml+xml", Some(MediaType::Html)),
+            ("application/x-ndjson", Some(MediaType::Json)),
             ("image/png", None),
             ("", None),
         ] {

@@ -39,15 +39,15 @@ use undoc::render::{RenderOptions, render_section_to_string};
 use undoc::xlsx::XlsxParser;
 use undoc::{Block, ErrorKind, FormatType, Paragraph, ParseEvent, Section, SectionStreamOptions, Table};
 
-use self::header_rows::join_header_rows;
+use self::header_rows::{join_header_rows, take_title};
 use self::merged_cells::{MergedCells, split_merged_rows};
 use self::parts::OfficeParts;
 use crate::archive;
+use crate::escapes::{escape_cell, escape_line};
 use crate::limits::ExtractionLimits;
 use crate::media_type::MediaType;
 use crate::rows::push_rows;
 use crate::sniff::is_encrypted_office;
-use crate::table_cell::escape_cell;
 use crate::text_builder::TextBuilder;
 
 /// Blocks of a text document that are rendered at once: a copy of them is.
@@ -208,7 +208,14 @@ impl SectionReader {
     /// Appends the blocks and notes of a slide or text document. The name of a slide is its number.
     fn push_blocks(&mut self, section: &Section) -> Result<(), ExtractError> {
         for blocks in section.content.chunks(BLOCKS_AT_ONCE) {
-            let mut content = blocks.to_vec();
+            let mut content = Vec::with_capacity(blocks.len());
+            for block in blocks {
+                let mut block = block.clone();
+                if let Block::Table(table) = &mut block {
+                    content.extend(take_title(table).map(Block::Paragraph));
+                }
+                content.push(block);
+            }
             content.iter_mut().for_each(keep_lines_apart);
             self.push_markdown(&Section { content, ..Section::new(0) })?;
         }
@@ -235,7 +242,10 @@ impl SectionReader {
 /// cells of tables apart, each row with its own.
 fn keep_lines_apart(block: &mut Block) {
     match block {
-        Block::Paragraph(paragraph) => keep_paragraph_lines_apart(paragraph),
+        Block::Paragraph(paragraph) => {
+            keep_paragraph_lines_apart(paragraph);
+            escape_lines(paragraph);
+        }
         Block::Table(table) => {
             split_merged_rows(table);
             join_header_rows(table);
@@ -246,6 +256,17 @@ fn keep_lines_apart(block: &mut Block) {
             }
         }
         _ => {}
+    }
+}
+
+/// Escapes the lines of a paragraph that would be headings.
+fn escape_lines(paragraph: &mut Paragraph) {
+    let mut begins_line = !paragraph.heading.is_heading();
+    for run in &mut paragraph.runs {
+        if begins_line && !run.style.code {
+            escape_line(&mut run.text);
+        }
+        begins_line = run.line_break || (begins_line && run.text.is_empty());
     }
 }
 

@@ -28,8 +28,8 @@ use self::ligatures::may_have_ligatures;
 use self::shown_text::ShownText;
 use self::superscripts::raise_in_page;
 use self::unseen_text::UnseenText;
+use crate::escapes::escape_cell;
 use crate::limits::ExtractionLimits;
-use crate::table_cell::escape_cell;
 use crate::text_builder::TextBuilder;
 
 /// Share of a page that pictures cover in a scan.
@@ -172,8 +172,12 @@ impl<'b> PageReader<'b> {
 
     /// Returns the text of a page with its tables, below the header row of the table that goes on from the page before.
     fn render(&mut self, page: &mut Page, last_table: Option<LastTable>) -> String {
-        if let Some(table) = last_table {
-            table.continue_on(page);
+        if let Some(table) = last_table
+            && let Some(position) = table.place_on(page)
+        {
+            let shown = self.shown_document();
+            let bold_words = shown.and_then(|shown| shown.bold_words(page.number).ok()).unwrap_or_default();
+            table.continue_at(position, page, &bold_words);
         }
         self.last_table = LastTable::of(page);
         let mut markdown = String::new();

@@ -24,17 +24,27 @@ pub(crate) fn extract_markdown(
     let text = decode(bytes);
     let mut builder = TextBuilder::new(limits);
     builder.push(&text)?;
-    Ok(builder.finish(front_matter_title(&text), TextFormat::Markdown))
+    Ok(builder.finish(front_matter_title(&text).as_deref(), TextFormat::Markdown))
 }
 
-/// Returns the title in the YAML front matter of a text.
-fn front_matter_title(text: &str) -> Option<&str> {
+/// Returns the title in the front matter of a text, in YAML or TOML.
+fn front_matter_title(text: &str) -> Option<String> {
     let mut lines = text.lines();
-    lines.next().filter(|line| line.trim_end() == "---")?;
+    let (ends, separator) = match lines.next()?.trim_end() {
+        "---" => (["---", "..."], ':'),
+        "+++" => (["+++"; 2], '='),
+        _ => return None,
+    };
+    let mut lines = lines.take_while(|line| !ends.contains(&line.trim_end()));
     let value = lines
-        .take_while(|line| !matches!(line.trim_end(), "---" | "..."))
-        .find_map(|line| line.strip_prefix("title:"))?;
-    Some(value.trim().trim_matches(['"', '\'']))
+        .find_map(|line| line.strip_prefix("title")?.trim_start().strip_prefix(separator))
+        .map(|value| value.trim().trim_matches(['"', '\'']))?;
+    if separator == ':' && matches!(value.as_bytes(), [b'>' | b'|'] | [b'>' | b'|', b'-' | b'+']) {
+        // The value is in the lines below.
+        let below = lines.take_while(|line| line.starts_with(' ')).map(str::trim);
+        return Some(below.collect::<Vec<_>>().join(" "));
+    }
+    Some(value.to_owned())
 }
 
 #[cfg(test)]
@@ -51,6 +61,16 @@ mod tests {
                 "---\nauthor: Ada\ntitle: \"Leave policy\"\n---\n30 days.",
             ),
             ("---\n---\ntitle: no", "", "---\n---\ntitle: no"),
+            (
+                "---\ntitle: >-\n  Leave\n  policy\nauthor: Ada\n---\n30 days.",
+                "Leave policy",
+                "---\ntitle: >-\n  Leave\n  policy\nauthor: Ada\n---\n30 days.",
+            ),
+            (
+                "+++\ntitle = 'Leave policy'\n+++\n30 days.",
+                "Leave policy",
+                "+++\ntitle = 'Leave policy'\n+++\n30 days.",
+            ),
             ("30 days.", "", "30 days."),
         ] {
             let document = extract_markdown(text.as_bytes(), &ExtractionLimits::default()).unwrap().document;

@@ -6,6 +6,7 @@ use serde::de::IgnoredAny;
 
 use self::office::ArchiveKind;
 use crate::encoding::{decode, unmarked_utf_16};
+use crate::json_lines::is_json_lines;
 use crate::media_type::MediaType;
 
 /// Maximum offset of a PDF file's signature, in bytes.
@@ -15,6 +16,8 @@ const SAMPLE_BYTES: usize = 64 * 1024;
 /// Minimum number of bytes of a text for each control character. A short text may have [`MAX_CONTROLS_OF_SHORT_TEXT`].
 const MIN_BYTES_PER_CONTROL: usize = 200;
 const MAX_CONTROLS_OF_SHORT_TEXT: usize = 3;
+/// Signatures of formats that consist of characters and are not read: Rich Text and PostScript.
+const UNREAD_FORMATS: [&[u8]; 2] = [b"{\\rtf", b"%!PS"];
 
 /// Returns the media type of a document by its content, or `None` if it cannot be extracted.
 ///
@@ -37,7 +40,8 @@ pub fn sniff(bytes: &[u8], declared: &str) -> Option<MediaType> {
     if is_pdf(bytes) {
         return Some(MediaType::Pdf);
     }
-    is_text(bytes).then(|| text_type(bytes, declared))
+    let is_unread = UNREAD_FORMATS.iter().any(|signature| bytes.starts_with(signature));
+    (!is_unread && is_text(bytes)).then(|| text_type(bytes, declared))
 }
 
 fn is_pdf(bytes: &[u8]) -> bool {
@@ -92,7 +96,8 @@ fn skip_part<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
 }
 
 fn is_json(bytes: &[u8]) -> bool {
-    serde_json::from_str::<IgnoredAny>(&decode(bytes)).is_ok()
+    let text = decode(bytes);
+    serde_json::from_str::<IgnoredAny>(&text).is_ok() || is_json_lines(&text)
 }
 
 #[cfg(test)]

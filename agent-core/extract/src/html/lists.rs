@@ -1,5 +1,7 @@
 //! Ordered lists of HTML documents with the numbers that browsers show.
 
+use std::rc::Rc;
+
 use htmd::element_handler::{HandlerResult, Handlers};
 use htmd::{Element, Node};
 use markup5ever_rcdom::NodeData;
@@ -80,15 +82,21 @@ fn letters(number: i64) -> Option<String> {
     Some(reversed.iter().rev().collect())
 }
 
-fn is_item(node: &Node) -> bool {
+/// Returns true for an item of a list.
+pub(super) fn is_item(node: &Node) -> bool {
     matches!(&node.data, NodeData::Element { name, .. } if &*name.local == "li")
 }
 
 /// Returns true for a list within an item of another one.
 fn is_in_item(list: &Node) -> bool {
-    let parent = list.parent.take();
-    list.parent.set(parent.clone());
-    parent.and_then(|parent| parent.upgrade()).is_some_and(|parent| is_item(&parent))
+    parent(list).is_some_and(|parent| is_item(&parent))
+}
+
+/// Returns the node that contains a node.
+pub(super) fn parent(node: &Node) -> Option<Rc<Node>> {
+    let parent = node.parent.take();
+    node.parent.set(parent.clone());
+    parent?.upgrade()
 }
 
 fn attribute_number(node: &Node, name: &str) -> Option<i64> {

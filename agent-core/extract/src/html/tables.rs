@@ -9,7 +9,10 @@ use htmd::element_handler::{HandlerResult, Handlers};
 use htmd::{Element, Node};
 use markup5ever_rcdom::NodeData;
 
-use crate::table_cell::escape_cell;
+use super::placeholders::restore;
+use crate::column_names::{filled, is_number};
+use crate::escapes::escape_cell;
+use crate::rows::{MAX_ROWS_TO_HEADER, first_header};
 
 /// Maximum number of columns or rows over which a cell is merged.
 const MAX_COLUMN_SPAN: usize = 64;
@@ -75,7 +78,7 @@ pub(super) fn convert_table(
     let line_of = |node: &Rc<Node>| one_line(&handlers.walk_children(node).content);
     let caption: Vec<String> =
         children(element.node, &["caption"]).iter().map(line_of).filter(|line| !line.is_empty()).collect();
-    let header_rows = header_rows(&rows);
+    let header_rows = header_rows(&rows, rows_in_head(element.node));
     let mut rows: Vec<Vec<Cell>> = rows
         .iter()
         .map(|row| {
@@ -103,16 +106,26 @@ pub(super) fn convert_table(
     rows.iter_mut().take(header_rows).for_each(repeat_merged_names);
     let mut rows = grid(rows);
     join_header_rows(&mut rows, header_rows);
+    if !has_header {
+        move_to_header(&mut rows, &mut markdown);
+    }
     push_rows(&mut markdown, &rows);
     markdown.push('\n');
     Some(markdown.into())
 }
 
-/// Returns the number of rows that together name the columns: 0 unless several rows above the values have header cells alone.
-fn header_rows(rows: &[Vec<Rc<Node>>]) -> usize {
+/// Returns the number of rows that together name the columns: 0 unless several rows above the values have header cells alone, or are in
+/// the table's head, which has `in_head`.
+fn header_rows(rows: &[Vec<Rc<Node>>], in_head: usize) -> usize {
     let is_header = |row: &&Vec<Rc<Node>>| !row.is_empty() && row.iter().all(|cell| tag(cell) == "th");
-    let count = rows.iter().take_while(is_header).count();
+    let count = rows.iter().take_while(is_header).count().max(in_head);
     if (2..=MAX_HEADER_ROWS).contains(&count) && count < rows.len() { count } else { 0 }
+}
+
+/// Returns the number of rows of the head that a table begins with.
+fn rows_in_head(table: &Rc<Node>) -> usize {
+    let first = children(table, &["tr", "thead", "tbody", "tfoot"]).into_iter().next();
+    first.filter(|part| tag(part) == "thead").map_or(0, |head| children(&head, &["tr"]).len())
 }
 
 /// Replaces the short cells of a header row that are merged over several columns by a cell for each column.
@@ -147,6 +160,30 @@ fn join_header_rows(rows: &mut Vec<Vec<String>>, header_rows: usize) {
     };
     let names = (0..width).map(name).collect();
     rows.insert(0, names);
+}
+
+/// Makes the header of a table without header cells its first row. Titles and facts above it become lines above the table.
+fn move_to_header(rows: &mut Vec<Vec<String>>, markdown: &mut String) {
+    let restored = |text: &String| text.chars().map(restore).collect::<String>();
+    let first: Vec<Vec<String>> =
+        rows.iter().take(MAX_ROWS_TO_HEADER).map(|row| row.iter().map(restored).collect()).collect();
+    let Some((above, header)) = first_header(&first) else { return };
+    let is_fact = |row: &Vec<String>| {
+        let name = row.iter().find(|text| !text.is_empty());
+        filled(row) <= 2 && name.is_some_and(|name| !is_number(name))
+    };
+    if !first[..above].iter().all(is_fact) || header.row_names.iter().any(|name| !name.is_empty()) {
+        return;
+    }
+    for row in rows.drain(..above) {
+        let texts: Vec<&str> = row.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
+        markdown.push_str(&texts.join("; "));
+        markdown.push('\n');
+    }
+    if header.rows > 1 {
+        rows.drain(..header.rows);
+        rows.insert(0, header.names);
+    }
 }
 
 /// Returns true for a table without header cells that has rows of values.
@@ -204,7 +241,7 @@ fn span(cell: &Node, name: &str, limit: usize) -> usize {
 }
 
 /// Joins the lines of a text.
-fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines.join(" ")
 }

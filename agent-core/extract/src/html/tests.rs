@@ -34,7 +34,7 @@ fn invisible_content_is_dropped() {
 #[test]
 fn text_is_not_escaped() {
     assert_eq!(markdown("<p>snake_case *p = a[0] &lt;b&gt; C:\\dir</p>"), "snake_case *p = a[0] <b> C:\\dir");
-    assert_eq!(markdown("<p>1. one</p><p># two</p><p>- three</p>"), "1. one\n\n# two\n\n- three");
+    assert_eq!(markdown("<p>1. one</p><p># two</p><p>- three</p>"), "1. one\n\n\\# two\n\n- three");
     assert_eq!(markdown("a\u{f003c}b"), "ab");
 }
 
@@ -356,4 +356,109 @@ fn items_of_ordered_lists_have_the_numbers_that_are_shown() {
     }
     let last = "<ol reversed start=-9223372036854775808><li>x<li>y</ol>";
     assert!(markdown(last).ends_with("y"), "{}", markdown(last));
+}
+
+#[test]
+fn lines_of_text_and_code_are_no_headings() {
+    for (html, expected) in [
+        ("<p># systemctl restart</p><p>#1 and # 2</p>", "\\# systemctl restart\n\n#1 and # 2"),
+        ("<ul><li>a<p>## b</p></ul>", "- a\n\n  \\## b"),
+        // Preformatted text is code, without markup.
+        (
+            "<pre># install\napt install <b>vpn</b><br># start</pre>",
+            "```\n# install\napt install vpn\n# start\n```",
+        ),
+        ("<pre class=language-sh><div>ls</div><div># end</div></pre>", "```sh\nls\n# end\n```"),
+        ("<pre><code class='x language-c++'>\n  a\n</code></pre>", "```c++\n  a\n```"),
+        ("<pre><code class='language-```'>a</code></pre>", "```\na\n```"),
+        ("<pre> \n</pre><p>b</p>", "b"),
+        // A fence is longer than those in the text.
+        ("<pre>```sh\nls\n```</pre><p># b</p>", "````\n```sh\nls\n```\n````\n\n\\# b"),
+        ("<ul><li><pre>a\n  b</pre></ul>", "- ```\n  a\n    b\n  ```"),
+        ("<table><tr><th>A<tr><td><pre>a\nb</pre></table>", "| A |\n| --- |\n| a b |"),
+    ] {
+        assert_eq!(markdown(html), expected, "{html}");
+    }
+}
+
+#[test]
+fn terms_are_above_their_definitions() {
+    let html = "<p>Terms:</p><dl><dt>Notice<dd>Three months.<dt>Trial<dt>Probation<dd><p>Six months.<p>Or less.</dd>\
+        <div><dt>Leave<dd>30 days<ul><li>full time</ul></div></dl><p>End.";
+    let expected = "Terms:\n\nNotice\n: Three months.\n\nTrial\nProbation\n: Six months.\n\n  Or less.\n\n\
+        Leave\n: 30 days\n\n  - full time\n\nEnd.";
+    assert_eq!(markdown(html), expected);
+    assert_eq!(markdown("<dl><dd hidden>a<dt> </dl><dl><dd>b</dl>"), ": b");
+}
+
+#[test]
+fn texts_around_details_and_figures_are_read() {
+    let html = "<details><summary>How?</summary>So.</details><figure><img src=a alt=Pump><figcaption>Figure 3</figcaption></figure>\
+        <table><caption>Fees</caption><tr><th>A<th>B<tr><td>1<td>2</table>";
+    let expected = "How?\n\nSo.\n\nPump\n\nFigure 3\n\nFees\n| A | B |\n| --- | --- |\n| 1 | 2 |";
+    assert_eq!(markdown(html), expected);
+}
+
+#[test]
+fn deletions_and_boxes_of_tasks_keep_their_meaning() {
+    for (html, expected) in [
+        (
+            "<p>Now <s>99 EUR</s> 79 EUR, <del>old </del>new<strike></strike>",
+            "Now ~~99 EUR~~ 79 EUR, ~~old~~ new",
+        ),
+        ("<del><p>a</p></del>", "a"),
+        (
+            "<ul><li><input type=checkbox checked> a<li><label><input type=CheckBox>b</label><li><p><input type=checkbox> c</ul>",
+            "- [x] a\n- [ ] b\n- [ ] c",
+        ),
+        ("<ul><li><input value=x>a</ul><p><input type=checkbox>b</p>", "- a\n\nb"),
+    ] {
+        assert_eq!(markdown(html), expected, "{html}");
+    }
+}
+
+#[test]
+fn marks_of_places_are_no_text() {
+    assert_eq!(markdown("<h2><a href='#x'>#</a> Leave<a href='#x'>¶</a></h2>"), "## Leave");
+    assert_eq!(markdown("<p>See <a href='#n1'>1</a>, <a href='/c'>#</a><a href='#r1'>↩︎</a></p>"), "See 1, #");
+}
+
+#[test]
+fn rows_in_the_head_of_a_table_name_the_columns_without_header_cells() {
+    let head = "<tr><td rowspan=2>Region</td><td colspan=2>Sold</td></tr><tr><td>new</td><td>used</td></tr>";
+    let values = "<tbody><tr><td>North</td><td>1</td><td>2</td></tr></tbody>";
+    let expected = "| Region | Sold new | Sold used |\n| --- | --- | --- |\n| North | 1 | 2 |";
+    assert_eq!(markdown(&format!("<table><thead>{head}</thead>{values}</table>")), expected);
+    let single = "<table><thead><tr><td>A</td><td>B</td></tr></thead><tbody><tr><td>1</td><td>2</td></tr></tbody></table>";
+    assert_eq!(markdown(single), "| A | B |\n| --- | --- |\n| 1 | 2 |");
+}
+
+#[test]
+fn headings_have_one_line() {
+    let html = "<h1>Leave<br>policy</h1><h2><div>a</div> <div>b</div></h2><h3> <br></h3>c";
+    assert_eq!(markdown(html), "# Leave policy\n\n## a b\n\nc");
+}
+
+#[test]
+fn titles_above_a_table_without_header_cells_are_not_its_header() {
+    let table = |rows: &[&str]| {
+        let cells = |row: &&str| {
+            let cells: String = row.split('|').map(|cell| format!("<td>{cell}</td>")).collect();
+            format!("<tr>{cells}</tr>")
+        };
+        format!("<table>{}</table>", rows.iter().map(cells).collect::<String>())
+    };
+    for (rows, expected) in [
+        (
+            &["Prices 2024||", "valid from|2024-03-01|", "Article|Price|Stock", "Chair|49.9|3"][..],
+            "Prices 2024\nvalid from; 2024-03-01\n| Article | Price | Stock |\n| --- | --- | --- |\n| Chair | 49.9 | 3 |",
+        ),
+        (
+            &["|2023||2024|", "|Q1|Q2|Q1|Q2", "North|1|2|3|4"],
+            "|  | 2023 Q1 | 2023 Q2 | 2024 Q1 | 2024 Q2 |\n| --- | --- | --- | --- | --- |\n| North | 1 | 2 | 3 | 4 |",
+        ),
+        (&["1|2", "3|4", "a|b", "5|6"], "| 1 | 2 |\n| --- | --- |\n| 3 | 4 |\n| a | b |\n| 5 | 6 |"),
+    ] {
+        assert_eq!(markdown(&table(rows)), expected, "{rows:?}");
+    }
 }

@@ -1,11 +1,26 @@
 //! Header rows of tables in text documents and slides.
 
-use undoc::{Cell, Row, Table};
+use undoc::{Cell, Paragraph, Row, Table};
 
-use crate::rows::{column_names, names_in_groups};
+use crate::column_names::names_in_groups;
 
 /// Maximum length of a cell of a header row, in bytes.
 const MAX_CELL_BYTES: usize = 200;
+
+/// Removes the title of a table, a cell that is merged over all columns in the first row, and returns it: it names no column.
+pub(super) fn take_title(table: &mut Table) -> Option<Paragraph> {
+    let [title, header, _, ..] = table.rows.as_slice() else { return None };
+    let [cell] = title.cells.as_slice() else { return None };
+    let is_title = header.cells.len() > 1
+        && title.effective_columns() >= header.effective_columns()
+        && cell.content.len() == 1
+        && is_name(cell, 1)
+        && !cell.is_empty();
+    if !is_title {
+        return None;
+    }
+    table.rows.remove(0).cells.pop()?.content.pop()
+}
 
 /// Joins the first two rows of a table into one if they name its columns together. Short merged cells are split by rows already.
 pub(super) fn join_header_rows(table: &mut Table) {
@@ -19,8 +34,7 @@ pub(super) fn join_header_rows(table: &mut Table) {
     }
     let columns = table.cell_columns();
     let [group_columns, name_columns, ..] = columns.as_slice() else { return };
-    let header = column_names(&texts(groups, group_columns));
-    if let Some(names) = names_in_groups(&header, &texts(names, name_columns)) {
+    if let Some(names) = names_in_groups(&texts(groups, group_columns), &texts(names, name_columns)) {
         table.rows.remove(1);
         table.rows[0].cells = names.into_iter().map(Cell::with_text).collect();
     }

@@ -187,6 +187,8 @@ struct SheetEditor<'x> {
     /// True if the numbers that usually stand for white do so.
     has_usual_white: bool,
     hidden_columns: Vec<bool>,
+    /// The number of the last row that was begun.
+    last_row: usize,
     /// The last columns of merged cells by the references of their first ones.
     merged: HashMap<String, usize>,
     changes: XmlChanges<'x>,
@@ -206,6 +208,7 @@ impl<'x> SheetEditor<'x> {
             has_other_colors: has_other_colors(xml),
             has_usual_white: true,
             hidden_columns: Vec::new(),
+            last_row: 0,
             merged: merged_columns(xml),
             changes: XmlChanges::new(xml),
         }
@@ -223,7 +226,7 @@ impl<'x> SheetEditor<'x> {
                     column = next_column(column, attribute(&element, "r").as_deref());
                 }
                 Event::Start(element) => match element.name().into_inner() {
-                    "row" if self.is_hidden_row(&element) => {
+                    "row" if self.begin_row(&element, range.start) => {
                         let end = events.skip(&element);
                         self.changes.remove(range.start..end);
                     }
@@ -291,7 +294,15 @@ impl<'x> SheetEditor<'x> {
         (column..=last).take(MAX_MERGED_COLUMNS).all(is_hidden)
     }
 
-    fn is_hidden_row(&self, row: &BytesStart<'_>) -> bool {
+    /// Puts an empty row where the sheet has rows that it does not write, since another table may begin below. Returns true for a
+    /// hidden row.
+    fn begin_row(&mut self, row: &BytesStart<'_>, start: usize) -> bool {
+        let number = attribute(row, "r").and_then(|number| number.parse::<usize>().ok());
+        let next = self.last_row.saturating_add(1);
+        if number.is_some_and(|number| number > next) && self.last_row > 0 {
+            self.changes.replace(start..start, format!("<row r=\"{next}\"></row>"));
+        }
+        self.last_row = number.unwrap_or(next);
         !self.has_filter && is_hidden(row)
     }
 

@@ -96,6 +96,17 @@ impl<'b> ShownText<'b> {
         Ok(LigatureWords::new(&read?, &self.words(number)?))
     }
 
+    /// Returns the words of a page that are in bold type.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub(super) fn bold_words(&mut self, number: u32) -> unpdf::Result<BTreeSet<String>> {
+        (self.unseen, self.drops_invisible) = (UnseenText::default(), false);
+        let spans = LayoutAnalyzer::new(&*self).extract_page_spans(number)?;
+        let bold = spans.iter().filter(|span| span.is_bold);
+        Ok(bold.flat_map(|span| span.text.split_whitespace()).map(str::to_owned).collect())
+    }
+
     fn words(&self, number: u32) -> unpdf::Result<Vec<String>> {
         let blocks = LayoutAnalyzer::new(self).extract_page_blocks(number)?;
         let words =

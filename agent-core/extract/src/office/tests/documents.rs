@@ -445,3 +445,30 @@ fn two_header_rows_name_the_columns_together() {
     let text = word_text(&table(&[names, ada.clone(), ada]));
     assert_eq!(text.matches("| Ada | London | Ring twice |").count(), 2, "{text}");
 }
+
+#[test]
+fn lines_of_text_are_no_headings() {
+    let paragraph = |runs: &str| format!("<w:p>{runs}</w:p>");
+    let text = word_text(
+        &[
+            paragraph(&run("", "# systemctl restart")),
+            paragraph(&format!("{}<w:r><w:br/></w:r>{}", run("", "#1 and"), run("", "## two"))),
+        ]
+        .concat(),
+    );
+    assert_eq!(text, "\\# systemctl restart\n\n#1 and\n\\## two");
+}
+
+#[test]
+fn a_title_above_the_columns_of_a_table_is_not_its_header() {
+    let row = |cells: &[(&str, &str)]| {
+        let cell = |(properties, text): &(&str, &str)| {
+            format!("<w:tc><w:tcPr>{properties}</w:tcPr><w:p>{}</w:p></w:tc>", run("", text))
+        };
+        format!("<w:tr>{}</w:tr>", cells.iter().map(cell).collect::<String>())
+    };
+    let title = row(&[("<w:gridSpan w:val=\"2\"/>", "Prices")]);
+    let (header, chair) = (row(&[("", "Article"), ("", "Price")]), row(&[("", "Chair"), ("", "49")]));
+    let text = word_text(&format!("<w:tbl>{title}{header}{chair}</w:tbl>"));
+    assert_eq!(text, "Prices\n\n| Article | Price |\n| --- | --- |\n| Chair | 49 |");
+}

@@ -305,3 +305,46 @@ fn columns_below_a_merged_header_are_named_by_both_rows() {
     );
     assert_eq!(sheet_text(&content), "## R&D\n\nRegion: North; Sold Q1: 5; Sold Q2: 6");
 }
+
+#[test]
+fn tables_below_rows_that_are_not_written_have_their_own_headers() {
+    let row = |number: u32, texts: &[&str]| {
+        let cell = |(index, text): (usize, &&str)| {
+            text_cell(&format!("{}{number}", ["A", "B", "C"][index]), 0, text)
+        };
+        let cells: String = texts.iter().enumerate().map(cell).collect();
+        format!("<row r=\"{number}\">{cells}</row>")
+    };
+    let prices = [row(3, &["Article", "Price", "Stock"]), row(4, &["Chair", "49", "3"])].concat();
+    let managers = [row(6, &["Region", "Manager"]), row(7, &["North", "Ada"])].concat();
+    assert_eq!(
+        sheet_text(&format!("<sheetData>{prices}{managers}</sheetData>")),
+        "## R&D\n\nArticle: Chair; Price: 49; Stock: 3\nRegion: North; Manager: Ada"
+    );
+    // A hidden row is not an empty one.
+    let hidden = row(5, &["secret", "secret"]).replace("<row ", "<row hidden=\"1\" ");
+    let text = sheet_text(&format!("<sheetData>{prices}{hidden}{managers}</sheetData>"));
+    assert!(text.ends_with("Article: North; Price: Ada") && !text.contains("secret"), "{text}");
+}
+
+#[test]
+fn groups_of_columns_are_named_beside_an_empty_corner() {
+    let row = |number: u32, cells: &str| format!("<row r=\"{number}\">{cells}</row>");
+    let text = |reference: &str, text: &str| text_cell(reference, 0, text);
+    let number = |reference: &str, number: u32| format!("<c r=\"{reference}\"><v>{number}</v></c>");
+    let content = format!(
+        "<sheetData>{}{}{}{}</sheetData><mergeCells><mergeCell ref=\"B1:C1\"/><mergeCell ref=\"D1:E1\"/></mergeCells>",
+        row(1, &[number("B1", 2023), number("D1", 2024)].concat()),
+        row(2, &[text("B2", "Q1"), text("C2", "Q2"), text("D2", "Q1"), text("E2", "Q2")].concat()),
+        row(3, &text("A3", "Region")),
+        row(
+            4,
+            &[text("A4", "North"), number("B4", 1), number("C4", 2), number("D4", 3), number("E4", 4)]
+                .concat()
+        ),
+    );
+    assert_eq!(
+        sheet_text(&content),
+        "## R&D\n\nRegion: North; 2023 Q1: 1; 2023 Q2: 2; 2024 Q1: 3; 2024 Q2: 4"
+    );
+}
