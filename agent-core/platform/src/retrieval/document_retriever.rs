@@ -38,6 +38,12 @@ pub struct RetrieverConfig {
     pub embedder: Option<RetrievalEmbedder>,
 }
 
+impl fmt::Debug for RetrieverConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RetrieverConfig").field("cache_bytes", &self.cache_bytes).finish_non_exhaustive()
+    }
+}
+
 impl RetrieverConfig {
     /// Creates a configuration without embedding model, with the system clock and the default limit on memory. Set other fields
     /// with the struct update syntax.
