@@ -3,9 +3,10 @@
 //! `cargo run -p examples --example custom_backend`
 
 use agent_core::prelude::*;
+use serde_json::json;
 
 /// Answers from a fixed text.
-struct FixedAnswerBackend;
+pub(crate) struct FixedAnswerBackend;
 
 #[async_trait]
 impl Backend for FixedAnswerBackend {
@@ -17,9 +18,8 @@ impl Backend for FixedAnswerBackend {
 
     fn prepare(&self, _: &CustomContainer, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
         let mut body = Payload::builder(256);
-        body.raw(r#"{"system":"#);
-        turn.prompt.push_system_json(body.buffer());
-        body.raw("}");
+        let user_text = turn.prompt.latest_user_text();
+        body.json(&json!({"system": turn.prompt.system_text(), "user": user_text}));
         Ok(PreparedRequest { payload: body.finish(), turn })
     }
 

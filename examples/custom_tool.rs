@@ -5,19 +5,16 @@
 use std::sync::LazyLock;
 
 use agent_core::prelude::*;
+use agent_core::tool::ToolAnnotations;
 use serde_json::{Value, json};
 
 /// A weather tool with a fixed forecast.
 pub(crate) struct Weather;
 
 static SPEC: LazyLock<Arc<ToolSpec>> = LazyLock::new(|| {
-    let spec = json!({
-        "name": "weather",
-        "description": "Tells the weather of a city.",
-        "inputSchema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-        "annotations": {"readOnlyHint": true}
-    });
-    Arc::new(serde_json::from_value(spec).expect("the definition is well formed"))
+    let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
+    let annotations = Some(ToolAnnotations { read_only_hint: true, ..ToolAnnotations::default() });
+    Arc::new(ToolSpec { annotations, ..ToolSpec::new("weather", "Tells the weather of a city.", &schema) })
 });
 
 #[async_trait]

@@ -12,10 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let jobs = MemoryJobStore::default();
         let now = Timestamp::now();
         let spec: ScheduleSpec = serde_json::from_str(r#"{"everyMs": 1000}"#)?;
-        let payload: JobPayload = serde_json::from_str(
-            r#"{"kind": "agent", "userId": "ada", "companyId": "acme", "agentId": "gardener",
-                "message": "What needs water today?"}"#,
-        )?;
+        let payload = JobPayload::for_agent("acme", "ada", "gardener", "What needs water today?");
         payload.validate()?;
         let job = Job::new(NewJob::new(payload, spec.resolve(now)?), now);
         let id = job.id.clone();

@@ -44,10 +44,13 @@ pub trait Backend: Send + Sync + 'static {
     /// `UnknownProvider` and `NotConfigured`, naming the choices or the setting.
     fn capabilities(&self, settings: &Self::Settings) -> Result<BackendCapabilities, AgentError>;
 
-    /// Builds the request. Pure.
+    /// Builds the request, which differs if the turn's texts differ. Pure. An error prevents the turn.
     fn prepare(&self, settings: &Self::Settings, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError>;
 
     /// Sends the request and returns the run's events as they arrive. Limits its own waits, since the library sets no time limit.
+    ///
+    /// # Errors
+    /// After `ContextExceeded`, the turn is prepared and sent once more if `capabilities` has a smaller budget by then.
     async fn start(
         &self,
         settings: &Self::Settings,

@@ -118,9 +118,8 @@ pub(crate) struct HistoryCut {
 /// Some models require a user message at the start, so the cut extends to the next one if it is within half a step.
 pub(crate) fn find_trim(history: &[HistoryEntry], excess: usize, step: usize) -> HistoryCut {
     let target_tokens = excess.next_multiple_of(step.max(1));
-    let end = HistoryCut { first_kept: history.len(), removed_messages: 0, removed_tokens: 0 };
     let mut first_cut = None;
-    let mut cut = end;
+    let mut cut = HistoryCut { first_kept: history.len(), removed_messages: 0, removed_tokens: 0 };
     for (index, entry) in history.iter().enumerate() {
         if cut.removed_tokens >= target_tokens && entry.role != Role::Tool {
             let candidate = HistoryCut { first_kept: index, ..cut };

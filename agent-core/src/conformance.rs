@@ -12,9 +12,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() {
 //! conformance::model(async |scenario| match scenario {
-//!     Scenario::Completes => {
-//!         Some(ModelSubject { model: Arc::new(ScriptedModel::repeating("Hello.")), open: None })
-//!     }
+//!     Scenario::Completes => Some(ModelSubject::new(Arc::new(ScriptedModel::repeating("Hello.")))),
 //!     _ => None,
 //! })
 //! .await;

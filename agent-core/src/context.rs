@@ -27,7 +27,7 @@ pub trait ContextLayer: Send + Sync + 'static {
     /// Returns the layer's name in `kebab-case`, as the manifest shows it.
     fn name(&self) -> &'static str;
 
-    /// Collects the layer's fragments, in the order of the prompt. Called once per turn without a time limit; an error ends the turn.
+    /// Collects the fragments, each with the layer's name as source, in the order of the prompt. No time limit; an error ends the turn.
     async fn collect(&self, turn: &TurnInput) -> Result<Vec<Fragment>, LayerError>;
 }
 

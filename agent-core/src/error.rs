@@ -121,9 +121,8 @@ impl AgentError {
     }
 
     /// Adds a public member for a problem body, such as the address at which the user can sign in.
-    pub fn with_member(mut self, name: &'static str, value: impl Into<Value>) -> Self {
-        self.members = self.members.into_iter().chain([(name, value.into())]).collect();
-        self
+    pub fn with_member(self, name: &'static str, value: impl Into<Value>) -> Self {
+        Self { members: self.members.into_iter().chain([(name, value.into())]).collect(), ..self }
     }
 
     /// Returns the public members for a problem body.

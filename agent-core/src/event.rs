@@ -13,15 +13,14 @@ use crate::message::{FinishReason, Usage};
 
 mod calls;
 mod grammar;
-mod id;
 mod outcome;
 mod output;
 mod source;
 mod stream;
 
+pub use crate::ids::Id;
 pub use calls::ReportedToolCalls;
 pub use grammar::{EventGrammar, GrammarError};
-pub use id::Id;
 pub use outcome::{Interrupt, RunOutcome};
 pub use output::OutputLimits;
 pub use source::{RunEnd, SourceEvent};
@@ -168,31 +167,26 @@ pub enum Event {
     },
 }
 
-/// The role of a reasoning message.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ReasoningRole {
-    /// The only value in AG-UI.
-    #[default]
-    Reasoning,
+macro_rules! fixed_roles {
+    ($($(#[$doc:meta])* $name:ident: $role:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum $name {
+            /// The only value in AG-UI.
+            #[default]
+            $role,
+        }
+    )*};
 }
 
-/// The role of a message of the answer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AssistantRole {
-    /// The model.
-    #[default]
-    Assistant,
-}
-
-/// The role of a tool's result.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ToolRole {
-    /// A tool.
-    #[default]
-    Tool,
+fixed_roles! {
+    /// The role of a reasoning message.
+    ReasoningRole: Reasoning;
+    /// The role of a message of the answer.
+    AssistantRole: Assistant;
+    /// The role of a tool's result.
+    ToolRole: Tool;
 }
 
 /// Metadata of a tool result.

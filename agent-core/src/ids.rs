@@ -114,6 +114,9 @@ identifiers! {
     JobId
 }
 
+/// Identifier of a message, a call or a round, which many events share.
+pub type Id = Arc<str>;
+
 /// Position in a distributed trace (W3C Trace Context): the members of the headers `traceparent` and `tracestate`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceContext {

@@ -34,10 +34,10 @@ pub trait Model: Send + Sync + 'static {
         None
     }
 
-    /// Builds the bytes of the call. Pure.
+    /// Builds the bytes of the call. Pure. Fails with `UnsupportedContent` for media that the model does not accept.
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError>;
 
-    /// Sends the bytes and returns the events of the answer as they arrive.
+    /// Sends the bytes and returns the events of the answer as they arrive. Dropping the future cancels the call.
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError>;
 }
 
@@ -62,7 +62,7 @@ pub struct ModelInfo {
 }
 
 /// Input of one model call.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct ModelRequest {
     /// System prompt, history and latest turn, with cached JSON and token counts.
     pub prompt: Arc<Prompt>,

@@ -137,7 +137,7 @@ impl Prompt {
 
     /// Iterates over the pieces of the system prompt: the stable fragments joined into one, then the others.
     fn system_pieces(&self) -> impl Iterator<Item = &Part> {
-        let stable = (self.stable_fragments > 0).then(|| self.stable.joined());
+        let stable = (self.stable_fragments > 0).then(|| &self.stable.joined);
         let rest = self.system_fragments()[self.stable_fragments..].iter();
         stable.into_iter().chain(rest.map(|fragment| &*fragment.part))
     }

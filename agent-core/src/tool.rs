@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::to_raw_value;
 
 use crate::event::{Audience, Interrupt};
 use crate::ids::{AgentId, CompanyId, RunId, ThreadId, TraceContext, UserId};
@@ -34,6 +35,22 @@ pub struct ToolSpec {
     /// True for a tool that the client of the run executes. Not serialized.
     #[serde(skip)]
     pub is_client_side: bool,
+}
+
+impl ToolSpec {
+    /// Creates a definition without output schema and hints. Set other fields with the struct update syntax.
+    pub fn new(name: impl Into<String>, description: impl Into<String>, input_schema: &Value) -> Self {
+        let input_schema = to_raw_value(input_schema).expect("a JSON value serialises into memory").into();
+        let (name, description) = (name.into(), description.into());
+        Self {
+            name,
+            description,
+            input_schema,
+            output_schema: None,
+            annotations: None,
+            is_client_side: false,
+        }
+    }
 }
 
 /// Hints about the side effects of a call; names follow MCP.
@@ -199,6 +216,10 @@ pub trait Tool: Send + Sync + 'static {
     fn spec(&self) -> Arc<ToolSpec>;
 
     /// Executes a call. Dropping the future cancels it. Run CPU-bound work on another thread: a turn's calls share a task.
+    ///
+    /// # Errors
+    /// The model reads the error's text and may call again; of [`ToolError::Internal`], which is logged, it learns only that the
+    /// tool failed. [`ToolError::InvalidArguments`] names the member, since arguments are not checked against the schema before.
     async fn call(
         &self,
         context: &ExecutionContext,
@@ -210,7 +231,7 @@ pub trait Tool: Send + Sync + 'static {
 /// The tools available to a run. The contract is the test suite `conformance::tool_registry`.
 #[async_trait]
 pub trait ToolRegistry: Send + Sync + 'static {
-    /// Returns the definitions of the tools that may be offered in this context, sorted by name.
+    /// Returns the definitions of the tools that may be offered in this context, sorted by name. An error prevents the turn.
     async fn list(&self, context: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError>;
 
     /// Calls a tool. The registry checks again that it is allowed in this context. Dropping the future cancels the call.
@@ -234,6 +255,7 @@ pub trait Progress: Send + Sync {
 }
 
 /// A progress receiver that discards all reports.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct NoProgress;
 
 impl Progress for NoProgress {
@@ -378,6 +400,12 @@ impl LocalToolRegistry {
     }
 }
 
+impl FromIterator<Arc<dyn Tool>> for LocalToolRegistry {
+    fn from_iter<I: IntoIterator<Item = Arc<dyn Tool>>>(tools: I) -> Self {
+        Self { tools: tools.into_iter().map(|tool| (tool.spec().name.clone(), tool)).collect() }
+    }
+}
+
 #[async_trait]
 impl ToolRegistry for LocalToolRegistry {
     async fn list(&self, _: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError> {
@@ -394,5 +422,52 @@ impl ToolRegistry for LocalToolRegistry {
         let tool = self.tools.get(name).ok_or_else(|| ToolError::Unknown(name.to_owned()))?;
         check_is_object(&arguments)?;
         tool.call(context, arguments, progress).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A tool with a name and a fixed result.
+    struct FixedTool(&'static str, &'static str);
+
+    #[async_trait]
+    impl Tool for FixedTool {
+        fn spec(&self) -> Arc<ToolSpec> {
+            Arc::new(ToolSpec::new(self.0, "Returns a fixed text.", &json!({"type": "object"})))
+        }
+
+        async fn call(
+            &self,
+            _: &ExecutionContext,
+            _: Value,
+            _: &dyn Progress,
+        ) -> Result<ToolOutput, ToolError> {
+            Ok(ToolOutput::text(self.1))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_registry_is_collected_from_shared_tools() {
+        let tools: [Arc<dyn Tool>; 3] =
+            [Arc::new(FixedTool("b", "1")), Arc::new(FixedTool("a", "2")), Arc::new(FixedTool("b", "3"))];
+        let registry: LocalToolRegistry = tools.into_iter().collect();
+        let context = ExecutionContext::default();
+        let specs = registry.list(&context).await.expect("a list");
+        let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        let output = registry.call(&context, "b", json!({}), &NoProgress).await.expect("a result");
+        assert_eq!(output.text, "3", "the last of two tools with the same name remains");
+    }
+
+    #[test]
+    fn a_new_definition_equals_a_parsed_one() {
+        let schema = json!({"type": "object", "properties": {"b": {}, "a": {}}});
+        let new = ToolSpec::new("weather", "Tells the weather.", &schema);
+        let parsed = json!({"name": "weather", "description": "Tells the weather.", "inputSchema": schema});
+        assert_eq!(serde_json::to_value(new).expect("a definition serialises"), parsed);
     }
 }

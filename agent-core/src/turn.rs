@@ -76,15 +76,13 @@ impl Platform {
     }
 
     /// Sets the issuer of the tokens with which remote backends call the agent's tools.
-    pub fn with_run_tokens(mut self, run_tokens: Arc<dyn RunTokens>) -> Self {
-        self.run_tokens = Some(run_tokens);
-        self
+    pub fn with_run_tokens(self, run_tokens: Arc<dyn RunTokens>) -> Self {
+        Self { run_tokens: Some(run_tokens), ..self }
     }
 
     /// Sets the source of users' settings, such as the time zone of a request that names none.
-    pub fn with_users(mut self, users: Arc<dyn UserDirectory>) -> Self {
-        self.users = Some(users);
-        self
+    pub fn with_users(self, users: Arc<dyn UserDirectory>) -> Self {
+        Self { users: Some(users), ..self }
     }
 
     /// Adds a context layer; fragments of the same stability are in the order of their layers.
@@ -93,10 +91,9 @@ impl Platform {
         self
     }
 
-    /// Sets the tool registry, from which roles choose the tools of their agents.
-    pub fn with_tools(mut self, tools: Arc<dyn ToolRegistry>) -> Self {
-        self.tools = tools;
-        self
+    /// Sets the registry from which roles choose the tools of their agents. Backends that call tools need it as well.
+    pub fn with_tools(self, tools: Arc<dyn ToolRegistry>) -> Self {
+        Self { tools, ..self }
     }
 
     /// Registers a backend for its kind of settings; it replaces one of the same kind.
@@ -116,39 +113,33 @@ impl Platform {
     }
 
     /// Sets the token counter for backends without their own.
-    pub fn with_token_counter(mut self, counter: Arc<dyn TokenCounter>) -> Self {
-        self.counter = counter;
-        self
+    pub fn with_token_counter(self, counter: Arc<dyn TokenCounter>) -> Self {
+        Self { counter, ..self }
     }
 
     /// Sets the cache for the derived forms of prompt texts.
-    pub fn with_part_cache(mut self, parts: Arc<PartCache>) -> Self {
-        self.parts = parts;
-        self
+    pub fn with_part_cache(self, parts: Arc<PartCache>) -> Self {
+        Self { parts, ..self }
     }
 
     /// Sets the limits on the output of a run regardless of its backend.
-    pub fn with_output_limits(mut self, limits: OutputLimits) -> Self {
-        self.output_limits = limits;
-        self
+    pub fn with_output_limits(self, limits: OutputLimits) -> Self {
+        Self { output_limits: limits, ..self }
     }
 
     /// Sets the step that shortens histories before the assembly trims what is still too long.
-    pub fn with_history_step(mut self, step: impl HistoryStep) -> Self {
-        self.history_step = Some(Arc::new(step));
-        self
+    pub fn with_history_step(self, step: impl HistoryStep) -> Self {
+        Self { history_step: Some(Arc::new(step)), ..self }
     }
 
     /// Sets the memory of sent prompts, with which runs and previews compare theirs.
-    pub fn with_sent_prompts(mut self, sent_prompts: Arc<dyn SentPrompts>) -> Self {
-        self.sent_prompts = Some(sent_prompts);
-        self
+    pub fn with_sent_prompts(self, sent_prompts: Arc<dyn SentPrompts>) -> Self {
+        Self { sent_prompts: Some(sent_prompts), ..self }
     }
 
     /// Sets the clock.
-    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
-        self
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
     }
 
     /// Compares a prepared request with the prompts that runs have sent; `None` for a visitor, or without a memory of them.
@@ -170,6 +161,13 @@ impl Platform {
             _ => self.backends.get(&choice.kind()),
         };
         backend.ok_or_else(|| TurnError::NoBackend(choice.kind()))
+    }
+}
+
+impl std::fmt::Debug for Platform {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let layers: Vec<_> = self.layers.iter().map(|layer| layer.name()).collect();
+        f.debug_struct("Platform").field("layers", &layers).finish_non_exhaustive()
     }
 }
 

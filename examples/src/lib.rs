@@ -34,6 +34,7 @@ impl Model for EchoModel {
         let mut body = Payload::builder(256);
         body.json(&json!({
             "said": user_text,
+            "messagesSince": request.appended_messages.len(),
             "tool": tool.map(|tool| &tool.name),
             "result": result.map(|message| message.content.to_text()),
         }));

@@ -1,9 +1,15 @@
-//! The tool and the context layer of the examples run the suites of their traits, as those of an application would.
+//! The parts of the examples run the suites of their traits, as those of an application would.
 
 // Each example is a separate program; here only its types are used.
+#[path = "../custom_backend.rs"]
+#[expect(dead_code, reason = "the example's main function is not called")]
+mod custom_backend;
 #[path = "../custom_layer.rs"]
 #[expect(dead_code, reason = "the example's main function is not called")]
 mod custom_layer;
+#[path = "../custom_store.rs"]
+#[expect(dead_code, reason = "the example's main function is not called")]
+mod custom_store;
 #[path = "../custom_tool.rs"]
 #[expect(dead_code, reason = "the example's main function is not called")]
 mod custom_tool;
@@ -11,11 +17,28 @@ mod custom_tool;
 #[expect(dead_code, reason = "the example's main function is not called")]
 mod external_index;
 
-use std::time::SystemTime;
-
-use agent_core::conformance::{self, ContextLayerSubject, SampleCall, Scenario, ToolRegistrySubject};
+use agent_core::conformance::{
+    self, BackendSubject, ContextLayerSubject, ModelSubject, SampleCall, Scenario, ToolRegistrySubject,
+};
 use agent_core::prelude::*;
+use agent_core::testing::turn_input;
 use serde_json::json;
+
+#[test]
+fn the_model_conforms() {
+    futures_executor::block_on(conformance::model(async |scenario| {
+        (scenario == Scenario::Completes).then(|| ModelSubject::new(Arc::new(examples::EchoModel)))
+    }));
+}
+
+#[test]
+fn the_backend_conforms() {
+    futures_executor::block_on(conformance::backend(async |scenario| {
+        let settings = CustomContainer { name: "FixedAnswer".into(), content: json!({"answer": "42"}) };
+        let backend = Arc::new(custom_backend::FixedAnswerBackend);
+        (scenario == Scenario::Completes).then(|| BackendSubject::new(backend, settings))
+    }));
+}
 
 #[test]
 fn the_tool_conforms() {
@@ -31,13 +54,7 @@ fn the_tool_conforms() {
 #[test]
 fn the_layer_conforms() {
     futures_executor::block_on(conformance::context_layer(async |scenario| {
-        let turn = TurnInput {
-            role: Arc::default(),
-            context: ExecutionContext { user_id: "ada".into(), ..ExecutionContext::default() },
-            request: Arc::default(),
-            now: SystemTime::now(),
-            max_prompt_tokens: 100_000,
-        };
+        let turn = turn_input(json!({"id": "seller", "companyId": "acme"}));
         let layer = Arc::new(custom_layer::Plan);
         (scenario == Scenario::Completes).then(|| ContextLayerSubject::new(layer, turn))
     }));
@@ -47,5 +64,12 @@ fn the_layer_conforms() {
 fn the_index_conforms() {
     futures_executor::block_on(agent_retrieval::conformance::index(async || {
         Arc::<external_index::WordIndex>::default() as _
+    }));
+}
+
+#[test]
+fn the_store_conforms() {
+    futures_executor::block_on(agent_platform::conformance::records(async || {
+        Arc::<custom_store::MapRecords>::default() as _
     }));
 }

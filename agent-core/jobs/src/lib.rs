@@ -11,9 +11,7 @@
 //!
 //! use agent_jobs::prelude::*;
 //!
-//! let payload: JobPayload = serde_json::from_str(
-//!     r#"{"kind": "agent", "userId": "ada", "companyId": "acme", "agentId": "guide", "message": "Good morning!"}"#,
-//! )?;
+//! let payload = JobPayload::for_agent("acme", "ada", "guide", "Good morning!");
 //! let spec: ScheduleSpec = serde_json::from_str(r#"{"delayMs": 1000}"#)?;
 //! let now: Timestamp = "2026-03-01T12:00:00Z".parse()?;
 //! let jobs = MemoryJobStore::default();

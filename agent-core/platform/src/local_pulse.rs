@@ -34,6 +34,12 @@ pub struct LocalPulse {
     id_prefix: &'static str,
 }
 
+impl std::fmt::Debug for LocalPulse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalPulse").field("id_prefix", &self.id_prefix).finish_non_exhaustive()
+    }
+}
+
 impl LocalPulse {
     /// Creates a scheduler over a store. The ids of its jobs satisfy [`is_local_job`].
     pub fn new(jobs: Arc<dyn JobStore>, clock: Arc<dyn Clock>) -> Self {

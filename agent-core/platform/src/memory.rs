@@ -40,6 +40,14 @@ impl Default for MemoryRecords {
     }
 }
 
+impl std::fmt::Debug for MemoryRecords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryRecords")
+            .field("max_total_bytes", &self.max_total_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
 impl MemoryRecords {
     /// Creates an empty store that takes write times from `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Self {

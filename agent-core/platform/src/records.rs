@@ -275,11 +275,11 @@ pub trait Records: Send + Sync + 'static {
 #[async_trait]
 pub trait Inventory: Records {
     /// Returns the companies that have records, ordered by the bytes of their ids, starting after `after`, at most
-    /// [`MAX_PAGE_RECORDS`] of them.
+    /// [`MAX_PAGE_RECORDS`] of them. The records [of the platform](Collection::of_platform) belong to no company.
     async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError>;
 
     /// Returns the collections of a company that have records, ordered by the bytes of their paths, starting after the
-    /// path `after`, at most [`MAX_PAGE_RECORDS`] of them.
+    /// path `after`, at most [`MAX_PAGE_RECORDS`] of them. Those of the platform are the ones of the company `""`.
     async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError>;
 }
 

@@ -34,7 +34,8 @@ pub struct Chunk {
 /// Splits documents into chunks.
 ///
 /// Implementations are pure: equal documents give equal chunks. Offsets are on boundaries of characters, starts do not
-/// descend, and chunks are not empty.
+/// descend, and chunks are not empty. Chunks may overlap; together they contain every letter and digit of the text, of
+/// any text. The contract is the suite `conformance::chunker`.
 pub trait Chunker: Send + Sync {
     /// Returns an identifier of the chunker with its version and its settings, of at most 512 bytes. A stored index is used only by
     /// the chunker that it was made with.

@@ -19,7 +19,7 @@ pub use role::EmbedRole;
 /// A model that maps texts to vectors, of which those with similar meanings have a large cosine.
 ///
 /// [`Embeddings`] checks and normalizes what a model answers, so that an implementation cannot pass on vectors of
-/// different lengths or components that are not finite.
+/// different lengths or components that are not finite. The contract is the suite `conformance::embedder`.
 #[async_trait]
 pub trait Embedder: Send + Sync + 'static {
     /// Returns the identifier of the model. Vectors of different identifiers are never compared.
@@ -35,7 +35,12 @@ pub trait Embedder: Send + Sync + 'static {
     }
 
     /// Returns a vector for each text, in the order of the texts; none for no text, without a call of the model. Longer
-    /// texts than the model reads are cut or rejected, never dropped. Dropping the future cancels the call.
+    /// texts than the model reads are cut or rejected, never dropped. Dropping the future cancels the call, as the platform does
+    /// after 800 ms for a query and after a minute for documents.
+    ///
+    /// # Errors
+    /// [`EmbedError::Rejected`] for more texts than [`max_batch`](Self::max_batch) and for texts that the model refuses. For documents,
+    /// the platform waits after [`EmbedError::Unavailable`], and tries half of the texts after other errors.
     async fn embed(&self, texts: &[&str], role: EmbedRole) -> Result<Embeddings, EmbedError>;
 }
 

@@ -8,13 +8,14 @@ use thiserror::Error;
 
 use crate::document::ExtractedText;
 
-/// Extracts the text of documents.
+/// Extracts the text of documents. The contract is the suite `conformance::extractor`.
 #[async_trait]
 pub trait Extractor: Send + Sync + 'static {
     /// Returns an identifier of the extractor and its version. Texts of different extractors may differ.
     fn id(&self) -> &str;
 
-    /// Returns true if the extractor can read a media type, such as `application/pdf`.
+    /// Returns true if the extractor can read a media type, such as `application/pdf`. Uploads of other types are refused, so it
+    /// is false for a type that the extractor does not know.
     fn supports(&self, media_type: &str) -> bool;
 
     /// Returns the media type of a document by its content, or `None` if the extractor does not read it. The
@@ -24,8 +25,12 @@ pub trait Extractor: Send + Sync + 'static {
         self.supports(declared_media_type).then(|| declared_media_type.to_owned())
     }
 
-    /// Extracts the text of a document of a media type that the extractor supports. Dropping the future stops the
-    /// extraction.
+    /// Extracts the text of a document. Equal documents have equal texts. Dropping the future stops the extraction, as the platform
+    /// does after five minutes by default. Run blocking work on another thread.
+    ///
+    /// # Errors
+    /// [`ExtractError::Unsupported`] for a media type that [`supports`](Self::supports) denies. The platform repeats an attempt
+    /// after [`ExtractError::Unavailable`], eight in all by default, and after no other error.
     async fn extract(&self, media_type: &str, bytes: Bytes) -> Result<ExtractedDocument, ExtractError>;
 }
 

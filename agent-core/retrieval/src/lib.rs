@@ -24,7 +24,7 @@
 //! let mut company = CompanyIndex::new();
 //! company.apply([DocumentChange::Put("handbook".into(), index.into())]);
 //!
-//! let query = Query { text: "How long do we keep a receipt?", previous: None };
+//! let query = Query::new("How long do we keep a receipt?");
 //! let ranking = company.search(SearchScope::All, &query, &SearchOptions::default());
 //! assert_eq!(&document.text[ranking.hits[0].range.clone()], "Receipts are kept for ten years.");
 //! # Ok::<(), agent_retrieval::doc_index::BuildError>(())

@@ -51,22 +51,19 @@ impl<S: BackendSettings> EmbeddedBackend<S> {
         Self { models: Arc::new(models), tools, clock, limits: LoopLimits::default() }
     }
 
-    /// Sets the tools that the loop may call.
-    pub fn with_tools(mut self, tools: Arc<dyn ToolRegistry>) -> Self {
-        self.tools = tools;
-        self
+    /// Sets the tools that the loop may call: the registry of [`Platform::with_tools`](crate::Platform::with_tools), which offers them.
+    pub fn with_tools(self, tools: Arc<dyn ToolRegistry>) -> Self {
+        Self { tools, ..self }
     }
 
     /// Sets the clock that measures the timeouts of tool calls.
-    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
-        self
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
     }
 
     /// Sets the limits of the tool loop.
-    pub fn with_limits(mut self, limits: LoopLimits) -> Self {
-        self.limits = limits;
-        self
+    pub fn with_limits(self, limits: LoopLimits) -> Self {
+        Self { limits, ..self }
     }
 }
 

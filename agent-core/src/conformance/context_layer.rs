@@ -67,7 +67,7 @@ struct ComparableFragment {
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub async fn context_layer(make: impl AsyncFn(Scenario) -> Option<ContextLayerSubject>) {
-    let subject = make(Scenario::Completes).await.expect("a layer whose data can be read can be provided");
+    let subject = make(Scenario::Completes).await.expect("the factory provides Scenario::Completes");
     the_name_is_stable(&*subject.layer);
     fragments_are_well_formed(&subject).await;
     the_same_turn_has_the_same_fragments(&subject).await;

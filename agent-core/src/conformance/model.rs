@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::future::join;
-use serde_json::value::RawValue;
+use serde_json::json;
 
 use super::{OpenWorkCounter, Scenario, wait_until_idle, with_timeout};
 use crate::error::AgentError;
@@ -23,13 +23,20 @@ pub struct ModelSubject {
     pub open: Option<OpenWorkCounter>,
 }
 
+impl ModelSubject {
+    /// Creates a subject without a counter.
+    pub fn new(model: Arc<dyn Model>) -> Self {
+        Self { model, open: None }
+    }
+}
+
 /// Runs the conformance suite of [`Model`] against models whose remote end behaves as the scenario says. The factory
 /// must provide the first scenario, [`Scenario::Completes`].
 ///
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub async fn model(make: impl AsyncFn(Scenario) -> Option<ModelSubject>) {
-    let subject = make(Scenario::Completes).await.expect("a model that answers can be staged");
+    let subject = make(Scenario::Completes).await.expect("the factory provides Scenario::Completes");
     info_is_complete(&*subject.model);
     prepare_is_a_function_of_the_request(&*subject.model);
     answers_are_whole(&*subject.model).await;
@@ -55,15 +62,9 @@ pub(super) fn prompt(text: &str) -> Arc<Prompt> {
 }
 
 pub(super) fn tools() -> Arc<[Arc<ToolSpec>]> {
-    let schema = r#"{"type":"object","properties":{"title":{"type":"string"}},"required":["title"]}"#;
-    Arc::new([Arc::new(ToolSpec {
-        name: "createTodo".to_owned(),
-        description: "Adds a todo.".to_owned(),
-        input_schema: RawValue::from_string(schema.to_owned()).expect("the suite's schema is JSON").into(),
-        output_schema: None,
-        annotations: None,
-        is_client_side: false,
-    })])
+    let schema =
+        json!({"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]});
+    Arc::new([Arc::new(ToolSpec::new("createTodo", "Adds a todo.", &schema))])
 }
 
 fn request(model: &dyn Model, text: &str) -> ModelRequest {
@@ -110,10 +111,10 @@ fn prepare_is_a_function_of_the_request(model: &dyn Model) {
     assert_eq!(first.bytes(), second.bytes(), "equal requests give the same bytes");
     assert_eq!(first.sha256(), second.sha256(), "equal requests are shown alike");
     let other = prepare(model, &request(model, "Bye"));
-    assert_ne!(first.bytes(), other.bytes(), "what is asked is in the bytes");
+    assert_ne!(first.bytes(), other.bytes(), "the bytes contain the user's message");
     let mut round = request(model, "Hello");
     round.appended_messages.push(Message::assistant("Welcome"));
-    assert_ne!(first.bytes(), prepare(model, &round).bytes(), "what this run has said since is in the bytes");
+    assert_ne!(first.bytes(), prepare(model, &round).bytes(), "the bytes contain the appended messages");
 }
 
 async fn answers_are_whole(model: &dyn Model) {

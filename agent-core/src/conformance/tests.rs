@@ -96,7 +96,7 @@ async fn complaint_about(answers: impl Fn() -> ScriptedAnswer, scenario: Scenari
             _ if asked == scenario => Arc::new(ScriptedModel::new([answers()])),
             _ => return None,
         };
-        Some(ModelSubject { open: None, model })
+        Some(ModelSubject::new(model))
     }))
     .await
 }
@@ -105,7 +105,7 @@ async fn complaint_about(answers: impl Fn() -> ScriptedAnswer, scenario: Scenari
 async fn a_defective_model_is_detected() {
     let capricious = async |_| {
         let model: Arc<dyn Model> = Arc::new(NondeterministicModel(scripted(Scenario::Completes)));
-        Some(ModelSubject { model, open: None })
+        Some(ModelSubject::new(model))
     };
     let message = panic_message(model(capricious)).await;
     assert!(message.contains("equal requests give the same bytes"), "{message}");
@@ -135,11 +135,7 @@ async fn a_backend_that_accepts_a_truncated_answer_is_detected() {
             Scenario::Truncates => scripted(Scenario::Completes),
             other => scripted(other),
         };
-        Some(BackendSubject {
-            open: None,
-            backend: Arc::new(EmbeddedBackend::new(model)),
-            settings: EmbeddedAi::default(),
-        })
+        Some(BackendSubject::new(Arc::new(EmbeddedBackend::new(model)), EmbeddedAi::default()))
     }))
     .await;
     assert!(message.contains("ends with RUN_ERROR"), "{message}");

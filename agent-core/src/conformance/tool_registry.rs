@@ -124,8 +124,8 @@ impl ToolRegistrySubject {
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub async fn tool_registry(make: impl AsyncFn(Scenario) -> Option<ToolRegistrySubject>) {
-    let subject = make(Scenario::Completes).await.expect("a registry whose calls complete can be provided");
-    assert!(!subject.calls.is_empty(), "the suite needs a call to make");
+    let subject = make(Scenario::Completes).await.expect("the factory provides Scenario::Completes");
+    assert!(!subject.calls.is_empty(), "the subject has a sample call");
     the_list_is_sorted_and_stable(&subject).await;
     every_schema_is_an_object_schema(&subject).await;
     unknown_and_forbidden_tools_are_refused_alike(&subject).await;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::id::Id;
+use crate::ids::Id;
 
 /// Outcome of a run, as AG-UI's. A run without one has succeeded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

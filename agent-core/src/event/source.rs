@@ -40,6 +40,11 @@ impl RunEnd {
     pub fn success() -> Self {
         Self::Finished { result: None, outcome: None, usage: Vec::new() }
     }
+
+    /// Returns the end of a run that its caller has cancelled, without usage.
+    pub fn cancelled() -> Self {
+        Self::Finished { result: None, outcome: Some(RunOutcome::Cancelled), usage: Vec::new() }
+    }
 }
 
 impl From<RunEnd> for SourceEvent {

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -84,9 +85,8 @@ impl EventStream {
     }
 
     /// Keeps a value alive until the run ends, such as the run's token.
-    pub fn with_guard<G: Any + Send + Sync>(mut self, guard: G) -> Self {
-        self.guard = Some(Box::new(guard));
-        self
+    pub fn with_guard<G: Any + Send + Sync>(self, guard: G) -> Self {
+        Self { guard: Some(Box::new(guard)), ..self }
     }
 
     /// Sets the limits on the run's output. Call it before the stream is polled.
@@ -102,9 +102,8 @@ impl EventStream {
     }
 
     /// Inserts reported tool calls among the source's events.
-    pub fn with_reported_calls(mut self, calls: Option<Box<dyn ReportedToolCalls>>) -> Self {
-        self.calls = calls;
-        self
+    pub fn with_reported_calls(self, calls: Option<Box<dyn ReportedToolCalls>>) -> Self {
+        Self { calls, ..self }
     }
 
     /// Returns the source, for a backend that builds its own stream from another backend's events.
@@ -150,25 +149,22 @@ impl EventStream {
 
     /// Ends the run with an error: drops the source and queues the one `RUN_ERROR`. Does nothing if the run has ended.
     pub fn fail(&mut self, failure: AgentError) {
-        if self.source.take().is_some() {
-            self.guard = None;
-            self.close_reported_calls();
-            self.push_run_error(failure);
+        if self.source.take().is_none() {
+            return;
         }
-    }
-
-    /// Returns true if no events follow the queued ones.
-    pub fn is_over(&self) -> bool {
-        self.source.is_none()
-    }
-
-    fn push_run_error(&mut self, failure: AgentError) {
+        self.guard = None;
+        self.close_reported_calls();
         warn!(run_id = %self.run.run_id, code = failure.kind().code(), failure = ?failure, "run failed");
         self.push(Event::RunError {
             message: failure.message().to_owned(),
             code: failure.kind().code().to_owned(),
             usage: failure.usage().to_vec(),
         });
+    }
+
+    /// Returns true if no events follow the queued ones.
+    pub fn is_over(&self) -> bool {
+        self.source.is_none()
     }
 
     /// Queues an event that is known to fit the grammar, if the audience may see it.
@@ -245,7 +241,7 @@ impl EventStream {
         None
     }
 
-    /// Ends the run: drops the source, closes open items and queues the terminal event. Does nothing if it has ended.
+    /// Ends the run, such as by [`RunEnd::cancelled`], unless it has ended: closes open items and queues the terminal event.
     pub fn finish(&mut self, end: RunEnd) {
         self.close_reported_calls();
         // The last reported calls may have exceeded a limit, which has ended the run.
@@ -264,6 +260,12 @@ impl EventStream {
             RunEnd::Failed { message, code, usage } => Event::RunError { message, code, usage },
         };
         self.push(event);
+    }
+}
+
+impl fmt::Debug for EventStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventStream").field("run", &self.run).finish_non_exhaustive()
     }
 }
 

@@ -159,12 +159,12 @@ impl Weighter<MessageKey, Arc<PromptMessage>> for PartWeighter {
 impl Weighter<SegmentKey, Arc<Segment>> for PartWeighter {
     fn weight(&self, _: &SegmentKey, segment: &Arc<Segment>) -> u64 {
         // The segment may be the last owner of its parts once the text cache has evicted them.
-        2 * cached_text_weight(segment.joined().text().len()) + 512 * segment.parts().len() as u64
+        2 * cached_text_weight(segment.joined.text().len()) + 512 * segment.parts.len() as u64
     }
 }
 
 impl Weighter<ToolSetKey, Arc<ToolSet>> for PartWeighter {
     fn weight(&self, _: &ToolSetKey, set: &Arc<ToolSet>) -> u64 {
-        2 * cached_text_weight(set.text().text().len()) + 512 * set.specs().len() as u64
+        2 * cached_text_weight(set.text.text().len()) + 512 * set.specs.len() as u64
     }
 }

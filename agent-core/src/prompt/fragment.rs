@@ -81,15 +81,13 @@ impl Fragment {
     }
 
     /// Sets the origin of a stored text.
-    pub fn with_origin(mut self, origin: StoredOrigin) -> Self {
-        self.origin = Some(Arc::new(origin));
-        self
+    pub fn with_origin(self, origin: StoredOrigin) -> Self {
+        Self { origin: Some(Arc::new(origin)), ..self }
     }
 
     /// Attaches the layer's report.
-    pub fn with_report(mut self, report: Arc<dyn LayerReport>) -> Self {
-        self.report = Some(report);
-        self
+    pub fn with_report(self, report: Arc<dyn LayerReport>) -> Self {
+        Self { report: Some(report), ..self }
     }
 
     /// Returns the stored text without its delimiters, if the fragment is of one.

@@ -13,8 +13,8 @@ pub(super) const SEPARATOR_JSON: &[u8] = br"\n\n";
 /// Parts joined into one text with its own derived forms, so that a stable prefix is written as one copy.
 #[derive(Debug)]
 pub(super) struct Segment {
-    parts: Box<[Arc<Part>]>,
-    joined: Part,
+    pub(super) parts: Box<[Arc<Part>]>,
+    pub(super) joined: Part,
     tokens: TokenCountCache,
 }
 
@@ -30,14 +30,6 @@ impl Segment {
     pub(super) fn empty() -> Arc<Self> {
         static EMPTY: LazyLock<Arc<Segment>> = LazyLock::new(|| Arc::new(Segment::new(&[])));
         Arc::clone(&EMPTY)
-    }
-
-    pub(super) fn parts(&self) -> &[Arc<Part>] {
-        &self.parts
-    }
-
-    pub(super) fn joined(&self) -> &Part {
-        &self.joined
     }
 
     /// Returns the sum of the parts' tokens: when one part changes, the others are not counted again.

@@ -502,7 +502,7 @@ fn segments_are_found_by_address_or_by_content() {
         assert!(Arc::ptr_eq(&segment, &cache.segment(&known)));
         let equal = cache.segment(&fragments("the same"));
         assert_eq!(Arc::ptr_eq(&segment, &equal), finds_equal_text);
-        assert_eq!(equal.joined().text(), segment.joined().text());
+        assert_eq!(equal.joined.text(), segment.joined.text());
         assert!(!Arc::ptr_eq(&segment, &cache.segment(&fragments("another"))));
     }
 }

@@ -14,9 +14,9 @@ use crate::tool::ToolSpec;
 /// A set of tools with its cached derived forms.
 #[derive(Debug)]
 pub(super) struct ToolSet {
-    specs: Box<[Arc<ToolSpec>]>,
+    pub(super) specs: Box<[Arc<ToolSpec>]>,
     /// The text whose tokens are counted.
-    text: Arc<Part>,
+    pub(super) text: Arc<Part>,
     json: [OnceLock<Box<[u8]>>; Dialect::COUNT],
     hashes: OnceLock<Box<[PartHash]>>,
 }
@@ -37,14 +37,6 @@ impl ToolSet {
             }
         }
         text
-    }
-
-    pub(super) fn specs(&self) -> &[Arc<ToolSpec>] {
-        &self.specs
-    }
-
-    pub(super) fn text(&self) -> &Part {
-        &self.text
     }
 
     pub(super) fn tokens(&self, counter: &dyn TokenCounter) -> usize {

@@ -183,20 +183,15 @@ impl ToolLoopStream {
 
     /// Continues after a round whose calls are complete or suspended.
     fn finish_calls(&mut self, calling: RunningCalls) -> Result<(), AgentError> {
-        match calling.outcome() {
-            None => {
-                let RunningCalls { answer, results, .. } = calling;
-                let ids: Vec<String> = answer.tool_calls.iter().map(|call| call.id.clone()).collect();
-                let results = ids.into_iter().zip(results);
-                let results =
-                    results.map(|(id, result)| Message::tool_result(id, result.unwrap_or_default()));
-                self.next_round(std::iter::once(answer).chain(results))
-            }
-            outcome => {
-                self.finish_run(FinishReason::ToolCalls.into(), outcome);
-                Ok(())
-            }
+        if let Some(outcome) = calling.outcome() {
+            self.finish_run(FinishReason::ToolCalls.into(), Some(outcome));
+            return Ok(());
         }
+        let RunningCalls { answer, results, .. } = calling;
+        let ids: Vec<String> = answer.tool_calls.iter().map(|call| call.id.clone()).collect();
+        let results = ids.into_iter().zip(results);
+        let results = results.map(|(id, result)| Message::tool_result(id, result.unwrap_or_default()));
+        self.next_round(std::iter::once(answer).chain(results))
     }
 
     /// Starts the next round with the last answer and what follows it: the results of all its tool calls.

@@ -391,3 +391,13 @@ async fn the_limit_on_prompts_is_that_of_the_selected_backend() {
     assert_eq!(fixture.platform.max_prompt_tokens(&ada(), &asks("a")).await, Some(expected));
     assert_eq!(fixture.platform.max_prompt_tokens(&ada(), &asks("b")).await, None, "there is no such agent");
 }
+
+#[tokio::test]
+async fn platforms_and_runs_have_debug() {
+    let layer = crate::context::RoleLayer::new(Arc::default());
+    let platform = Platform::new(Arc::new(StaticRoles::new())).with_layer(layer);
+    assert_eq!(format!("{platform:?}"), r#"Platform { layers: ["role"], .. }"#);
+    let request = TurnRequest::new("a", vec![Message::user("hi")]);
+    let error = run_turn(&platform, &ada(), request).await.expect_err("there is no agent");
+    assert!(matches!(error, TurnError::AgentNotFound), "{error:?}");
+}

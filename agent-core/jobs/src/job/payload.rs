@@ -112,6 +112,17 @@ impl JobPayload {
         }
     }
 
+    /// Creates the payload of a job that runs an agent turn with a message, in the thread of the job.
+    pub fn for_agent(
+        company_id: impl Into<CompanyId>,
+        user_id: impl Into<UserId>,
+        agent_id: impl Into<AgentId>,
+        message: impl Into<String>,
+    ) -> Self {
+        let payload = Self::for_tool(company_id, user_id, agent_id, "");
+        Self { kind: JobKind::Agent, tool_id: None, message: Some(message.into()), ..payload }
+    }
+
     /// Returns the payload without its trace. Two requests for the same work differ in that alone.
     pub fn without_trace(&self) -> Self {
         Self { traceparent: None, ..self.clone() }
@@ -162,6 +173,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_new_payload_of_an_agent_equals_a_parsed_one() {
+        let new = JobPayload::for_agent("acme", "ada", "guide", "Good morning!");
+        assert_eq!(new.validate(), Ok(()));
+        let json = json!({"kind": "agent", "userId": "ada", "companyId": "acme", "agentId": "guide",
+            "message": "Good morning!"});
+        assert_eq!(serde_json::from_value::<JobPayload>(json).expect("a payload"), new);
+    }
 
     #[test]
     fn a_time_zone_is_one_of_the_schedules() {

@@ -31,7 +31,7 @@ pub struct PulseSubject {
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub async fn pulse(make: impl AsyncFn(Scenario) -> Option<PulseSubject>) {
-    let subject = make(Scenario::Completes).await.expect("a scheduler that works can be provided");
+    let subject = make(Scenario::Completes).await.expect("the factory provides Scenario::Completes");
     let pulse = &*subject.pulse;
     expect_ok("checking a scheduler that works", pulse.check_health().await);
     a_job_is_as_requested(pulse).await;

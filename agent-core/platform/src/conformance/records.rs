@@ -459,7 +459,16 @@ pub async fn inventory(make: impl AsyncFn() -> Arc<dyn Inventory>) {
     for company in &many {
         put(&*store, &Key::new(company.as_str(), "things", "a").expect("a valid key"), "1").await;
     }
-    assert_eq!(companies(&*store).await, many, "all companies are listed, without the platform");
+    let listed = companies(&*store).await;
+    assert!(
+        !listed.contains(&String::new()),
+        "the platform's records, whose company is \"\", are of no company"
+    );
+    let missing = many.iter().find(|company| !listed.contains(company));
+    assert_eq!((missing, listed.len()), (None, many.len()), "each company is listed once");
+    assert!(listed.is_sorted(), "companies are in the order of their bytes: {listed:?}");
+    let of_platform = done("collections", store.collections("", None).await);
+    assert_eq!(of_platform, [agents], "the collections of the company \"\" are the platform's");
 
     let mut expected: Vec<Collection> = Vec::new();
     for name in ["b", "a/b", "a", "é"] {

@@ -22,8 +22,8 @@ use serde_json::value::to_raw_value;
 use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::{
-    Collection, Key, ListQuery, MAX_ID_BYTES, MAX_VALUE_BYTES, Page, Precondition, Record, Records,
-    StoreError, Write,
+    Collection, Inventory, Key, ListQuery, MAX_ID_BYTES, MAX_PAGE_RECORDS, MAX_VALUE_BYTES, Page,
+    Precondition, Record, Records, RecordsWrapper, StoreError, Write,
 };
 use crate::roles::{RecordRoleStore, RoleStore};
 
@@ -31,6 +31,18 @@ use crate::roles::{RecordRoleStore, RoleStore};
 async fn the_store_in_memory_conforms() {
     records(async || Arc::new(MemoryRecords::default()) as _).await;
     inventory(async || Arc::new(MemoryRecords::default()) as _).await;
+}
+
+#[test]
+fn services_can_be_held_by_types_that_derive_debug() {
+    fn check<T: std::fmt::Debug>() {}
+    check::<MemoryRecords>();
+    check::<crate::local_pulse::LocalPulse>();
+    check::<crate::retrieval::RetrieverConfig>();
+    check::<crate::retrieval::IndexRetriever>();
+    check::<crate::retrieval::RerankedRetriever>();
+    check::<crate::usage::Budgets>();
+    check::<crate::usage::UsageRecorder>();
 }
 
 #[tokio::test]
@@ -65,6 +77,38 @@ async fn complaint(suite: impl Future<Output = ()>) -> String {
         Ok(text) => *text,
         Err(panic) => panic.downcast_ref::<&str>().copied().unwrap_or_default().to_owned(),
     }
+}
+
+/// A store that lists the platform as one of the companies.
+struct PlatformAmongCompanies(MemoryRecords);
+
+impl RecordsWrapper for PlatformAmongCompanies {
+    fn inner(&self) -> &dyn Records {
+        &self.0
+    }
+}
+
+#[async_trait]
+impl Inventory for PlatformAmongCompanies {
+    async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError> {
+        let mut companies = self.0.companies(after).await?;
+        if after.is_none() && !companies.is_empty() {
+            companies.insert(0, String::new());
+            companies.truncate(MAX_PAGE_RECORDS);
+        }
+        Ok(companies)
+    }
+
+    async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
+        self.0.collections(company, after).await
+    }
+}
+
+#[tokio::test]
+async fn an_inventory_that_lists_the_platform_is_detected() {
+    let suite = inventory(async || Arc::new(PlatformAmongCompanies(MemoryRecords::default())) as _);
+    let message = complaint(suite).await;
+    assert!(message.contains("are of no company"), "{message}");
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use agent_core::clock::Clock;
+use agent_core::clock::{Clock, SystemClock};
 use agent_retrieval::chunk::{Chunker, StructuralChunker};
 use agent_retrieval::embed::EmbedderId;
 use futures_util::lock::Mutex as AsyncMutex;
@@ -36,6 +36,20 @@ pub struct RetrieverConfig {
     pub cache_bytes: usize,
     /// Embedding model by which documents are found in addition to their words.
     pub embedder: Option<RetrievalEmbedder>,
+}
+
+impl fmt::Debug for RetrieverConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RetrieverConfig").field("cache_bytes", &self.cache_bytes).finish_non_exhaustive()
+    }
+}
+
+impl RetrieverConfig {
+    /// Creates a configuration without embedding model, with the system clock and the default limit on memory. Set other fields
+    /// with the struct update syntax.
+    pub fn new(records: Arc<dyn Records>, pool: Arc<dyn BlockingPool>) -> Self {
+        Self { records, pool, clock: Arc::new(SystemClock), cache_bytes: DEFAULT_CACHE_BYTES, embedder: None }
+    }
 }
 
 /// Searches the documents of companies; see the [module](super).

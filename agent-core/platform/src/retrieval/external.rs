@@ -37,6 +37,12 @@ pub struct IndexRetriever {
     written: DocumentQueue,
 }
 
+impl std::fmt::Debug for IndexRetriever {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IndexRetriever").finish_non_exhaustive()
+    }
+}
+
 impl IndexRetriever {
     /// Creates a retriever over an index, for documents in `records`.
     pub fn new(index: Arc<dyn SearchIndex>, records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {

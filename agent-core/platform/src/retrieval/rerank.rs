@@ -27,6 +27,12 @@ pub struct RerankedRetriever {
     clock: Arc<dyn Clock>,
 }
 
+impl std::fmt::Debug for RerankedRetriever {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RerankedRetriever").finish_non_exhaustive()
+    }
+}
+
 impl RerankedRetriever {
     /// Creates a retriever over another one.
     pub fn new(retriever: Arc<dyn Retriever>, reranker: Arc<dyn Reranker>, clock: Arc<dyn Clock>) -> Self {

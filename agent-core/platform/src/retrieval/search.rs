@@ -42,8 +42,7 @@ pub struct DocumentSearch<'a> {
 impl<'a> DocumentSearch<'a> {
     /// Returns a search for a text with the default options.
     pub fn new(company_id: &'a CompanyId, documents: &'a [String], text: &'a str) -> Self {
-        let query = Query { text, previous: None };
-        Self { company_id, documents, query, options: SearchOptions::default() }
+        Self { company_id, documents, query: Query::new(text), options: SearchOptions::default() }
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::schema;
 use super::services::ToolServices;
 use crate::records::{Records, StoreError};
-use crate::retrieval::{DEFAULT_CACHE_BYTES, DocumentRetriever, Retriever, RetrieverConfig};
+use crate::retrieval::{DocumentRetriever, Retriever, RetrieverConfig};
 use crate::roles::RoleStore;
 use agent_core::allowed_tools::allowed_tools;
 use agent_core::clock::{Clock, SystemClock};
@@ -53,13 +53,8 @@ impl Stores {
     pub(super) fn new(records: Arc<dyn Records>, roles: Arc<dyn RoleStore>, reach: ToolServices) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let retriever = reach.retriever.clone().unwrap_or_else(|| {
-            Arc::new(DocumentRetriever::new(RetrieverConfig {
-                records: records.clone(),
-                pool: Arc::new(|work: Box<dyn FnOnce() + Send>| work()),
-                clock: clock.clone(),
-                cache_bytes: DEFAULT_CACHE_BYTES,
-                embedder: None,
-            }))
+            let pool = Arc::new(|work: Box<dyn FnOnce() + Send>| work());
+            Arc::new(DocumentRetriever::new(RetrieverConfig::new(records.clone(), pool)))
         });
         Self { records, roles, clock, retriever, reach }
     }

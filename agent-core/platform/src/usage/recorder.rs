@@ -43,6 +43,12 @@ pub struct UsageRecorder {
     shared: Arc<RecorderState>,
 }
 
+impl std::fmt::Debug for UsageRecorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UsageRecorder").finish_non_exhaustive()
+    }
+}
+
 impl UsageRecorder {
     /// Creates a recorder over a store. `spawner` runs its writer, and `budgets` limit the calls.
     pub fn new(

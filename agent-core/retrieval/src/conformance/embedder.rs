@@ -27,6 +27,13 @@ pub struct EmbedderSubject {
     pub open: Option<OpenWorkCounter>,
 }
 
+impl EmbedderSubject {
+    /// Creates a subject without a counter.
+    pub fn new(embedder: Arc<dyn Embedder>) -> Self {
+        Self { embedder, open: None }
+    }
+}
+
 /// Runs the conformance suite of [`Embedder`] against embedders whose remote end behaves as the scenario says. The factory
 /// must provide the first scenario, [`Scenario::Completes`].
 ///

@@ -22,6 +22,14 @@ pub struct ExtractorSample {
     pub words: Vec<String>,
 }
 
+impl ExtractorSample {
+    /// Creates a sample whose text contains `words`.
+    pub fn new(media_type: &str, bytes: impl Into<Bytes>, words: &[&str]) -> Self {
+        let words = words.iter().copied().map(str::to_owned).collect();
+        Self { media_type: media_type.to_owned(), bytes: bytes.into(), words }
+    }
+}
+
 /// Runs the conformance suite of [`Extractor`] with documents that the extractor reads.
 ///
 /// # Panics
@@ -32,11 +40,12 @@ pub async fn extractor(extractor: &dyn Extractor, samples: &[ExtractorSample]) {
         !id.is_empty() && id.len() <= MAX_ID_BYTES,
         "an identifier has 1 to {MAX_ID_BYTES} bytes: {id:?}"
     );
-    assert!(!extractor.supports("application/x-unheard-of"), "no extractor reads everything");
-    let unknown = extractor.extract("application/x-unheard-of", Bytes::from_static(b"\0\x01\xfe\xff")).await;
+    let unknown = ExtractorSample::new("application/x-unheard-of", &b"\0\x01\xfe\xff"[..], &[]);
+    assert!(!extractor.supports(&unknown.media_type), "an unknown media type is not supported");
+    let unknown = extract(extractor, &unknown, unknown.bytes.clone()).await;
     assert!(
         matches!(unknown, Err(ExtractError::Unsupported(_))),
-        "another media type is Unsupported: {unknown:?}"
+        "an unknown media type is Unsupported: {unknown:?}"
     );
     for sample in samples {
         let media_type = &sample.media_type;

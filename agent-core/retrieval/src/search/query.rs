@@ -9,6 +9,13 @@ pub struct Query<'a> {
     pub previous: Option<&'a str>,
 }
 
+impl<'a> Query<'a> {
+    /// Creates the query of a conversation's first message.
+    pub fn new(text: &'a str) -> Self {
+        Self { text, previous: None }
+    }
+}
+
 /// The source of a term of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TermOrigin {

@@ -351,3 +351,25 @@ fn an_announcement_follows_the_start() {
     let events = read(events.with_custom_event("agent.prompt", json!({"a": 1})));
     assert_eq!(events[1], Event::Custom { name: "agent.prompt".into(), value: json!({"a": 1}) });
 }
+
+#[test]
+fn a_cancelled_run_closes_what_is_open_and_drops_the_source() {
+    let source = stream::iter([text("m")]).chain(stream::pending());
+    let guard = Arc::new(());
+    let mut events = EventStream::new(run(), source).with_guard(guard.clone());
+    assert_eq!(format!("{events:?}"), r#"EventStream { run: RunIds { thread_id: "t", run_id: "r" }, .. }"#);
+    let mut seen: Vec<Event> = Vec::new();
+    while let Some(Some(event)) = events.next().now_or_never() {
+        seen.push(event);
+    }
+    events.finish(RunEnd::cancelled());
+    assert_eq!(Arc::strong_count(&guard), 1, "the run's guard is dropped");
+    seen.extend(events.collect::<Vec<_>>().now_or_never().expect("the source is gone"));
+    EventGrammar::check(&seen).expect("a whole run");
+    assert_eq!(names(&seen), ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_END", "RUN_FINISHED"]);
+    let outcome = match seen.last() {
+        Some(Event::RunFinished { outcome, .. }) => outcome.clone(),
+        _ => None,
+    };
+    assert_eq!(outcome, Some(crate::event::RunOutcome::Cancelled));
+}

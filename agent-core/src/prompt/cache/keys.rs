@@ -37,7 +37,7 @@ macro_rules! key_as_borrowed {
 
 key_as_borrowed!(TextKey, key => key.0.text());
 key_as_borrowed!(MessageKey, key => MessageLookup(key.0.original()));
-key_as_borrowed!(ToolSetKey, key => ToolSetLookup(key.0.specs()));
+key_as_borrowed!(ToolSetKey, key => ToolSetLookup(&key.0.specs));
 
 pub(super) struct TextKey(pub(super) Arc<Part>);
 
@@ -86,13 +86,13 @@ pub(super) struct SegmentLookup<'a>(pub(super) &'a [Fragment], pub(super) PartId
 
 impl Hash for SegmentKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.parts().iter().for_each(|part| self.1.hash(part, state));
+        self.0.parts.iter().for_each(|part| self.1.hash(part, state));
     }
 }
 
 impl PartialEq for SegmentKey {
     fn eq(&self, other: &Self) -> bool {
-        self.1.all_eq(self.0.parts().iter(), other.0.parts())
+        self.1.all_eq(self.0.parts.iter(), &other.0.parts)
     }
 }
 
@@ -106,7 +106,7 @@ impl Hash for SegmentLookup<'_> {
 
 impl Equivalent<SegmentKey> for SegmentLookup<'_> {
     fn equivalent(&self, key: &SegmentKey) -> bool {
-        self.1.all_eq(self.0.iter().map(|fragment| &fragment.part), key.0.parts())
+        self.1.all_eq(self.0.iter().map(|fragment| &fragment.part), &key.0.parts)
     }
 }
 
@@ -137,7 +137,7 @@ impl Hash for ToolSetLookup<'_> {
 
 impl Equivalent<ToolSetKey> for ToolSetLookup<'_> {
     fn equivalent(&self, key: &ToolSetKey) -> bool {
-        all_ptr_eq(self.0.iter(), key.0.specs().iter())
+        all_ptr_eq(self.0.iter(), key.0.specs.iter())
     }
 }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
 use agent_core::clock::Clock;
-use agent_core::event::{Event, RunEnd, RunOutcome};
+use agent_core::event::{Event, RunEnd};
 use agent_core::ids::CompanyId;
 use agent_platform::company_permits::{CompanyPermit, CompanyPermits, subtract_one};
 use agent_platform::conversation::{CancelReason, OnDisconnect, PublicRunError, RunKey};
@@ -38,10 +38,7 @@ pub(in crate::app) enum RunStop {
 impl RunStop {
     pub(in crate::app) fn end(self) -> RunEnd {
         match self {
-            Self::Cancelled(_) => {
-                let outcome = Some(RunOutcome::Cancelled);
-                RunEnd::Finished { result: None, outcome, usage: Vec::new() }
-            }
+            Self::Cancelled(_) => RunEnd::cancelled(),
             Self::Lost => {
                 let PublicRunError { code, message } = PublicRunError::interrupted();
                 RunEnd::Failed { message, code, usage: Vec::new() }

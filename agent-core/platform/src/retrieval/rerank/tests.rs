@@ -8,7 +8,7 @@ use futures_util::future::join;
 use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::Precondition;
-use crate::retrieval::{DEFAULT_CACHE_BYTES, DocumentRetriever, RetrieverConfig};
+use crate::retrieval::{DocumentRetriever, RetrieverConfig};
 use crate::workspace::{Document, save_document};
 
 /// Prefers long passages, or fails.
@@ -36,13 +36,8 @@ impl Reranker for Scripted {
 }
 
 fn documents(records: &Arc<MemoryRecords>) -> Arc<dyn Retriever> {
-    Arc::new(DocumentRetriever::new(RetrieverConfig {
-        records: records.clone(),
-        pool: Arc::new(|work: Box<dyn FnOnce() + Send>| work()),
-        clock: Arc::new(SystemClock),
-        cache_bytes: DEFAULT_CACHE_BYTES,
-        embedder: None,
-    }))
+    let pool = Arc::new(|work: Box<dyn FnOnce() + Send>| work());
+    Arc::new(DocumentRetriever::new(RetrieverConfig::new(records.clone(), pool)))
 }
 
 #[tokio::test]

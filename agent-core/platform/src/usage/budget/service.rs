@@ -76,6 +76,12 @@ pub(in crate::usage) struct RunAdmission {
     pub(in crate::usage) has_call_limits: bool,
 }
 
+impl std::fmt::Debug for Budgets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Budgets").finish_non_exhaustive()
+    }
+}
+
 impl Budgets {
     /// Creates the budgets in `records`, with the ledger in `usage`. `spawner` runs the tasks that commit.
     pub fn new(

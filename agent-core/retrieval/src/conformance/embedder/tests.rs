@@ -79,7 +79,7 @@ impl Embedder for Scripted {
 async fn run(fault: Fault) -> Result<(), String> {
     let suite = embedder(async |scenario| {
         let id = EmbedderId::new(if fault == Fault::EmptyId { "" } else { "scripted" });
-        Some(EmbedderSubject { embedder: Arc::new(Scripted { id, fault, scenario }), open: None })
+        Some(EmbedderSubject::new(Arc::new(Scripted { id, fault, scenario })))
     });
     let text = |panic: Box<dyn std::any::Any + Send>| match panic.downcast::<String>() {
         Ok(text) => *text,
