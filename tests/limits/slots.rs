@@ -2,7 +2,6 @@
 //! Clients have several addresses of the loopback network, all of which Linux assigns to the host.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,7 +11,7 @@ use crate::support::control::ControlledVendor;
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::Vendor;
 use crate::support::{
-    TEST_TIMEOUT, client, client_builder, parse_run, read_until, read_until_closed, text_of, workspace,
+    TEST_TIMEOUT, client_builder, parse_run, read_until, read_until_closed, text_of, workspace,
 };
 
 /// Address whose connections hold the slots.
@@ -255,13 +254,14 @@ async fn further_clients_wait_for_a_free_connection() {
         assert_continued(&mut body).await;
         bodies.push(body);
     }
-    let mut waiting = Box::pin(client().get(app.url("/nothing")).send());
-    let early = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
-    assert!(early.is_err(), "there is no slot for a further connection");
-    let probe = client().get(app.url("/livez")).send().await.expect("a probe does not wait");
-    assert_eq!(probe.status(), 200);
+    let mut waiting = connect_from([127, 0, 0, 1], &app).await;
+    waiting.write_all(get(&app, "/nothing", "close").as_bytes()).await.expect("it is accepted");
+    // Probes do not wait. They are accepted later, so that the connection would have been answered before them.
+    assert_probes_answered([127, 0, 0, 1], &app).await;
+    let early = waiting.try_read(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(early, Err(std::io::ErrorKind::WouldBlock), "there is no slot for a further connection");
     vendor.release();
     assert!(response.text().await.expect("a whole body").contains("RUN_FINISHED"));
-    let answered = tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("its turn comes");
-    assert_eq!(answered.expect("an answer").status(), 404);
+    let answer = read_until_closed(&mut waiting).await;
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
 }

@@ -6,13 +6,15 @@
 //! `initdb` takes most of the time to a server's start. The first test packs the folder that it creates into a file of
 //! the folder of temporary files, and later tests unpack that.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -140,9 +142,7 @@ impl Cluster {
         if let Some((user, group)) = user {
             chown(folder.path(), Some(user), Some(group)).expect("given away");
         }
-        // The port is free at this moment, and unlikely to be taken before the server binds it.
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-        let port = if has_certificate { port.expect("a port").port() } else { 5432 };
+        let port = if has_certificate { free_port() } else { 5432 };
         let programs = find_programs_dir();
         let is_synced = false;
         Self { folder, programs, user, file_bytes, port, has_certificate, is_synced, server: None }
@@ -367,4 +367,20 @@ fn find_programs_dir() -> PathBuf {
 
 fn number(name: &OsStr) -> Option<u32> {
     name.to_str()?.parse().ok()
+}
+
+/// Returns a port of the loopback address without a listener, for a process that is started later, or again.
+///
+/// It is none of those that systems assign by themselves, from 32,768 on, so that no other connection takes it while the
+/// process does not listen, not even a client's to this very port.
+pub(crate) fn free_port() -> u16 {
+    static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut returned = RETURNED.lock().expect("unpoisoned");
+    let mut candidates = std::iter::repeat_with(|| {
+        // Each state has random keys.
+        let random = RandomState::new().build_hasher().finish();
+        20_000 + (random % 10_000) as u16
+    });
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    candidates.find(|port| is_free(port) && returned.insert(*port)).expect("a free port")
 }

@@ -47,6 +47,8 @@ pub mod third_party;
 pub mod tool_server;
 pub mod vendor;
 
+pub(crate) use cluster::free_port;
+
 /// Time limit for waits, after which a test counts as hanging. It is less than the services' default time limits of a minute,
 /// so that none of them ends the awaited operation.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(50);
@@ -101,12 +103,6 @@ pub fn refused_url() -> String {
     // It stays bound without listening, so that connections are refused.
     std::mem::forget(socket);
     format!("http://{address}")
-}
-
-/// Returns a port without a listener, for a process that is started later. Another program may take it meanwhile.
-pub fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it listens").port()
 }
 
 /// Returns an HTTP client that uses no proxy and follows no redirect, so that a test sees what the server sends. It keeps

@@ -256,7 +256,7 @@ async fn layers_and_tools_are_asked_side_by_side_and_layers_stand_in_their_order
     fixture.platform = fixture.platform.with_tools(Arc::new(BarrierTools(barrier)));
     let principal = ada();
     let prepared = prepare_turn(&fixture.platform, &principal, asks("a"));
-    let prepared = tokio::time::timeout(Duration::from_secs(10), prepared).await.expect("each waits for all");
+    let prepared = tokio::time::timeout(Duration::from_secs(60), prepared).await.expect("each waits for all");
     let prompt = prepared.expect("a turn").request.turn.prompt.clone();
     assert_eq!(prompt.system_text(), "first\n\nsecond\n\nthird");
 }

@@ -31,6 +31,28 @@ fn every_code_has_a_distinct_error() {
     }
 }
 
+/// Returns the rows of the documentation's table of codes, each with its status and its code.
+fn documented_codes() -> Vec<(u16, &'static str)> {
+    let documentation = include_str!("../../../docs/http-api.md");
+    let (_, rows) = documentation.split_once("\n| status | `code` | cause |\n").expect("the table of codes");
+    let rows = rows.lines().skip(1).map_while(|row| row.strip_prefix("| "));
+    let cells = rows.map(|row| {
+        let (status, rest) = row.split_once(" | `").expect("a status");
+        (status, rest.split_once("` |").expect("a code").0)
+    });
+    // A code without a status is never one of a response.
+    cells.filter_map(|(status, code)| Some((status.parse().ok()?, code))).collect()
+}
+
+#[test]
+fn the_documentation_has_each_code_with_its_status() {
+    let mut documented = documented_codes();
+    let mut codes: Vec<_> = Code::ALL.iter().map(|code| (code.status().as_u16(), code.as_str())).collect();
+    documented.sort_unstable();
+    codes.sort_unstable();
+    assert_eq!(documented, codes);
+}
+
 #[tokio::test]
 async fn a_problem_has_the_members_of_the_standard_and_ours() {
     let (headers, body) = problem(

@@ -33,8 +33,14 @@ use crate::request_id::RequestId;
 use crate::service::{HandlerResult, service_fn};
 use crate::stream::{Framing, StreamLimits};
 
-/// Test timeout: far longer than any step takes, and shorter than the default timeouts, which must not end a test.
-const TEST_TIMEOUT: Duration = Duration::from_secs(8);
+/// Test timeout: far longer than any step takes.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Returns the default limits with timeouts that are longer than [`TEST_TIMEOUT`], so that they end no test.
+fn patient_limits() -> ServeLimits {
+    let patient = 10 * TEST_TIMEOUT;
+    ServeLimits { head_read: patient, write_stall: patient, drain: patient, ..ServeLimits::default() }
+}
 
 /// Test server that shuts down on `stop`; its task is aborted with the test's runtime.
 struct TestServer {
@@ -149,7 +155,7 @@ async fn is_dropped(flag: &mut mpsc::UnboundedReceiver<()>) {
 
 #[tokio::test]
 async fn an_exchange_carries_its_id_and_keeps_the_connection() {
-    let server = TestServer::start(ServeLimits::default(), |request| async move {
+    let server = TestServer::start(patient_limits(), |request| async move {
         assert!(request.extensions().get::<Peer>().is_some());
         let id = request.extensions().get::<RequestId>().expect("an id").as_str().to_owned();
         Ok(Response::new(full(id)))
@@ -204,7 +210,7 @@ async fn heads_are_checked() {
         (format!("GET / HTTP/1.1\r\nHost: a\r\n{many}\r\n"), 431),
         (format!("GET /{long} HTTP/1.1\r\nHost: a\r\n\r\n"), 431),
     ];
-    let server = TestServer::start(ServeLimits::default(), hello).await;
+    let server = TestServer::start(patient_limits(), hello).await;
     for (head, status) in cases {
         let answer = server.exchange(&head).await;
         let actual_status = answer.strip_prefix("HTTP/1.").and_then(|answer| answer.split(' ').nth(1));
@@ -215,7 +221,7 @@ async fn heads_are_checked() {
 
 #[tokio::test]
 async fn a_refused_target_is_a_problem_with_the_request_id() {
-    let server = TestServer::start(ServeLimits::default(), hello).await;
+    let server = TestServer::start(patient_limits(), hello).await;
     let answer = server.exchange("GET / HTTP/1.1\r\nX-Request-Id: req-9\r\n\r\n").await;
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     assert!(head.contains("content-type: application/problem+json"), "{head}");
@@ -227,7 +233,7 @@ async fn a_refused_target_is_a_problem_with_the_request_id() {
 
 #[tokio::test]
 async fn the_head_limit_is_a_setting() {
-    let limits = ServeLimits { head_bytes: 200, ..ServeLimits::default() };
+    let limits = ServeLimits { head_bytes: 200, ..patient_limits() };
     let server = TestServer::start(limits, hello).await;
     for (length, status) in [(100, 200), (200, 431)] {
         let padding = "x".repeat(length);
@@ -240,12 +246,15 @@ async fn the_head_limit_is_a_setting() {
 #[tokio::test]
 async fn silent_slow_and_idle_connections_are_closed() {
     // Long enough for the request that is answered, also on a loaded machine.
-    let limits = ServeLimits { head_read: Duration::from_millis(500), ..ServeLimits::default() };
+    let limits = ServeLimits { head_read: Duration::from_secs(2), ..patient_limits() };
     let server = TestServer::start(limits, hello).await;
 
-    assert_eq!(server.exchange("").await, "", "silent from the start");
-    assert_eq!(server.exchange("GET / HTTP/1.1\r\nHost: a\r\n").await, "", "half a head");
-    let answer = server.exchange(get("/")).await;
+    let (silent, half, answer) = tokio::join!(
+        server.exchange(""),
+        server.exchange("GET / HTTP/1.1\r\nHost: a\r\n"),
+        server.exchange(get("/"))
+    );
+    assert_eq!((silent.as_str(), half.as_str()), ("", ""), "silent from the start, and half a head");
     assert!(answer.ends_with("hello"), "answered, then idle: {answer}");
 
     let mut trickling = server.connect().await;
@@ -274,11 +283,16 @@ async fn answers_say_how_long_an_idle_connection_is_kept() {
 
 #[tokio::test]
 async fn connections_over_the_limit_wait_for_a_slot() {
-    let limits = ServeLimits { connections: 1, ..ServeLimits::default() };
-    let server = TestServer::start(limits, |request| async move {
-        match request.uri().path() {
-            "/wait" => std::future::pending().await,
-            _ => hello(request).await,
+    let limits = ServeLimits { connections: 1, ..patient_limits() };
+    let (entered, mut entries) = mpsc::unbounded_channel();
+    let server = TestServer::start(limits, move |request| {
+        let entered = entered.clone();
+        async move {
+            if request.uri().path() == "/wait" {
+                entered.send(()).expect("the test waits");
+                std::future::pending::<()>().await;
+            }
+            hello(request).await
         }
     })
     .await;
@@ -288,11 +302,15 @@ async fn connections_over_the_limit_wait_for_a_slot() {
     let mut first = server.connect().await;
     first.write_all(get("/wait").as_bytes()).await.expect("sent");
     assert_eq!(read_to_end(&mut idle).await, "", "it makes room");
+    timeout(TEST_TIMEOUT, entries.recv()).await.expect("the handler runs");
 
     let mut second = server.connect().await;
     second.write_all(closing("/").as_bytes()).await.expect("sent");
-    let early = timeout(Duration::from_millis(100), second.readable()).await;
-    assert!(early.is_err(), "the second connection is not served beside the first");
+    // Connections are accepted in their order, and a probe needs no slot. Its response comes after the second connection
+    // would have been served.
+    assert!(server.exchange(closing("/livez")).await.ends_with("hello"));
+    let early = second.try_read(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(early, Err(io::ErrorKind::WouldBlock), "the second connection is not served beside the first");
     drop(first);
     assert!(read_to_end(&mut second).await.ends_with("hello"));
 }
@@ -330,7 +348,7 @@ async fn an_unread_response_makes_room_unless_its_sender_is_authenticated() {
 
 #[tokio::test]
 async fn a_panic_is_a_500_and_the_server_continues() {
-    let server = TestServer::start(ServeLimits::default(), |request| async move {
+    let server = TestServer::start(patient_limits(), |request| async move {
         match request.uri().path() {
             "/panic" => panic!("a secret"),
             "/body" => Ok(Response::new(streaming(stream::poll_fn(

@@ -1,17 +1,18 @@
 //! Attached streams end when their reader loses the right to them.
 
-use std::time::Duration;
-
 use super::*;
+use crate::conversations::gated;
 use crate::support::server::Server;
 use crate::support::{TEST_TIMEOUT, read_until};
 
-/// Time in which a stream whose reader has lost the right to it would have ended.
-const STAY: Duration = Duration::from_secs(5);
-
 /// Starts a run that goes on, and returns its id.
 async fn start_run(test: &ConversationApp, visitor: &Visitor) -> String {
-    test.vendor.on("m", [vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall]]);
+    start_run_with(test, visitor, vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall]).await
+}
+
+/// Starts a run whose answer begins with "Partly", and returns its id.
+async fn start_run_with(test: &ConversationApp, visitor: &Visitor, answer: Vec<Step>) -> String {
+    test.vendor.on("m", [answer]);
     let body = json!({"threadId": "t", "message": "Hello", "onDisconnect": "continue"});
     let mut running = test.send(visitor, "POST", "/api/agent/chat", Some(body)).await;
     read_until(&mut running, "Partly").await;
@@ -71,9 +72,18 @@ async fn a_deleted_thread_ends_attached_streams() {
 #[tokio::test]
 async fn a_reader_who_keeps_the_right_stays_attached() {
     let test = ConversationApp::start().await;
-    let visitor = test.visitor("a1").await;
-    let run = start_run(&test, &visitor).await;
-    let mut attached = attach(&test.app, &visitor, &run).await;
-    let waited = tokio::time::timeout(STAY, attached.chunk()).await;
-    assert!(waited.is_err(), "it goes on: {waited:?}");
+    let (visitor, other) = (test.visitor("a1").await, test.visitor("a1").await);
+    let (answer, gate) = gated();
+    let run = start_run_with(&test, &visitor, answer).await;
+    let attached = attach(&test.app, &visitor, &run).await;
+    // A stream that is attached later is checked later: once it has ended, the first one has been checked.
+    let other_run = start_run(&test, &other).await;
+    let detached = attach(&test.app, &other, &other_run).await;
+    let tokens = Tokens::new(test.stores.records.clone(), Arc::new(SystemClock));
+    assert!(tokens.revoke(&other.token_id, None).await.expect("it is revoked"));
+    ends(detached).await;
+    gate.send_replace(true);
+    let rest = tokio::time::timeout(TEST_TIMEOUT, attached.text()).await.expect("it ends with the run");
+    let rest = rest.expect("a whole body");
+    assert!(rest.contains("and wholly.") && rest.contains("RUN_FINISHED"), "{rest}");
 }

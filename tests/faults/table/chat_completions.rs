@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Fault, Provider, broken, recovered_fault, text_then};
-use crate::support::vendor::{Step, chunk, delta, event, finish, last_chunk, stream_head};
+use super::{Fault, Provider, broken, recovered_fault, refused, text_then};
+use crate::support::vendor::{Step, chunk, delta, event, finish, json_response, last_chunk, stream_head};
 
 pub(super) fn faults() -> Vec<Fault> {
     let (failed, truncated) = ("BACKEND_FAILED", "STREAM_TRUNCATED");
@@ -17,7 +17,10 @@ pub(super) fn faults() -> Vec<Fault> {
             "function": {"name": "readTodos", "arguments": "{}"}}]}))
     };
     let gaps = [stream_head(), at(2), at(9), at(5)].into_iter().chain(finish("tool_calls")).collect();
+    let unpaid = r#"{"error":{"type":"insufficient_quota","code":"insufficient_quota"}}"#;
     vec![
+        refused("quota-spent", json_response("429 Too Many Requests", "", unpaid), "ACCOUNT_REFUSED"),
+        refused("unpaid", json_response("402 Payment Required", "", "{}"), "ACCOUNT_REFUSED"),
         broken(
             "comments",
             [stream_head(), text(), comments(Duration::from_millis(50))],

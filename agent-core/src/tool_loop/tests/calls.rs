@@ -21,7 +21,7 @@ async fn the_calls_of_a_round_run_side_by_side() {
         ScriptedAnswer::new().call("a", "meet", ["{}"]).call("b", "meet", ["{}"]).call("c", "meet", ["{}"]);
     let fixture = fixture(tools, [first.finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Done.")]);
     let run = read(fixture.start().await.expect("the run starts"));
-    let events = tokio::time::timeout(Duration::from_secs(10), run).await.expect("each waits for all");
+    let events = tokio::time::timeout(Duration::from_secs(60), run).await.expect("each waits for all");
     assert_eq!(results(&events).len(), 3);
     assert_eq!(fixture.tools.max_running(), 3);
 }

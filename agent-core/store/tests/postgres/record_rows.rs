@@ -71,6 +71,7 @@ async fn a_database_is_read_and_written(cluster: &Cluster, name: &str, script: &
     let store = open(&url).await;
     let keys: Vec<Key> = records().into_iter().map(|(key, ..)| key).collect();
     let read_records = store.get_many(&keys).await.expect("read");
+    assert_eq!(read_records.len(), keys.len());
     for ((key, version, text), record) in records().into_iter().zip(read_records) {
         let record = record.expect("it is there");
         assert_eq!((record.id.as_str(), record.version, record.value.get()), (key.id(), version, text));

@@ -249,6 +249,7 @@ async fn changes_of_a_claimed_job_by_others_are_respected() {
     let store = temp_store.store(uncached());
     store.insert(cases.map(|_| job("acme", 1)).to_vec()).await.expect("insert");
     let claimed = store.claim_due(claim(5, 10)).await.expect("claim");
+    assert_eq!(claimed.len(), cases.len());
     for (mut job, column) in claimed.into_iter().zip(cases) {
         job.max_attempts = 77;
         job.attempt = 7;

@@ -626,3 +626,68 @@ fn the_documentation_is_the_table() {
         .collect();
     assert_eq!(rows, expected, "docs/configuration.md must have these rows:\n{expected}");
 }
+
+/// Returns the number of a limit in the documentation, such as `16,384` or `1 MiB`, in the unit of the settings: bytes,
+/// milliseconds or pieces. `None` if the text does not begin with a number.
+fn documented_number(text: &str) -> Option<u64> {
+    let end = text.find(|character: char| !character.is_ascii_digit() && character != ',');
+    let (digits, rest) = text.split_at(end.unwrap_or(text.len()));
+    let number: u64 = digits.replace(',', "").parse().ok()?;
+    let unit = rest.trim_start().split(|character: char| !character.is_ascii_alphabetic()).next()?;
+    let factor = match unit {
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "s" => 1_000,
+        "min" => 60_000,
+        _ => 1,
+    };
+    Some(number * factor)
+}
+
+/// Checks that the table of limits of the HTTP API names the defaults of the settings.
+#[test]
+fn the_documented_limits_are_the_defaults() {
+    let documentation = include_str!("../../../../docs/http-api.md");
+    let (_, limits) = documentation.split_once("\n## Limits\n").expect("the limits");
+    let (_, rows) = limits.split_once("\n|---|---|---|\n").expect("a table");
+    let rows = rows.lines().take_while(|line| line.starts_with('|'));
+    let mut checked = Vec::new();
+    for row in rows {
+        let limit = row.split(" | ").nth(1).unwrap_or_else(|| panic!("{row}"));
+        for setting in table::settings() {
+            let Some((_, value)) = limit.split_once(&format!("`{}`, ", setting.name)) else { continue };
+            // A share of a setting's value, which is not the default.
+            let Some(found) = documented_number(value).filter(|_| setting.name != "MAX_CONNECTIONS") else {
+                continue;
+            };
+            let default: Option<u64> = setting.default.first().and_then(|default| default.parse().ok());
+            assert_eq!(Some(found), default, "{row}");
+            checked.push(setting.name);
+        }
+    }
+    checked.sort_unstable();
+    let expected = [
+        "BODY_IDLE_MS",
+        "BODY_LIMIT_BYTES",
+        "BODY_TOTAL_MS",
+        "CODING_BODY_LIMIT_BYTES",
+        "CODING_STREAM_IDLE_MS",
+        "CONCURRENT_RUNS_COMPANY",
+        "FILE_LIMIT_BYTES",
+        "HEADER_TIMEOUT_MS",
+        "HEAD_LIMIT_BYTES",
+        "JSON_DEPTH",
+        "MAX_OUTPUT_TOKENS",
+        "OUTPUT_LIMIT_BYTES",
+        "RESPONSE_HEADER_TIMEOUT_MS",
+        "RUNS_PER_MINUTE_COMPANY",
+        "RUN_OUTPUT_LIMIT_BYTES",
+        "RUN_TIMEOUT_MS",
+        "STREAM_IDLE_MS",
+        "TOOL_CALLS_PER_RUN",
+        "TOOL_ROUNDS",
+        "TOOL_TIMEOUT_MS",
+        "WRITE_STALL_MS",
+    ];
+    assert_eq!(checked, expected);
+}

@@ -76,7 +76,7 @@ pub(in crate::models) async fn answer_of(model: &dyn Model) -> Vec<String> {
 pub(in crate::models) async fn answer_to(model: &dyn Model, request: &ModelRequest) -> Vec<String> {
     let payload = model.prepare(request).expect("prepared");
     let events = async { Ok(model.start(payload).await?.collect::<Vec<_>>().await) };
-    render_events(tokio::time::timeout(Duration::from_secs(10), events).await.expect("the answer ends"))
+    render_events(tokio::time::timeout(Duration::from_secs(60), events).await.expect("the answer ends"))
 }
 
 /// Checks the events of a streamed answer for several chunk sizes, which also split multi-byte characters. `model` creates

@@ -304,10 +304,20 @@ fn answer_by_tls(stream: TcpStream, config: Arc<rustls::ServerConfig>) -> std::i
 #[tokio::test]
 async fn header_and_connect_timeouts_are_applied() {
     let short = Duration::from_millis(50);
-    let (url, served) = serve(closed).await;
-    let request = outbound("").post(&url, UrlTrust::Operator).unwrap().header_timeout(short);
-    let sent = tokio::time::timeout(TEST_TIMEOUT, request.send()).await.unwrap();
-    let failure = sent.unwrap_err();
+    let (arrived, has_arrived) = oneshot::channel();
+    let (url, served) = serve(async move |mut stream: TcpStream| {
+        read_request(&mut stream).await;
+        arrived.send(()).unwrap();
+        closed(stream).await;
+    })
+    .await;
+    // Enough for the request to arrive on a loaded machine; the rest of the time passes at once.
+    let request = outbound("").post(&url, UrlTrust::Operator).unwrap().header_timeout(TEST_TIMEOUT);
+    let sending = tokio::spawn(request.send());
+    has_arrived.await.unwrap();
+    tokio::time::pause();
+    let failure = sending.await.unwrap().unwrap_err();
+    tokio::time::resume();
     assert_eq!((failure.kind(), was_sent(&failure)), (AgentErrorKind::Timeout, true));
     tokio::time::timeout(TEST_TIMEOUT, served).await.expect("the connection is closed").unwrap();
 

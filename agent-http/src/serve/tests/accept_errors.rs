@@ -19,8 +19,7 @@ impl Accept for std::sync::Arc<BrokenListener> {
 async fn errors_of_accept_do_not_make_a_busy_loop() {
     let source = std::sync::Arc::new(BrokenListener(AtomicUsize::new(0)));
     let shutdown = Shutdown::default();
-    let serving =
-        accept::run(source.clone(), service_fn(hello), ServeLimits::default(), None, shutdown.clone());
+    let serving = accept::run(source.clone(), service_fn(hello), patient_limits(), None, shutdown.clone());
     let after_a_minute = async {
         tokio::time::sleep(Duration::from_secs(60)).await;
         shutdown.begin();
@@ -60,7 +59,7 @@ async fn errors_of_accept_pass() {
     let source =
         std::sync::Arc::new(Failing { errors: Mutex::new(errors), calls: AtomicUsize::new(0), listener });
     let service = service_fn(hello);
-    let serving = accept::run(source.clone(), service, ServeLimits::default(), None, Shutdown::default());
+    let serving = accept::run(source.clone(), service, patient_limits(), None, Shutdown::default());
     let task = tokio::spawn(serving);
     let mut client = TcpStream::connect(address).await.expect("a connection");
     client.write_all(closing("/").as_bytes()).await.expect("sent");

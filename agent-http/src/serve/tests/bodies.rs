@@ -10,7 +10,7 @@ async fn a_client_that_goes_drops_the_handler() {
     for (case, half) in cases.iter().flat_map(|case| [(case, false), (case, true)]) {
         let (flag, mut dropped) = drop_flag();
         let (entered, mut entries) = mpsc::unbounded_channel();
-        let server = TestServer::start(ServeLimits::default(), move |request| {
+        let server = TestServer::start(patient_limits(), move |request| {
             let (flag, entered) = (flag(), entered.clone());
             async move {
                 drop(request);
@@ -37,7 +37,7 @@ async fn a_client_that_goes_drops_the_handler() {
 #[tokio::test]
 async fn a_client_that_goes_drops_the_response_body() {
     for pipelined in [false, true] {
-        let (server, mut dropped) = with_endless_bodies(ServeLimits::default()).await;
+        let (server, mut dropped) = with_endless_bodies(patient_limits()).await;
         let mut client = server.connect().await;
         client.write_all(get("/").repeat(1 + usize::from(pipelined)).as_bytes()).await.expect("sent");
         read_until(&mut client, "first\r\n").await;
@@ -57,7 +57,7 @@ fn endless(kept: impl Send + 'static) -> ResponseBody {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_dropped() {
-    let limits = ServeLimits { write_stall: Duration::from_millis(200), ..ServeLimits::default() };
+    let limits = ServeLimits { write_stall: Duration::from_millis(200), ..patient_limits() };
     let (flag, mut dropped) = drop_flag();
     let server = TestServer::start(limits, move |_| {
         let flag = flag();
@@ -75,7 +75,7 @@ async fn a_client_that_does_not_read_is_dropped() {
 
 #[tokio::test]
 async fn a_client_that_reads_slowly_is_not_dropped() {
-    let limits = ServeLimits { write_stall: Duration::from_millis(1500), ..ServeLimits::default() };
+    let limits = ServeLimits { write_stall: Duration::from_millis(1500), ..patient_limits() };
     let server = TestServer::start(limits, |_| async { Ok(Response::new(endless(()))) }).await;
     let mut client = server.connect().await;
     client.write_all(get("/").as_bytes()).await.expect("sent");
@@ -93,7 +93,7 @@ async fn a_client_that_reads_slowly_is_not_dropped() {
 #[tokio::test]
 async fn a_failed_body_is_not_a_whole_one() {
     let (go, gate) = tokio::sync::watch::channel(false);
-    let server = TestServer::start(ServeLimits::default(), move |_| {
+    let server = TestServer::start(patient_limits(), move |_| {
         let mut gate = gate.clone();
         async move {
             let broken = stream::once(async move {
@@ -114,7 +114,7 @@ async fn a_failed_body_is_not_a_whole_one() {
 
 #[tokio::test]
 async fn an_early_answer_reaches_a_client_that_still_sends() {
-    let server = TestServer::start(ServeLimits::default(), |request| async move {
+    let server = TestServer::start(patient_limits(), |request| async move {
         let (head, body) = request.into_parts();
         let limits = BodyLimits { bytes: 1024, ..BodyLimits::default() };
         request::read_body(&head.headers, body, &limits).await?;

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn errors_pass_the_exit_under_the_requests_id() {
-    let server = TestServer::start(ServeLimits::default(), |_| async { Err(HttpError::not_found()) }).await;
+    let server = TestServer::start(patient_limits(), |_| async { Err(HttpError::not_found()) }).await;
     let answer =
         server.exchange("GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: r\r\nConnection: close\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 404 ") && answer.contains("\"requestId\":\"r\""), "{answer}");
@@ -42,7 +42,7 @@ impl io::Write for Log {
 async fn each_exchange_has_a_line_in_the_log_and_no_query() {
     let log = Log::default();
     let _guard = log.start();
-    let server = TestServer::start(ServeLimits::default(), |request| async move {
+    let server = TestServer::start(patient_limits(), |request| async move {
         match request.uri().path() {
             "/fault" => Err(HttpError::internal(io::Error::other("the cause"))),
             _ => hello(request).await,
@@ -53,7 +53,7 @@ async fn each_exchange_has_a_line_in_the_log_and_no_query() {
         let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Request-Id: r1\r\nConnection: close\r\n\r\n");
         server.exchange(head).await;
     }
-    let (cut, client, mut dropped) = with_a_running_handler(ServeLimits::default()).await;
+    let (cut, client, mut dropped) = with_a_running_handler(patient_limits()).await;
     drop(client);
     is_dropped(&mut dropped).await;
     cut.stop_and_end().await;
@@ -75,7 +75,7 @@ async fn each_exchange_has_a_line_in_the_log_and_no_query() {
 async fn a_body_is_logged_in_the_span_of_its_request() {
     let log = Log::default();
     let _guard = log.start();
-    let server = TestServer::start(ServeLimits::default(), |request| async move {
+    let server = TestServer::start(patient_limits(), |request| async move {
         let late = stream::once(tokio::task::yield_now());
         if request.uri().path() == "/run" {
             let ids = RunIds { thread_id: "t".into(), run_id: "r".into() };

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_request_that_waits_for_a_slot_at_shutdown_is_answered() {
-    let limits = ServeLimits { connections: 1, ..ServeLimits::default() };
+    let limits = ServeLimits { connections: 1, ..patient_limits() };
     let server = TestServer::start(limits, |request: Request<Body>| async move {
         if request.uri().path() == "/held" {
             std::future::pending::<()>().await;
@@ -30,7 +30,7 @@ async fn a_request_that_waits_for_a_slot_at_shutdown_is_answered() {
 async fn shutdown_closes_idle_connections_and_finishes_the_running() {
     let (entered, mut entries) = mpsc::unbounded_channel();
     let (go, gate) = tokio::sync::watch::channel(false);
-    let server = TestServer::start(ServeLimits::default(), move |request| {
+    let server = TestServer::start(patient_limits(), move |request| {
         let (entered, mut gate) = (entered.clone(), gate.clone());
         async move {
             if request.uri().path() == "/wait" {
@@ -61,7 +61,7 @@ async fn shutdown_closes_idle_connections_and_finishes_the_running() {
 
 #[tokio::test]
 async fn a_handler_that_outlives_the_drain_is_answered_by_a_problem() {
-    let limits = ServeLimits { drain: Duration::from_millis(100), ..ServeLimits::default() };
+    let limits = ServeLimits { drain: Duration::from_millis(100), ..patient_limits() };
     let (server, mut client, mut dropped) = with_a_running_handler(limits).await;
     server.stop();
     server.ended().await;
@@ -75,7 +75,7 @@ async fn a_handler_that_outlives_the_drain_is_answered_by_a_problem() {
 async fn a_second_signal_ends_the_drain() {
     // The drain and the lame-duck time are longer than the test's timeout.
     let long = Duration::from_secs(600);
-    let limits = ServeLimits { drain: long, lame_duck: long, ..ServeLimits::default() };
+    let limits = ServeLimits { drain: long, lame_duck: long, ..patient_limits() };
     let (server, mut client, mut dropped) = with_a_running_handler(limits).await;
     server.stop();
     server.shutdown.end();
@@ -86,7 +86,7 @@ async fn a_second_signal_ends_the_drain() {
 
 #[tokio::test]
 async fn a_body_that_does_not_end_is_cut_after_the_drain() {
-    let limits = ServeLimits { drain: Duration::ZERO, ..ServeLimits::default() };
+    let limits = ServeLimits { drain: Duration::ZERO, ..patient_limits() };
     let (server, mut dropped) = with_endless_bodies(limits).await;
     let mut client = server.connect().await;
     client.write_all(get("/").as_bytes()).await.expect("sent");
@@ -99,7 +99,7 @@ async fn a_body_that_does_not_end_is_cut_after_the_drain() {
 
 #[tokio::test]
 async fn requests_are_served_in_the_lame_duck_time() {
-    let limits = ServeLimits { lame_duck: Duration::from_secs(600), ..ServeLimits::default() };
+    let limits = ServeLimits { lame_duck: Duration::from_secs(600), ..patient_limits() };
     let server = TestServer::start(limits, hello).await;
     server.stop();
     assert!(server.exchange(closing("/")).await.ends_with("hello"), "a new connection");
@@ -113,7 +113,7 @@ async fn requests_are_served_in_the_lame_duck_time() {
 
 #[tokio::test]
 async fn dropping_the_server_drops_its_connections() {
-    let (server, mut client, mut dropped) = with_a_running_handler(ServeLimits::default()).await;
+    let (server, mut client, mut dropped) = with_a_running_handler(patient_limits()).await;
     server.task.abort();
     is_dropped(&mut dropped).await;
     assert_eq!(read_to_end(&mut client).await, "");

@@ -203,14 +203,16 @@ async fn questions_expire_and_are_withdrawn(store: &dyn Conversations) {
     assert!(matches!(late, Err(ConversationError::ApprovalExpired)), "{late:?}");
     done("a continuation", store.begin_run(continuing("r2", &run, Vec::new(), 1000)).await);
     let first = done("a read", store.run(&ada(), &"r1".into()).await).expect("the run");
-    assert!(first.approvals.iter().all(|approval| approval.state == ApprovalState::Expired));
+    let states: Vec<_> = first.approvals.iter().map(|approval| approval.state).collect();
+    assert_eq!(states, [ApprovalState::Expired; CALLS.len()]);
     done("an end", store.end_run(end(ada(), "r2", Vec::new(), 40)).await);
 
     waiting_run(store, "r3").await;
     let cancel = change("r3", RunChange::CancelWaiting(CancelReason::Requested), 1100);
     let cancelled = done("a cancellation", store.change_run(cancel.clone()).await).run;
     assert_eq!((cancelled.state, cancelled.reason), (RunState::Cancelled, Some(CancelReason::Requested)));
-    assert!(cancelled.approvals.iter().all(|approval| approval.state == ApprovalState::Cancelled));
+    let states: Vec<_> = cancelled.approvals.iter().map(|approval| approval.state).collect();
+    assert_eq!(states, [ApprovalState::Cancelled; CALLS.len()]);
     let again = done("again", store.change_run(cancel).await);
     assert_eq!(again, ChangedRun { run: cancelled, is_changed: false });
     let thread = thread(store, &key("t")).await;

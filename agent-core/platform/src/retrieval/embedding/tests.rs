@@ -331,7 +331,7 @@ async fn wait_until_embedded(company_id: &str, records: &MemoryRecords, id: &str
 /// Runs the background work until `done` is.
 async fn while_running(retriever: &DocumentRetriever, done: impl Future<Output = ()>) {
     let (work, done) = (std::pin::pin!(retriever.run()), std::pin::pin!(done));
-    let ended = tokio::time::timeout(Duration::from_secs(20), select(work, done)).await;
+    let ended = tokio::time::timeout(Duration::from_secs(60), select(work, done)).await;
     assert!(matches!(ended, Ok(Either::Right(_))), "it is done in time");
 }
 

@@ -56,7 +56,7 @@ fn turn(settings: AgentServer) -> Arc<Turn> {
 async fn run(backend: &AgentServerBackend, settings: AgentServer) -> Result<Vec<Event>, AgentError> {
     let prepared = prepare_turn(backend, turn(settings))?;
     let events = async { Ok(start_turn(backend, prepared).await?.collect::<Vec<Event>>().await) };
-    tokio::time::timeout(Duration::from_secs(10), events).await.expect("the run ends")
+    tokio::time::timeout(Duration::from_secs(60), events).await.expect("the run ends")
 }
 
 fn check_body(settings: AgentServer, expected: Expect) {

@@ -47,7 +47,7 @@ async fn run(answer: Vec<u8>) -> Result<Vec<Event>, AgentError> {
     let prepared = prepare_turn(&backend, turn(at(&server.url, None)))?;
     let events =
         async { Ok::<_, AgentError>(start_turn(&backend, prepared).await?.collect::<Vec<Event>>().await) };
-    let events = tokio::time::timeout(Duration::from_secs(10), events).await.expect("the run ends")?;
+    let events = tokio::time::timeout(Duration::from_secs(60), events).await.expect("the run ends")?;
     EventGrammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
     Ok(events)
 }
@@ -498,7 +498,7 @@ async fn the_first_token_is_passed_on_at_once() {
         String::new()
     };
     assert_eq!(
-        tokio::time::timeout(Duration::from_secs(10), first_delta)
+        tokio::time::timeout(Duration::from_secs(60), first_delta)
             .await
             .expect("the token arrives before the end"),
         "Hel"

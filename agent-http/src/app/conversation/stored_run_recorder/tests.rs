@@ -81,7 +81,7 @@ async fn run(store: &MemoryConversations, id: &str) -> Option<Run> {
 }
 
 async fn drained(service: &ConversationService) {
-    let drain = tokio::time::timeout(Duration::from_secs(5), service.drain());
+    let drain = tokio::time::timeout(Duration::from_secs(60), service.drain());
     drain.await.expect("every run has its end");
 }
 
