@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 
 import { before, test } from './harness.js';
-import { alterResponses, launch, link, openPage, pageTests, picture, until, visit } from './support.js';
+import { alterResponses, frames, launch, link, openPage, pageTests, picture, until, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -560,6 +560,41 @@ inPage('a role of 300 documents can be read and edited', async (page) => {
   assert.ok(await page.getByLabel('In the prompt: Document 299').isChecked());
   assert.ok(indexes <= 40, `${indexes} indexes`);
   await page.unrouteAll();
+});
+
+inPage('documents keep their places when they are ticked', async (page) => {
+  const documents = ['ants', 'bees', 'cats'].map((id) => ({ id, title: id, bytes: 100, version: 1 }));
+  let content = { systemPrompt: 'x', documentIds: ['cats'] };
+  await page.route('**/api/documents?*', (route) => route.fulfill({ json: { documents } }));
+  await page.route('**/api/documents/*', (route) => route.fulfill({ json: documents[0] }));
+  await page.route('**/api/agents/text', (route) => {
+    content = route.request().postDataJSON()?.content ?? content;
+    return route.fulfill({ json: { id: 'text', name: 'Text', ownerId: 'u1', companyId: 'c1', content, children: [] }, headers: { ETag: '"1"' } });
+  });
+  await visit(page, 'agents/text/documents');
+  const titles = page.locator('.item-title');
+  await titles.first().waitFor();
+  assert.deepEqual(await titles.allInnerTexts(), ['cats', 'ants', 'bees'], 'what the role names is first');
+  const tick = async (label, isOn) => {
+    const saved = page.waitForResponse((response) => response.request().method() === 'PUT');
+    await page.getByLabel(label).setChecked(isOn);
+    await saved;
+    await page.waitForFunction(() => !document.querySelector('.note-error'));
+  };
+  await tick('searched: bees', true);
+  await tick('in the prompt: cats', false);
+  // What cannot be saved is not ticked.
+  await page.route('**/api/agents/text', (route) => (route.request().method() === 'PUT'
+    ? route.fulfill({ status: 503, contentType: 'application/problem+json', body: '{"code":"STORE_UNAVAILABLE","detail":"the store is away"}' }) : route.fallback()));
+  await page.getByLabel('searched: ants').click();
+  await page.getByRole('alert').filter({ hasText: 'the store is away' }).waitFor();
+  assert.ok(!await page.getByLabel('searched: ants').isChecked());
+  assert.deepEqual([content.documentIds, content.ragDocumentIds], [[], ['bees']]);
+  await frames(page);
+  assert.deepEqual(await titles.allInnerTexts(), ['cats', 'ants', 'bees']);
+  await visit(page, 'agents/text');
+  await visit(page, 'agents/text/documents');
+  await page.waitForFunction(() => document.querySelector('.item-title')?.textContent === 'bees');
 });
 
 inOwnPage('schedules are said in words, and days know their clocks', async (page) => {
