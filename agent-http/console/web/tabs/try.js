@@ -5,7 +5,7 @@ import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { agentId, context, promptVersion } from '../lib/chat.js';
 import { duration, pretty, size } from '../lib/format.js';
 import { ArgumentsEditor, useArguments } from '../lib/arguments.js';
-import { call, fetchExact, href, session } from '../lib/store.js';
+import { call, clientOptions, href, session } from '../lib/store.js';
 import { Code, ErrorNote, useConfirm } from '../lib/ui.js';
 
 /** What a tool may do, by its hints. A tool without hints may do anything. */
@@ -116,7 +116,7 @@ async function callTool({ agentId, name, args, todoListId, signal }) {
   const body = { kind: 'mcp', ttlMs: TOKEN_TTL_MS, tools: [name], label, todoListId: todoListId || undefined };
   const { data: token } = await call('POST /api/agents/{id}/tokens', { params: { id: agentId }, body, signal });
   try {
-    const server = createClient({ baseUrl: document.baseURI, token: token.token, fetch: fetchExact });
+    const server = createClient({ ...clientOptions, token: token.token });
     const message = { jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name, arguments: args } };
     const start = performance.now();
     const answer = await server.api('POST /api/agent/mcp', { body: message, signal });
