@@ -211,3 +211,13 @@ inPage('the page keeps the latest runs, and a bounded number of their events', a
   });
   assert.deepEqual(kept, { small: [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19], large: [3], later: [] });
 });
+
+inPage('an element without values is made for each drawing, since one that is kept has the tree of its first drawing', async (page) => {
+  const isKept = await page.evaluate(async () => {
+    const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');
+    const { html } = await import(`${folder}vendor/ui.js`);
+    const draw = () => html`<p>Basil</p>`;
+    return draw() === draw();
+  });
+  assert.ok(!isKept);
+});
