@@ -217,9 +217,37 @@ inPage('a user signs in to the subscription and out of it', async (page, { conte
   assert.equal((await context.pages()).length, 1);
 });
 
+inPage('what takes time is begun once, also by a double click', async (page) => {
+  const counts = { signIn: 0, compare: 0 };
+  const holds = [];
+  const hold = (name) => async (route) => {
+    counts[name] += 1;
+    await new Promise((resolve) => holds.push(resolve));
+    await route.fulfill({ status: 503, contentType: 'application/problem+json', body: '{"code":"NOT_CONFIGURED","detail":"it is not set"}' });
+  };
+  await page.route('**/api/coding', (route) => route.fulfill({ json: { signedIn: false, state: 'signInRequired' } }));
+  await page.route('**/api/coding/sign-in', hold('signIn'));
+  await alterResponses(page, '**/api/agents/text', (role) => ({ ...role, content: { ...role.content, toolServers: [{ id: 'shop' }] } }));
+  await page.route('**/api/agents/text/tools/discover', hold('compare'));
+  const begin = async (name) => {
+    const button = page.getByRole('button', { name });
+    await button.click({ clickCount: 2 });
+    await until(() => holds.length > 0, 'the request is sent');
+    await page.waitForFunction(() => document.querySelector('.main button:disabled'));
+    holds.splice(0).forEach((release) => release());
+    await page.getByRole('alert').filter({ hasText: 'it is not set' }).waitFor();
+  };
+  await visit(page, 'account');
+  await begin('Sign in');
+  await visit(page, 'chat/text');
+  await page.getByRole('tab', { name: 'Tools' }).click();
+  await begin('Compare');
+  assert.deepEqual(counts, { signIn: 1, compare: 1 });
+});
+
 inPage('a sign-in to the subscription ends in words', async (page) => {
   let outcome;
-  const begun = { signInId: 's', userCode: 'AAAA-0000', verificationUri: 'javascript:alert(1)', expiresIn: 900, interval: 1, notice: 'Only if you asked.' };
+  const begun = { signInId: 's', userCode: 'AAAA-0000', verificationUri: 'javascript:alert(1)', expiresIn: 900, interval: 0.1, notice: 'Only if you asked.' };
   await page.route('**/api/coding', (route) => route.fulfill({ json: { signedIn: false, state: 'signInRequired', account: '…1234' } }));
   await page.route('**/api/coding/sign-in', (route) => (outcome.code === 'NOT_CONFIGURED'
     ? route.fulfill({ status: 503, contentType: 'application/problem+json', body: '{"code":"NOT_CONFIGURED","detail":"CODING_AUTH_URL is not set"}' })

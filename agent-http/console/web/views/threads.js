@@ -65,7 +65,7 @@ function ThreadRow({ thread }) {
     <div class="item-main">
       ${title === undefined
         ? html`<a class="item-title" href=${href('chat', thread.agentId, thread.id)}>${name(thread)}</a>`
-        : html`<form class="row" onSubmit=${rename} onKeyDown=${({ key }) => key === 'Escape' && setTitle(undefined)}><input aria-label="Title" value=${title} maxlength="200" onInput=${(event) => setTitle(event.target.value)} />
+        : html`<form class="row" onSubmit=${rename} onKeyDown=${({ key }) => key === 'Escape' && setTitle(undefined)}><input class="grow" aria-label="Title" value=${title} maxlength="200" onInput=${(event) => setTitle(event.target.value)} />
             <button class="button small primary" disabled=${isBusy}>Save</button><button type="button" class="button small" onClick=${() => setTitle(undefined)}>Cancel</button></form>`}
       <p class="meta"><${Dot} state=${thread.status} /> ${thread.status} · ${agentName(thread.agentId)} · ${counted(thread.messageCount, 'message')} · <${Time} at=${thread.lastActivityAt} words=${moment} /></p>
       <${ErrorNote} error=${error} />
