@@ -198,6 +198,7 @@ inOwnPage('the window says nothing of a session that has ended', async (page, { 
 });
 
 inPage('keys that a browser sends without a name, as it does where it fills in a form, do no harm', async (page) => {
+  await visit(page, 'chat/text');
   await page.evaluate(() => document.getElementById('composer').dispatchEvent(new Event('keydown', { bubbles: true })));
   await page.keyboard.press('Control+k');
   await page.locator('.palette').waitFor();
