@@ -190,6 +190,14 @@ inPage('long names and lines without spaces stay in their places at 360 pixels',
     await page.locator(selector).first().waitFor();
     assert.deepEqual(await wide(), [], route);
   }
+  // What is wrong with a file is said below its name.
+  await visit(page, 'chat/text');
+  await page.getByLabel('Files to attach').setInputFiles([{ name: `${long}.svg`, mimeType: 'image/svg+xml', buffer: Buffer.from('x') }]);
+  const file = page.locator('.attachment.failed');
+  await file.waitFor();
+  const [name, remove, error] = await Promise.all(['.attachment-name', 'button', '[role=alert]'].map((part) => file.locator(part).boundingBox()));
+  assert.ok(Math.abs((remove.y + remove.height / 2) - (name.y + name.height / 2)) < name.height && error.y >= name.y + name.height, JSON.stringify([name, remove, error]));
+  await visit(page, 'jobs/j');
   const expression = page.locator('.facts code.nowrap');
   assert.deepEqual([await expression.innerText(), await lines(expression)], ['30 18 * * 5', 1]);
   // An expression that has no words is there once.
