@@ -34,7 +34,7 @@ export async function startApplication(port = 0) {
 
 /**
  * Starts a proxy of an application. `stall()` makes its connections silent without an end, as they are for a computer that
- * has slept; those that are opened later work.
+ * has slept; those that are opened later work. A request over a silent one is reset, as by a router that has forgotten it.
  */
 export async function startProxy(target) {
   const { hostname, port } = new URL(target);
@@ -61,8 +61,9 @@ export async function startProxy(target) {
       for (const [client, upstream] of pairs) {
         client.unpipe(upstream);
         upstream.unpipe(client);
-        // What arrives is read and lost.
+        client.on('data', () => client.resetAndDestroy());
         client.resume();
+        // What arrives is read and lost.
         upstream.resume();
       }
       return pairs.size;

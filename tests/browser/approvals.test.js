@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 
 import { before, test } from './harness.js';
-import { base, close, launch, link, openPage, pageTests, picture, signedIn, visit } from './support.js';
+import { base, close, launch, link, openPage, pageTests, picture, pictureIfFailed, signedIn, until, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
 
-const { inPage } = pageTests(() => browser);
+const { inOwnPage, inPage } = pageTests(() => browser);
 
 const card = (page, nth = 0) => page.locator('.chat .approval').nth(nth);
 const button = (place, name) => place.getByRole('button', { name, exact: true });
@@ -24,6 +24,31 @@ async function askFor(page, ...titles) {
 /** Returns the titles of the company's documents. */
 const documents = (page) =>
   page.evaluate(async () => (await (await fetch('api/documents?limit=200')).json()).documents.map(({ title }) => title));
+
+/** The page of a call whose time runs out while the other tests run. */
+let expiring;
+
+test('the time for a decision runs down', async () => {
+  const opened = await signedIn(browser);
+  const { page } = opened;
+  await pictureIfFailed(page, 'expiring', async () => {
+    await page.evaluate(async () => {
+      const { content, children } = await (await fetch('api/agents/approvals')).json();
+      content.approvals[0].ttlMs = 15_000;
+      // The key is not needed, and not known for another agent.
+      delete children[0].content.apiKey;
+      const role = { name: 'Brief', content, children };
+      await fetch('api/agents/approvals-brief', { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(role) });
+    });
+    await page.reload();
+    await visit(page, 'chat/approvals-brief');
+    const message = page.getByRole('textbox', { name: 'Message' });
+    await message.fill('Write weeds');
+    await message.press('Enter');
+    await card(page).getByText(/expires in \d+ s/).waitFor();
+  });
+  expiring = opened;
+});
 
 inPage('a call that needs approval is made when it is approved', async (page) => {
   const title = unique('roses');
@@ -193,14 +218,21 @@ inPage('the decisions of a thread stay when those of another one are sent', asyn
   await page.getByText('1 of 2 decided.').waitFor();
 });
 
-inPage('a decision elsewhere is seen without a reload', async (page, { context }) => {
+inOwnPage('a decision elsewhere is seen without a reload', async (page, { context }) => {
+  await page.clock.install();
+  await page.reload();
+  await page.locator('.layout').waitFor();
   await askFor(page, unique('ferns'));
   const other = await context.newPage();
   await other.goto(page.url());
   await button(card(other), 'Deny').click();
   await button(card(other), 'Deny the call').click();
   await other.locator('.message.answer .markdown', { hasText: 'denied' }).waitFor();
-  await page.locator('.message.answer .markdown', { hasText: 'denied' }).waitFor();
+  // The page looks every five seconds.
+  await until(async () => {
+    await page.clock.fastForward(5000);
+    return page.locator('.message.answer .markdown', { hasText: 'denied' }).isVisible();
+  }, 'the page sees the decision');
   await page.locator('.tool summary', { hasText: 'denied' }).waitFor();
 });
 
@@ -248,29 +280,6 @@ inPage('a message while calls wait is held, and withdraws them', async (page) =>
   await page.locator('.tool summary', { hasText: 'withdrawn' }).waitFor();
 });
 
-inPage('a decision is awaited until it expires', async (page) => {
-  await page.evaluate(async () => {
-    const { content, children } = await (await fetch('api/agents/approvals')).json();
-    content.approvals[0].ttlMs = 15_000;
-    // The key is not needed, and not known for another agent.
-    delete children[0].content.apiKey;
-    const role = { name: 'Brief', content, children };
-    await fetch('api/agents/approvals-brief', { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(role) });
-  });
-  await page.reload();
-  await visit(page, 'chat/approvals-brief');
-  const message = page.getByRole('textbox', { name: 'Message' });
-  await message.fill('Write weeds');
-  await message.press('Enter');
-  await card(page).getByText(/expires in \d+ s/).waitFor();
-  await page.locator('.tool summary', { hasText: 'expired' }).waitFor();
-  await page.locator('.chat .approval').first().waitFor({ state: 'detached' });
-  await message.fill('Hello?');
-  await message.press('Enter');
-  await page.locator('.message.answer .markdown', { hasText: /again|Result:/ }).waitFor();
-  await page.evaluate(() => fetch('api/agents/approvals-brief', { method: 'DELETE' }));
-});
-
 test('a colleague decides where the role lets the company decide', async () => {
   const asking = await signedIn(browser);
   const title = unique('sage');
@@ -289,6 +298,8 @@ test('a colleague decides where the role lets the company decide', async () => {
   assert.equal(await edited.getByRole('link', { name: 'Open the chat' }).count(), 0);
   await button(edited, 'Approve changed').click();
   await colleague.page.getByText('Approved by u2').first().waitFor();
+  // A page that is shown looks at once.
+  await asking.page.evaluate(() => document.dispatchEvent(new Event('visibilitychange')));
   await asking.page.locator('.message.answer .markdown', { hasText: 'Result:' }).waitFor();
   await asking.page.locator('.tool summary').click();
   await asking.page.locator('.tool', { hasText: 'Approved by u2, outside of the chat' }).waitFor();
@@ -337,4 +348,19 @@ inPage('the page of approvals decides, and the navigation counts', async (page, 
   await visit(page, 'approvals');
   await page.getByRole('combobox', { name: 'Show' }).selectOption('decided');
   await page.locator('.item', { hasText: 'Approved by u1' }).first().waitFor();
+});
+
+test('a decision is awaited until it expires', async () => {
+  const { page, faults } = expiring;
+  await pictureIfFailed(page, 'expired', async () => {
+    await page.locator('.tool summary', { hasText: 'expired' }).waitFor();
+    await page.locator('.chat .approval').first().waitFor({ state: 'detached' });
+    const message = page.getByRole('textbox', { name: 'Message' });
+    await message.fill('Hello?');
+    await message.press('Enter');
+    await page.locator('.message.answer .markdown', { hasText: /again|Result:/ }).waitFor();
+    await page.evaluate(() => fetch('api/agents/approvals-brief', { method: 'DELETE' }));
+  });
+  assert.deepEqual(faults, []);
+  await close(expiring);
 });

@@ -11,12 +11,16 @@ const COLOUR_RULES = ['color-contrast', 'link-in-text-block'];
 /** Rules whose outcome depends on places and sizes. */
 const LAYOUT_RULES = ['target-size', 'scrollable-region-focusable'];
 
+/** Styles of texts in which axe has found no violation, in all pages of this process. */
+const rightColours = new Set();
+
 /**
- * Adds functions to the page that remember examined elements, so that views in two schemes and three widths do not take six times as long as one. It runs in the page.
+ * Adds functions to the page that remember examined elements, so that views in two schemes and three widths do not take six times as
+ * long as one. `known` are styles of texts in which axe has found no violation. It runs in the page.
  */
-function remember() {
+function remember(known) {
   const structures = new Set();
-  const colours = new Set();
+  const colours = new Set(known);
   const all = (root) => [...root.querySelectorAll('*')].flatMap((node) => [node, ...node.shadowRoot ? all(node.shadowRoot) : []]);
   const parentOf = (node) => node.assignedSlot ?? node.parentElement ?? node.getRootNode().host;
 
@@ -32,8 +36,9 @@ function remember() {
     return !structures.has(structure) && Boolean(structures.add(structure));
   };
 
-  /** Returns the elements with texts whose colours, fonts and backgrounds are those of no text before. */
+  /** Returns the elements with texts whose colours, fonts and backgrounds are those of no text before, and how these look. */
   const newColours = (part) => {
+    const looks = [];
     const nodes = all(document).filter((node) => node.checkVisibility({ visibilityProperty: true }));
     const styles = new Map(nodes.map((node) => [node, getComputedStyle(node)]));
     const nothing = 'rgba(0, 0, 0, 0) none 1 none normal';
@@ -46,7 +51,7 @@ function remember() {
     const isPlaced = (style) => style.position !== 'static' && paint(style).length > 0;
     const placed = nodes.filter((node) => isPlaced(styles.get(node))).map((node) => [node, node.getBoundingClientRect()]);
     const hasText = (node) => /^(INPUT|TEXTAREA|SELECT)$/.test(node.tagName) || [...node.childNodes].some(({ nodeType, data }) => nodeType === Node.TEXT_NODE && data.trim());
-    return nodes.filter((node) => {
+    const texts = nodes.filter((node) => {
       if (!hasText(node) || (part && !node.closest(part))) return false;
       const { color, fontSize, fontWeight, textShadow, textDecorationLine } = styles.get(node);
       const behind = [];
@@ -58,8 +63,12 @@ function remember() {
       const covers = ({ left, right, top, bottom }) => left <= own.left && right >= own.right && top <= own.top && bottom >= own.bottom;
       const painted = [level(styles.get(node)), ...behind, 'and', ...beside.map(([other, box]) => `${paint(styles.get(other))} ${covers(box)}`)];
       const key = [color, fontSize, fontWeight, textShadow, textDecorationLine, around, ...painted].join('\n');
-      return !colours.has(key) && Boolean(colours.add(key));
+      if (colours.has(key)) return false;
+      colours.add(key);
+      looks.push(key);
+      return true;
     });
+    return { texts, looks };
   };
   globalThis.examined = { isNewStructure, newColours };
 }
@@ -74,9 +83,9 @@ export async function axeViolations(page, part, isRecoloured = false) {
     await page.evaluate(axe);
     // Nothing is made of what is right.
     await page.evaluate(() => globalThis.axe.configure({ noHtml: true }));
-    await page.evaluate(remember);
+    await page.evaluate(remember, [...rightColours]);
   }
-  return page.evaluate(async ([tags, colourRules, layoutRules, part, isRecoloured]) => {
+  const { found, right } = await page.evaluate(async ([tags, colourRules, layoutRules, part, isRecoloured]) => {
     const { axe, examined } = globalThis;
     const find = async (context, rules) => {
       const options = { ...rules, resultTypes: ['violations'], selectors: false, iframes: false, preload: false, elementRef: true };
@@ -88,8 +97,10 @@ export async function axeViolations(page, part, isRecoloured = false) {
       const others = { runOnly: tags, rules: Object.fromEntries(colourRules.map((id) => [id, { enabled: false }])) };
       found.push(...await find(part ?? document, examined.isNewStructure(part) ? others : { runOnly: layoutRules }));
     }
-    const texts = examined.newColours(part);
-    if (texts.length > 0) found.push(...await find(texts, { runOnly: colourRules }));
-    return found;
+    const { texts, looks } = examined.newColours(part);
+    const wrong = texts.length > 0 ? await find(texts, { runOnly: colourRules }) : [];
+    return { found: [...found, ...wrong], right: wrong.length > 0 ? [] : looks };
   }, [TAGS, COLOUR_RULES, LAYOUT_RULES, part, isRecoloured]);
+  right.forEach((look) => rightColours.add(look));
+  return found;
 }

@@ -329,9 +329,18 @@ inPage('threads are renamed, archived and deleted', async (page) => {
   await visit(page, 'threads');
   const row = () => page.locator('.item', { hasText: /A thread to delete|Renamed/ }).first();
   await row().getByRole('button', { name: 'Rename' }).click();
-  await page.getByRole('textbox', { name: 'Title' }).fill('Renamed');
+  const title = page.getByRole('textbox', { name: 'Title' });
+  await title.fill('Renamed');
+  // A title that could not be saved is there to be saved again.
+  await page.route('**/api/threads/*', (route) => (route.request().method() === 'PATCH'
+    ? route.fulfill({ status: 503, contentType: 'application/problem+json', body: '{"code":"STORE_UNAVAILABLE","detail":"the store is away"}' }) : route.fallback()));
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.getByRole('alert').filter({ hasText: 'the store is away' }).waitFor();
+  assert.equal(await title.inputValue(), 'Renamed');
+  await page.unrouteAll();
   await page.getByRole('button', { name: 'Save' }).click();
   await page.getByRole('link', { name: 'Renamed' }).waitFor();
+  await title.waitFor({ state: 'detached' });
   await row().getByRole('button', { name: 'Archive' }).click();
   await page.getByRole('link', { name: 'Renamed' }).waitFor({ state: 'detached' });
   await page.getByRole('combobox', { name: 'Show' }).selectOption('true');

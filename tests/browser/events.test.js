@@ -75,6 +75,24 @@ inPage('ten thousand events are listed, and few of them are rows', async (page) 
   await rows.first().waitFor({ state: 'detached' });
 });
 
+inPage('events and previews have all digits of whole numbers beyond 2^53', async (page) => {
+  const body = '{"type":"RUN_STARTED","threadId":"t","runId":"r"}\n{"type":"RUN_FINISHED","threadId":"t","runId":"r","result":{"object":{"ledger":9007199254740993}}}\n';
+  await page.route('**/api/agent/chat', (route) => route.fulfill({ contentType: 'application/x-ndjson', body }));
+  await page.route('**/api/threads/*', (route) => route.fulfill({ status: 404, contentType: 'application/problem+json', body: '{"code":"NOT_FOUND"}' }));
+  await page.route('**/api/svcchat/previewPrompt', async (route) => {
+    const response = await route.fetch();
+    await route.fulfill({ response, body: (await response.text()).replace('"payload":{', '"payload":{"ledger":9007199254740993,') });
+  });
+  await visit(page, 'chat/text');
+  await page.locator('#debug-panel summary', { hasText: 'Payload' }).click();
+  await page.getByRole('region', { name: 'payload' }).filter({ hasText: '"ledger": 9007199254740993,' }).waitFor();
+  await page.getByRole('textbox', { name: 'Message' }).fill('Go on');
+  await page.keyboard.press('Enter');
+  await page.getByRole('tab', { name: 'Events' }).click();
+  await page.locator('#event-1').click();
+  await page.getByRole('region', { name: 'event 1' }).filter({ hasText: '"ledger": 9007199254740993' }).waitFor();
+});
+
 inPage('a link leads to an event of a run, also where another run is shown, and to another event in the same page', async (page) => {
   await page.evaluate(() => (navigator.clipboard.writeText = async (text) => (globalThis.copied = text)));
   await visit(page, 'chat/garden');
@@ -192,4 +210,14 @@ inPage('the page keeps the latest runs, and a bounded number of their events', a
     return { small, large: known('large'), later: known('small') };
   });
   assert.deepEqual(kept, { small: [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19], large: [3], later: [] });
+});
+
+inPage('an element without values is made for each drawing, since one that is kept has the tree of its first drawing', async (page) => {
+  const isKept = await page.evaluate(async () => {
+    const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');
+    const { html } = await import(`${folder}vendor/ui.js`);
+    const draw = () => html`<p>Basil</p>`;
+    return draw() === draw();
+  });
+  assert.ok(!isKept);
 });

@@ -144,31 +144,27 @@ inOwnPage('a row that moves keeps the focus, unless the user has left it, also w
   await page.addInitScript(() => delete Element.prototype.moveBefore);
   await page.reload();
   await page.locator('.layout').waitFor();
-  let role = await page.evaluate(async () => (await fetch('api/agents/text')).json());
-  role.content = { ...role.content, documentIds: ['a'], ragDocumentIds: [] };
-  await page.route('**/api/agents/text', (route) => {
-    if (route.request().method() === 'PUT') role = { ...role, ...route.request().postDataJSON() };
-    return route.fulfill({ json: role, headers: { ETag: '"1"' } });
-  });
-  const documents = ['a', 'b', 'c', 'd', 'e'].map((id) => ({ id, title: id, bytes: 1, version: 1 }));
-  await page.route('**/api/documents?*', (route) => route.fulfill({ json: { documents } }));
+  // Each time a text is extracted again, the server lists the documents in another order.
+  let order = 'abcde';
+  await page.route('**/api/documents?*', (route) => route.fulfill({ json: { documents: [...order].map((id) => ({ id, title: id, bytes: 1, version: 1, status: 'ready' })) } }));
+  await page.route('**/api/documents/*/reindex', (route) => route.fulfill({ json: {} }));
   await visit(page, 'agents/text/documents');
-  const areInOrder = (titles) => page.waitForFunction((titles) => [...document.querySelectorAll('.rows .item-title')].map(({ textContent }) => textContent).join('') === titles, titles);
-  const toggle = async (id) => {
-    await page.getByRole('checkbox', { name: `searched: ${id}` }).focus();
-    await page.keyboard.press('Space');
+  const areInOrder = () => page.waitForFunction((titles) => [...document.querySelectorAll('.rows .item-title')].map(({ textContent }) => textContent).join('') === titles, order);
+  const extract = async (next) => {
+    order = next;
+    await page.getByRole('button', { name: 'More for e' }).focus();
+    for (const key of ['Enter', 'ArrowDown', 'Enter']) await page.keyboard.press(key);
   };
-  // The documents that the role names come first.
-  await areInOrder('abcde');
-  await toggle('e');
-  await areInOrder('aebcd');
-  assert.equal(await focused(page), 'searched: e');
-  await toggle('e');
-  await areInOrder('abcde');
-  assert.equal(await focused(page), 'searched: e');
-  await toggle('e');
+  await areInOrder();
+  await extract('aebcd');
+  await areInOrder();
+  assert.equal(await focused(page), 'More for e');
+  await extract('abcde');
+  await areInOrder();
+  assert.equal(await focused(page), 'More for e');
+  await extract('aebcd');
   await page.evaluate(() => document.activeElement.blur());
-  await areInOrder('aebcd');
+  await areInOrder();
   assert.equal(await focused(page), 'BODY');
 });
 
@@ -202,6 +198,7 @@ inOwnPage('the window says nothing of a session that has ended', async (page, { 
 });
 
 inPage('keys that a browser sends without a name, as it does where it fills in a form, do no harm', async (page) => {
+  await visit(page, 'chat/text');
   await page.evaluate(() => document.getElementById('composer').dispatchEvent(new Event('keydown', { bubbles: true })));
   await page.keyboard.press('Control+k');
   await page.locator('.palette').waitFor();

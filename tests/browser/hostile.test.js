@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 
 import { before, test } from './harness.js';
-import { ask, base, close, launch, link, openPage, pageTests, picture, visit } from './support.js';
+import { alterResponses, ask, base, close, launch, link, openPage, pageTests, picture, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -163,6 +163,56 @@ inPage('two hundred agents are listed, chosen and found', async (page) => {
   await picture(page, 'many-agents');
 });
 
+inPage('long names and lines without spaces stay in their places at 360 pixels', async (page) => {
+  await page.setViewportSize({ width: 360, height: 740 });
+  const long = 'Donaudampfschifffahrtsgesellschaftskapitänsmützenabzeichenverordnung-without-a-break';
+  const job = {
+    jobId: 'j', state: 'retryable', executeAt: '2100-01-01T00:00:00Z', createdAt: '2026-11-20T10:00:00Z', occurrence: 1, lastError: `503: ${long}`,
+    schedule: { cron: '30 18 * * 5', timezone: 'America/Argentina/Buenos_Aires' }, payload: { kind: 'agent', message: long, agentId: 'garden' },
+  };
+  const thread = { id: 't', agentId: 'text', title: long, status: 'idle', messageCount: 1, lastActivityAt: '2026-11-20T10:00:00Z' };
+  await page.route('**/api/threads?*', (route) => route.fulfill({ json: { threads: [thread] } }));
+  await page.route('**/api/pulse/jobs?*', (route) => route.fulfill({ json: { jobs: [job, { ...job, jobId: 'k', schedule: { cron: '*/15 8-18 1,15 * 1-5' } }] } }));
+  await page.route('**/api/pulse/jobs/*', (route) => route.fulfill({ json: route.request().url().endsWith('/k') ? { ...job, jobId: 'k', schedule: { cron: '*/15 8-18 1,15 * 1-5' } } : job }));
+  await alterResponses(page, '**/api/agents?*', ({ agents, ...more }) => ({ ...more, agents: agents.map((agent) => (agent.id === 'text' ? { ...agent, name: long } : agent)) }));
+  await page.reload();
+  await page.locator('.layout').waitFor();
+  const wide = () => page.evaluate(() => [...document.querySelectorAll('.main *')].filter((node) => node.closest('.page, .welcome') && !node.closest('.table-scroll, .tabs, pre')
+    && node.getBoundingClientRect().right > innerWidth).map((node) => node.outerHTML.slice(0, 120)));
+  /** Returns the number of lines of an element's text. */
+  const lines = (locator) => locator.evaluate((node) => {
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    return new Set([...range.getClientRects()].map(({ top }) => Math.round(top))).size;
+  });
+  for (const [route, selector] of [['threads', '.item'], ['agents', '.card'], ['jobs', '.item'], ['chat/text', '.welcome'], ['jobs/j', '.facts']]) {
+    await visit(page, route);
+    await page.locator(selector).first().waitFor();
+    assert.deepEqual(await wide(), [], route);
+  }
+  // What is wrong with a file is said below its name.
+  await visit(page, 'chat/text');
+  await page.getByLabel('Files to attach').setInputFiles([{ name: `${long}.svg`, mimeType: 'image/svg+xml', buffer: Buffer.from('x') }]);
+  const file = page.locator('.attachment.failed');
+  await file.waitFor();
+  const [name, remove, error] = await Promise.all(['.attachment-name', 'button', '[role=alert]'].map((part) => file.locator(part).boundingBox()));
+  assert.ok(Math.abs((remove.y + remove.height / 2) - (name.y + name.height / 2)) < name.height && error.y >= name.y + name.height, JSON.stringify([name, remove, error]));
+  await visit(page, 'jobs/j');
+  const expression = page.locator('.facts code.nowrap');
+  assert.deepEqual([await expression.innerText(), await lines(expression)], ['30 18 * * 5', 1]);
+  // An expression that has no words is there once.
+  await visit(page, 'jobs/k');
+  await page.locator('.facts', { hasText: '*/15' }).waitFor();
+  assert.equal((await page.locator('.facts').innerText()).replace(/\s/g, ' ').split('*/15 8-18 1,15 * 1-5').length, 2);
+  await visit(page, 'threads');
+  await page.getByRole('button', { name: 'Rename' }).click();
+  const [field, row] = await Promise.all([page.getByRole('textbox', { name: 'Title' }), page.locator('.item-main').first()].map((locator) => locator.boundingBox()));
+  assert.ok(field.width > row.width / 2, `the field of the title has ${field.width} of ${row.width} pixels`);
+  await visit(page, 'agents/nobody');
+  await page.getByRole('heading', { name: 'No such agent' }).waitFor();
+  await page.setViewportSize({ width: 1280, height: 820 });
+});
+
 test('the page works without HTTPS, where browsers have no clipboard and make no identifiers', async () => {
   const opened = await openPage(browser);
   const { page, context, faults } = opened;
@@ -268,6 +318,7 @@ inPage('texts from right to left, very long words and emoji stay in their place'
 });
 
 inPage('what is chosen differs from what is not in forced colours', async (page) => {
+  await visit(page, 'chat/text');
   await page.locator('.tab').first().waitFor();
   await page.emulateMedia({ forcedColors: 'active' });
   const colours = await page.evaluate(() => ['.tab[aria-selected=true]', '.tab[aria-selected=false]', '.nav-link[aria-current]', '.nav-link:not([aria-current])']

@@ -74,6 +74,7 @@ inPage('an edited message stays while another answer streams, and is sent after 
 
 inPage('a page that is shown again and again asks once at a time', async (page) => {
   const approvals = await hold(page, 'GET', '**/api/approvals?*');
+  await page.evaluate(() => document.dispatchEvent(new Event('visibilitychange')));
   await approvals.begun;
   const status = await page.evaluate(async () => {
     for (let time = 0; time < 5; time += 1) document.dispatchEvent(new Event('visibilitychange'));

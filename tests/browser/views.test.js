@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 
 import { before, test } from './harness.js';
-import { alterResponses, launch, link, openPage, pageTests, picture, until, visit } from './support.js';
+import { alterResponses, frames, launch, link, openPage, pageTests, picture, until, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -217,9 +217,37 @@ inPage('a user signs in to the subscription and out of it', async (page, { conte
   assert.equal((await context.pages()).length, 1);
 });
 
+inPage('what takes time is begun once, also by a double click', async (page) => {
+  const counts = { signIn: 0, compare: 0 };
+  const holds = [];
+  const hold = (name) => async (route) => {
+    counts[name] += 1;
+    await new Promise((resolve) => holds.push(resolve));
+    await route.fulfill({ status: 503, contentType: 'application/problem+json', body: '{"code":"NOT_CONFIGURED","detail":"it is not set"}' });
+  };
+  await page.route('**/api/coding', (route) => route.fulfill({ json: { signedIn: false, state: 'signInRequired' } }));
+  await page.route('**/api/coding/sign-in', hold('signIn'));
+  await alterResponses(page, '**/api/agents/text', (role) => ({ ...role, content: { ...role.content, toolServers: [{ id: 'shop' }] } }));
+  await page.route('**/api/agents/text/tools/discover', hold('compare'));
+  const begin = async (name) => {
+    const button = page.getByRole('button', { name });
+    await button.click({ clickCount: 2 });
+    await until(() => holds.length > 0, 'the request is sent');
+    await page.waitForFunction(() => document.querySelector('.main button:disabled'));
+    holds.splice(0).forEach((release) => release());
+    await page.getByRole('alert').filter({ hasText: 'it is not set' }).waitFor();
+  };
+  await visit(page, 'account');
+  await begin('Sign in');
+  await visit(page, 'chat/text');
+  await page.getByRole('tab', { name: 'Tools' }).click();
+  await begin('Compare');
+  assert.deepEqual(counts, { signIn: 1, compare: 1 });
+});
+
 inPage('a sign-in to the subscription ends in words', async (page) => {
   let outcome;
-  const begun = { signInId: 's', userCode: 'AAAA-0000', verificationUri: 'javascript:alert(1)', expiresIn: 900, interval: 1, notice: 'Only if you asked.' };
+  const begun = { signInId: 's', userCode: 'AAAA-0000', verificationUri: 'javascript:alert(1)', expiresIn: 900, interval: 0.1, notice: 'Only if you asked.' };
   await page.route('**/api/coding', (route) => route.fulfill({ json: { signedIn: false, state: 'signInRequired', account: '…1234' } }));
   await page.route('**/api/coding/sign-in', (route) => (outcome.code === 'NOT_CONFIGURED'
     ? route.fulfill({ status: 503, contentType: 'application/problem+json', body: '{"code":"NOT_CONFIGURED","detail":"CODING_AUTH_URL is not set"}' })
@@ -560,6 +588,41 @@ inPage('a role of 300 documents can be read and edited', async (page) => {
   assert.ok(await page.getByLabel('In the prompt: Document 299').isChecked());
   assert.ok(indexes <= 40, `${indexes} indexes`);
   await page.unrouteAll();
+});
+
+inPage('documents keep their places when they are ticked', async (page) => {
+  const documents = ['ants', 'bees', 'cats'].map((id) => ({ id, title: id, bytes: 100, version: 1 }));
+  let content = { systemPrompt: 'x', documentIds: ['cats'] };
+  await page.route('**/api/documents?*', (route) => route.fulfill({ json: { documents } }));
+  await page.route('**/api/documents/*', (route) => route.fulfill({ json: documents[0] }));
+  await page.route('**/api/agents/text', (route) => {
+    content = route.request().postDataJSON()?.content ?? content;
+    return route.fulfill({ json: { id: 'text', name: 'Text', ownerId: 'u1', companyId: 'c1', content, children: [] }, headers: { ETag: '"1"' } });
+  });
+  await visit(page, 'agents/text/documents');
+  const titles = page.locator('.item-title');
+  await titles.first().waitFor();
+  assert.deepEqual(await titles.allInnerTexts(), ['cats', 'ants', 'bees'], 'what the role names is first');
+  const tick = async (label, isOn) => {
+    const saved = page.waitForResponse((response) => response.request().method() === 'PUT');
+    await page.getByLabel(label).setChecked(isOn);
+    await saved;
+    await page.waitForFunction(() => !document.querySelector('.note-error'));
+  };
+  await tick('searched: bees', true);
+  await tick('in the prompt: cats', false);
+  // What cannot be saved is not ticked.
+  await page.route('**/api/agents/text', (route) => (route.request().method() === 'PUT'
+    ? route.fulfill({ status: 503, contentType: 'application/problem+json', body: '{"code":"STORE_UNAVAILABLE","detail":"the store is away"}' }) : route.fallback()));
+  await page.getByLabel('searched: ants').click();
+  await page.getByRole('alert').filter({ hasText: 'the store is away' }).waitFor();
+  assert.ok(!await page.getByLabel('searched: ants').isChecked());
+  assert.deepEqual([content.documentIds, content.ragDocumentIds], [[], ['bees']]);
+  await frames(page);
+  assert.deepEqual(await titles.allInnerTexts(), ['cats', 'ants', 'bees']);
+  await visit(page, 'agents/text');
+  await visit(page, 'agents/text/documents');
+  await page.waitForFunction(() => document.querySelector('.item-title')?.textContent === 'bees');
 });
 
 inOwnPage('schedules are said in words, and days know their clocks', async (page) => {

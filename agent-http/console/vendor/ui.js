@@ -4,5 +4,11 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/ho
 import { computed, effect, signal } from '@preact/signals';
 import htm from 'htm';
 
-const html = htm.bind(createElement);
+/** An element that htm makes anew each time: one that it kept would keep the tree in which it was drawn first, with all data of that. */
+function element(...all) {
+  this[0] = 3;
+  return createElement(...all);
+}
+
+const html = htm.bind(element);
 export { computed, effect, html, render, signal, useEffect, useLayoutEffect, useMemo, useRef, useState };

@@ -64,7 +64,7 @@ export async function responseError(response) {
   };
   let problem;
   try {
-    problem = (headers.get('content-type') ?? '').includes('json') ? await response.json() : undefined;
+    if (headers.get('content-type')?.includes('json')) problem = await response.json();
   } catch {
     // A body that is truncated or not JSON leaves the status only.
   }

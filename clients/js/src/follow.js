@@ -14,7 +14,7 @@ const MAX_PAUSE_MS = 15_000;
 /** Longest time that a server may ask for, in seconds. */
 const MAX_RETRY_AFTER = 60;
 
-/** A response with a body. @typedef {Response & {body: ReadableStream<Uint8Array>}} StreamResponse */
+/** A response with a body, and the parser of its JSON. @typedef {Response & {body: ReadableStream<Uint8Array>, parse?: (text: string) => any}} StreamResponse */
 
 /** Error codes of a lost connection whose run may continue. */
 const LOST_CODES = new Set(['NETWORK', 'STREAM_TRUNCATED']);
@@ -98,7 +98,7 @@ export async function* readRun(open, { signal, attach, onOpen, paused, onLost, m
       isOpen = true;
       // Some pages replace `fetch` by one whose responses have no stream.
       const body = response.body === undefined ? new Blob([await response.text()]).stream() : response.body;
-      for await (const batch of readEventBatches(body, silence.hear)) {
+      for await (const batch of readEventBatches(body, silence.hear, response.parse)) {
         count += batch.length;
         yield batch;
       }

@@ -36,10 +36,11 @@ export { LineSplitter, isTerminal, parseEvent, readEventBatches } from './stream
 
 /**
  * @typedef {{baseUrl?: string | URL, token?: string | (() => string | Promise<string>), widgetToken?: string,
- *   fetch?: typeof globalThis.fetch, cancelRoute?: boolean, reattach?: boolean}} ClientOptions
+ *   fetch?: typeof globalThis.fetch, parse?: (text: string) => any, cancelRoute?: boolean, reattach?: boolean}} ClientOptions
  *   `baseUrl` is the application's address, and the page's own by default; `token` a session token, or a function that
- *   returns one for each request. Without token and widget token, the browser's cookie is the credential. `cancelRoute`
- *   stops runs by `POST /api/runs/{id}/cancel`; `reattach` continues by `GET /api/runs/{id}/events` when a connection is
+ *   returns one for each request. Without token and widget token, the browser's cookie is the credential. `parse` reads
+ *   the JSON of results and events in place of `JSON.parse`, which rounds whole numbers beyond 2^53. `cancelRoute` stops
+ *   runs by `POST /api/runs/{id}/cancel`; `reattach` continues by `GET /api/runs/{id}/events` when a connection is
  *   lost, for requests with `onDisconnect: "continue"`.
  */
 
@@ -51,26 +52,19 @@ export { LineSplitter, isTerminal, parseEvent, readEventBatches } from './stream
 /** A client of one application with one credential. */
 export class AgentdClient {
   #base;
-  #token;
-  #widgetToken;
-  #fetch;
-  #cancelRoute;
-  #reattach;
+  /** @type {ClientOptions & {fetch: typeof globalThis.fetch, parse: (text: string) => any}} */
+  #options;
 
   /** @param {ClientOptions} options */
-  constructor({ baseUrl, token, widgetToken, fetch, cancelRoute = false, reattach = false } = {}) {
-    if (token !== undefined && widgetToken !== undefined) {
+  constructor({ baseUrl, fetch = globalThis.fetch.bind(globalThis), parse = JSON.parse, ...options } = {}) {
+    if (options.token !== undefined && options.widgetToken !== undefined) {
       throw new TypeError('a client has either a token or a widget token');
     }
     const base = new URL(baseUrl ?? globalThis.document?.baseURI);
     // A base address is a folder: `https://agents.example/base` means what is below `base/`.
     if (!base.pathname.endsWith('/')) base.pathname += '/';
     this.#base = base;
-    this.#token = token;
-    this.#widgetToken = widgetToken;
-    this.#fetch = fetch ?? globalThis.fetch.bind(globalThis);
-    this.#cancelRoute = cancelRoute;
-    this.#reattach = reattach;
+    this.#options = { ...options, fetch, parse };
   }
 
   /**
@@ -98,12 +92,13 @@ export class AgentdClient {
   }
 
   #run(open, options) {
+    const { cancelRoute, reattach } = this.#options;
     const cancelRun = (id) => this.api('POST /api/runs/{id}/cancel', { params: { id } });
     const attach = (id, after, signal) => this.#openEvents(id, { after }, signal);
     return new ChatRun(open, {
       ...options,
-      cancelRun: this.#cancelRoute ? cancelRun : undefined,
-      attach: this.#reattach ? attach : undefined,
+      cancelRun: cancelRoute ? cancelRun : undefined,
+      attach: reattach ? attach : undefined,
     });
   }
 
@@ -119,6 +114,7 @@ export class AgentdClient {
     if (response.status !== 204 && (!response.body || !response.headers.get('content-type')?.includes('ndjson'))) {
       throw new AgentdError('the answer is not an event stream', { code: 'INVALID_RESPONSE', status: response.status });
     }
+    response.parse = this.#options.parse;
     return response;
   }
 
@@ -182,7 +178,7 @@ export class AgentdClient {
     const result = { status: response.status, etag: response.headers.get('etag') ?? undefined, data: /** @type {any} */ (undefined) };
     if (response.status === 204) return result;
     try {
-      result.data = await response.json();
+      result.data = this.#options.parse(await response.text());
     } catch (cause) {
       const fields = { code: 'INVALID_RESPONSE', status: response.status, cause };
       throw signal?.aborted ? connectionError(cause, signal) : new AgentdError('the answer is not JSON', fields);
@@ -191,21 +187,19 @@ export class AgentdClient {
   }
 
   async #send(method, path, { body, headers, signal }) {
+    const { token, widgetToken, fetch } = this.#options;
     const sent = { ...headers };
-    if (this.#token !== undefined) {
-      const token = typeof this.#token === 'function' ? await this.#token() : this.#token;
-      sent.Authorization = `Bearer ${token}`;
-    }
-    if (this.#widgetToken !== undefined) sent['X-Widget-Token'] = this.#widgetToken;
+    if (token !== undefined) sent.Authorization = `Bearer ${typeof token === 'function' ? await token() : token}`;
+    if (widgetToken !== undefined) sent['X-Widget-Token'] = widgetToken;
     if (body !== undefined) sent['Content-Type'] = 'application/json';
     let response;
     try {
-      response = await this.#fetch(new URL(path, this.#base), {
+      response = await fetch(new URL(path, this.#base), {
         method,
         headers: sent,
         body: body === undefined ? undefined : JSON.stringify(body),
         // The server refuses two credentials, and accepts a cookie from its own pages only.
-        credentials: (this.#token ?? this.#widgetToken) === undefined ? 'same-origin' : 'omit',
+        credentials: (token ?? widgetToken) === undefined ? 'same-origin' : 'omit',
         redirect: 'error',
         signal,
       });

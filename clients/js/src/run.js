@@ -22,6 +22,7 @@ class ResultCollector {
   /** @param {AgentEvent} event */
   add(event) {
     const { result } = this;
+    const call = this.#calls.get(event.toolCallId);
     switch (event.type) {
       case 'RUN_STARTED':
         result.threadId = event.threadId;
@@ -35,21 +36,17 @@ class ResultCollector {
         result.text += event.delta;
         break;
       case 'TOOL_CALL_START': {
-        const call = { id: event.toolCallId, name: event.toolCallName, arguments: '' };
-        this.#calls.set(call.id, call);
-        result.toolCalls.push(call);
+        const begun = { id: event.toolCallId, name: event.toolCallName, arguments: '' };
+        this.#calls.set(begun.id, begun);
+        result.toolCalls.push(begun);
         break;
       }
-      case 'TOOL_CALL_ARGS': {
-        const call = this.#calls.get(event.toolCallId);
+      case 'TOOL_CALL_ARGS':
         if (call) call.arguments += event.delta;
         break;
-      }
-      case 'TOOL_CALL_RESULT': {
-        const call = this.#calls.get(event.toolCallId);
+      case 'TOOL_CALL_RESULT':
         if (call) Object.assign(call, { result: event.content, isError: event.metadata?.isError === true });
         break;
-      }
       case 'RUN_FINISHED':
         result.finishReason = event.result?.finishReason;
         if (event.result?.object !== undefined) result.object = event.result.object;

@@ -57,14 +57,15 @@ export class LineSplitter {
  * Parses one line; `undefined` for an empty one.
  *
  * @param {string} line
+ * @param {(text: string) => any} [parse] Parser of JSON.
  * @returns {AgentEvent | undefined}
  */
-export function parseEvent(line) {
+export function parseEvent(line, parse = JSON.parse) {
   const text = line.trim();
   if (text === '') return undefined;
   let event;
   try {
-    event = JSON.parse(text);
+    event = parse(text);
   } catch (cause) {
     throw new AgentdError('the stream has a line that is not JSON', { code: 'INVALID_RESPONSE', cause });
   }
@@ -75,28 +76,16 @@ export function parseEvent(line) {
 }
 
 /**
- * Parses the text after the last line's end; `undefined` for the beginning of an event that was cut off.
- *
- * @param {string} rest
- */
-function parseRest(rest) {
-  try {
-    return parseEvent(rest);
-  } catch {
-    return undefined;
-  }
-}
-
-/**
  * Reads the events of a body up to the terminal one. Whatever follows it is not read.
  *
  * @param {ReadableStream<Uint8Array>} body
  * @param {() => void} [onRead] Called at each piece, also of a line that is not complete yet.
+ * @param {(text: string) => any} [parse] Parser of JSON.
  * @returns {AsyncGenerator<AgentEvent[], void>} The events of each piece of the body together, so that a reader that
  *   draws can do so once a piece.
  * @throws {AgentdError} `STREAM_TRUNCATED` if the body ends without a terminal event.
  */
-export async function* readEventBatches(body, onRead) {
+export async function* readEventBatches(body, onRead, parse) {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   const splitter = new LineSplitter();
@@ -105,8 +94,12 @@ export async function* readEventBatches(body, onRead) {
       const { done, value } = await reader.read();
       onRead?.();
       const text = done ? decoder.decode() : decoder.decode(value, { stream: true });
-      const parsed = splitter.push(text).map(parseEvent);
-      if (done) parsed.push(parseRest(splitter.end()));
+      const parsed = splitter.push(text).map((line) => parseEvent(line, parse));
+      try {
+        if (done) parsed.push(parseEvent(splitter.end(), parse));
+      } catch {
+        // The beginning of an event that was cut off.
+      }
       const events = parsed.filter((event) => event !== undefined);
       const end = events.findIndex(isTerminal);
       if (end >= 0) {

@@ -453,6 +453,18 @@ test('routes are called with parameters, query and version', async () => {
   assert.throws(() => createClient({ baseUrl, token: 'a', widgetToken: 'b' }), TypeError);
 });
 
+test('results and events are read by a parser of the caller', async () => {
+  const parse = (text) => JSON.parse(text.replace(/(?<=:)\d{16,}/g, '"$&"'));
+  const fetched = [
+    new Response('{"ledger":9007199254740993}', { headers: { 'content-type': 'application/json' } }),
+    new Response(lines([EVENTS[0]]) + '{"type":"RUN_FINISHED","result":{"object":{"ledger":9007199254740993}}}', { headers: { 'content-type': 'application/x-ndjson' } }),
+  ];
+  const client = createClient({ baseUrl, parse, fetch: async () => fetched.shift() });
+  assert.deepEqual(await client.api('GET /api/agents/{id}', { params: { id: 'a' } }), { ledger: '9007199254740993' });
+  const { object } = await client.chat({ message: 'x' }).result;
+  assert.deepEqual(object, { ledger: '9007199254740993' });
+});
+
 /** Maximum size of the client in bytes, without comments and compressed file by file, as the server sends it. */
 const MAX_GZIP_BYTES = 6 * 1024;
 

@@ -19,8 +19,9 @@ export function readRun(open: (signal: AbortSignal) => Promise<StreamResponse>, 
     maxAttempts?: number;
 }): AsyncGenerator<import("./stream.js").AgentEvent[], void>;
 /**
- * A response with a body.
+ * A response with a body, and the parser of its JSON.
  */
 export type StreamResponse = Response & {
     body: ReadableStream<Uint8Array>;
+    parse?: (text: string) => any;
 };

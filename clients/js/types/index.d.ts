@@ -31,10 +31,11 @@ export { ChatRun } from "./run.js";
  */
 /**
  * @typedef {{baseUrl?: string | URL, token?: string | (() => string | Promise<string>), widgetToken?: string,
- *   fetch?: typeof globalThis.fetch, cancelRoute?: boolean, reattach?: boolean}} ClientOptions
+ *   fetch?: typeof globalThis.fetch, parse?: (text: string) => any, cancelRoute?: boolean, reattach?: boolean}} ClientOptions
  *   `baseUrl` is the application's address, and the page's own by default; `token` a session token, or a function that
- *   returns one for each request. Without token and widget token, the browser's cookie is the credential. `cancelRoute`
- *   stops runs by `POST /api/runs/{id}/cancel`; `reattach` continues by `GET /api/runs/{id}/events` when a connection is
+ *   returns one for each request. Without token and widget token, the browser's cookie is the credential. `parse` reads
+ *   the JSON of results and events in place of `JSON.parse`, which rounds whole numbers beyond 2^53. `cancelRoute` stops
+ *   runs by `POST /api/runs/{id}/cancel`; `reattach` continues by `GET /api/runs/{id}/events` when a connection is
  *   lost, for requests with `onDisconnect: "continue"`.
  */
 /**
@@ -44,7 +45,7 @@ export { ChatRun } from "./run.js";
 /** A client of one application with one credential. */
 export class AgentdClient {
     /** @param {ClientOptions} options */
-    constructor({ baseUrl, token, widgetToken, fetch, cancelRoute, reattach }?: ClientOptions);
+    constructor({ baseUrl, fetch, parse, ...options }?: ClientOptions);
     /**
      * Sends a message and returns the run, which has begun when this returns.
      *
@@ -167,8 +168,9 @@ export type DebugTurn = {
 };
 /**
  * `baseUrl` is the application's address, and the page's own by default; `token` a session token, or a function that
- * returns one for each request. Without token and widget token, the browser's cookie is the credential. `cancelRoute`
- * stops runs by `POST /api/runs/{id}/cancel`; `reattach` continues by `GET /api/runs/{id}/events` when a connection is
+ * returns one for each request. Without token and widget token, the browser's cookie is the credential. `parse` reads
+ * the JSON of results and events in place of `JSON.parse`, which rounds whole numbers beyond 2^53. `cancelRoute` stops
+ * runs by `POST /api/runs/{id}/cancel`; `reattach` continues by `GET /api/runs/{id}/events` when a connection is
  * lost, for requests with `onDisconnect: "continue"`.
  */
 export type ClientOptions = {
@@ -176,6 +178,7 @@ export type ClientOptions = {
     token?: string | (() => string | Promise<string>);
     widgetToken?: string;
     fetch?: typeof globalThis.fetch;
+    parse?: (text: string) => any;
     cancelRoute?: boolean;
     reattach?: boolean;
 };

@@ -13,19 +13,21 @@ export function isTerminal(event: AgentEvent): boolean;
  * Parses one line; `undefined` for an empty one.
  *
  * @param {string} line
+ * @param {(text: string) => any} [parse] Parser of JSON.
  * @returns {AgentEvent | undefined}
  */
-export function parseEvent(line: string): AgentEvent | undefined;
+export function parseEvent(line: string, parse?: (text: string) => any): AgentEvent | undefined;
 /**
  * Reads the events of a body up to the terminal one. Whatever follows it is not read.
  *
  * @param {ReadableStream<Uint8Array>} body
  * @param {() => void} [onRead] Called at each piece, also of a line that is not complete yet.
+ * @param {(text: string) => any} [parse] Parser of JSON.
  * @returns {AsyncGenerator<AgentEvent[], void>} The events of each piece of the body together, so that a reader that
  *   draws can do so once a piece.
  * @throws {AgentdError} `STREAM_TRUNCATED` if the body ends without a terminal event.
  */
-export function readEventBatches(body: ReadableStream<Uint8Array>, onRead?: () => void): AsyncGenerator<AgentEvent[], void>;
+export function readEventBatches(body: ReadableStream<Uint8Array>, onRead?: () => void, parse?: (text: string) => any): AsyncGenerator<AgentEvent[], void>;
 /** Maximum length of one line in UTF-16 code units. The server's own limit on a run's output is lower. */
 export const MAX_LINE_LENGTH: number;
 /**

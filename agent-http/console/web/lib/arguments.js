@@ -1,6 +1,7 @@
 /** The arguments of a call as a form of the tool's schema where it is simple, and as JSON. */
 
 import { html, useState } from '../vendor/ui.js';
+import { Field, controlOf } from './fields.js';
 import { exact, parseJson } from './format.js';
 
 const SCALARS = new Set(['string', 'number', 'integer', 'boolean']);
@@ -166,36 +167,26 @@ export function ArgumentsEditor({ id, state }) {
   const { fields, texts, json, errors, toggle, change, hasForm } = state;
   return html`<div class="arguments">
     ${json === undefined
-      ? fields.map((field) => html`<${Field} key=${field.name} id=${`${id}-${field.name}`.replace(/\s/g, '_')} field=${field}
+      ? fields.map((field) => html`<${Argument} key=${field.name} id=${`${id}-${field.name}`.replace(/\s/g, '_')} field=${field}
           text=${texts.get(field.name) ?? ''} error=${errors.get(field.name)} onChange=${(text) => change(field.name, text)} />`)
       : html`<${Json} id=${`${id}-json`} text=${json} error=${errors.get('')} onChange=${(text) => change('', text)} />`}
     ${hasForm && html`<button type="button" class="button quiet small" onClick=${toggle}>${json === undefined ? 'As JSON' : 'As a form'}</button>`}
   </div>`;
 }
 
+/** Returns what is wrong with an argument as a sentence. */
+const sentence = (error) => error && `It ${error}.`;
+
 function Json({ id, text, error, onChange }) {
-  return html`<div class="field">
-    <label for=${id}>Arguments <span class="meta">JSON</span></label>
-    <textarea id=${id} class="code-input" rows=${Math.min(14, text.split('\n').length + 1)} spellcheck="false" value=${text}
-      aria-invalid=${Boolean(error)} aria-describedby=${error ? `${id}-error` : undefined} onInput=${(event) => onChange(event.target.value)}></textarea>
-    ${error && html`<p class="field-error" id=${`${id}-error`}>It ${error}.</p>`}
-  </div>`;
+  return html`<${Field} id=${id} label=${html`Arguments <span class="meta">JSON</span>`} error=${sentence(error)}>
+    <textarea ...${controlOf(id, '', error)} class="code-input" rows=${Math.min(14, text.split('\n').length + 1)} spellcheck="false" value=${text} onInput=${(event) => onChange(event.target.value)}></textarea><//>`;
 }
 
-function Field({ id, field, text, error, onChange }) {
+function Argument({ id, field, text, error, onChange }) {
   const { name, kind, isRequired, schema } = field;
   const hint = [kind === 'json' ? 'JSON' : '', schema.description].filter(Boolean).join(' · ');
-  const common = {
-    id, value: text, required: isRequired, 'aria-invalid': Boolean(error),
-    'aria-describedby': [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(' ') || undefined,
-    onInput: (event) => onChange(event.target.value),
-  };
-  return html`<div class="field">
-    <label for=${id}><code>${name}</code>${isRequired && html` <span class="meta">required</span>`}</label>
-    ${control(field, common)}
-    ${hint && html`<p class="meta" id=${`${id}-hint`}>${hint}</p>`}
-    ${error && html`<p class="field-error" id=${`${id}-error`}>It ${error}.</p>`}
-  </div>`;
+  const common = { ...controlOf(id, hint, error), value: text, required: isRequired, onInput: (event) => onChange(event.target.value) };
+  return html`<${Field} id=${id} label=${html`<code>${name}</code>${isRequired && html` <span class="meta">required</span>`}`} hint=${hint} error=${sentence(error)}>${control(field, common)}<//>`;
 }
 
 function control({ kind, choices, isWhole, isRequired, schema }, common) {

@@ -2,6 +2,15 @@
 
 import { html, useState } from '../vendor/ui.js';
 
+/** Returns the attributes of a control, which tell of the hint and the error below it. */
+export const controlOf = (id, hint, error) => (
+  { id, 'aria-invalid': error ? 'true' : undefined, 'aria-describedby': [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(' ') || undefined });
+
+const Below = ({ id, hint, error }) => html`${hint && html`<p class="meta" id=${`${id}-hint`}>${hint}</p>`}${error && html`<p class="field-error" id=${`${id}-error`}>${error}</p>`}`;
+
+/** A control with its label, and below it its hint and its error. */
+export const Field = ({ id, label, children, ...below }) => html`<div class="field"><label for=${id}>${label}</label>${children}<${Below} id=${id} ...${below} /></div>`;
+
 /** Returns the keys of a path. @param {string} path @returns {(string | number)[]} */
 const keysOf = (path) => path.match(/[^.[\]]+/g).map((key) => (/^\d+$/.test(key) ? Number(key) : key));
 
@@ -83,24 +92,13 @@ function errorOf({ errors }, path) {
   return found.map(([of, words]) => `${of === path ? 'It' : of} ${words}`).join('; ') || undefined;
 }
 
-/** Returns the attributes that tell of a control's error and hint. */
-export function described(form, path, hint) {
-  const error = errorOf(form, path);
-  const id = idOf(path);
-  const ids = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(' ');
-  return { id, 'aria-invalid': error ? 'true' : undefined, 'aria-describedby': ids || undefined };
-}
+/** Returns the attributes of a control of the form. */
+export const described = (form, path, hint) => controlOf(idOf(path), hint, errorOf(form, path));
 
-/** Hint and error below a control. */
-export function Notes({ form, path, hint }) {
-  const error = errorOf(form, path);
-  return html`${hint && html`<p class="meta" id=${`${idOf(path)}-hint`}>${hint}</p>`}
-    ${error && html`<p class="field-error" id=${`${idOf(path)}-error`}>${error}</p>`}`;
-}
+/** Hint and error below a control of the form. */
+export const Notes = ({ form, path, hint }) => html`<${Below} id=${idOf(path)} hint=${hint} error=${errorOf(form, path)} />`;
 
-function Field({ form, path, label, hint, children }) {
-  return html`<div class="field"><label for=${idOf(path)}>${label}</label>${children}<${Notes} form=${form} path=${path} hint=${hint} /></div>`;
-}
+const FormField = ({ form, path, ...more }) => html`<${Field} id=${idOf(path)} error=${errorOf(form, path)} ...${more} />`;
 
 /** Text of a value that a JSON view may have made something else. */
 const textOf = (value) => (typeof value === 'string' ? value : value === undefined || value === null ? '' : JSON.stringify(value));
@@ -111,7 +109,7 @@ export function Text({ form, path, label, hint, rows, isKept = false, ...more })
     ...described(form, path, hint), ...more, autocomplete: 'off', value: textOf(getAt(form.value, path)),
     onInput: (event) => form.set(path, event.target.value || (isKept ? '' : undefined)),
   };
-  return html`<${Field} form=${form} path=${path} label=${label} hint=${hint}>
+  return html`<${FormField} form=${form} path=${path} label=${label} hint=${hint}>
     ${rows ? html`<textarea ...${common} rows=${Math.min(16, Math.max(rows, common.value.split('\n').length + (rows > 1 ? 1 : 0)))}></textarea>` : html`<input ...${common} spellcheck="false" />`}<//>`;
 }
 
@@ -122,7 +120,7 @@ export function Count({ form, path, label, hint, unit = 1 }) {
     const number = Number(value) * unit;
     form.set(path, value.trim() === '' ? undefined : Number.isFinite(number) ? number : value);
   };
-  return html`<${Field} form=${form} path=${path} label=${label} hint=${hint}>
+  return html`<${FormField} form=${form} path=${path} label=${label} hint=${hint}>
     <input ...${described(form, path, hint)} inputmode="numeric" autocomplete="off" value=${typeof value === 'number' ? value / unit : textOf(value)} onInput=${change} /><//>`;
 }
 
@@ -131,7 +129,7 @@ export function Choice({ form, path, label, hint, options }) {
   const value = getAt(form.value, path);
   const place = options.findIndex(([of]) => of === value);
   const change = ({ target }) => Number(target.value) >= 0 && form.set(path, options[Number(target.value)][0]);
-  return html`<${Field} form=${form} path=${path} label=${label} hint=${hint}>
+  return html`<${FormField} form=${form} path=${path} label=${label} hint=${hint}>
     <select ...${described(form, path, hint)} value=${String(place)} onChange=${change}>
       ${place < 0 && html`<option value="-1">${JSON.stringify(value)}</option>`}
       ${options.map(([, words], place) => html`<option key=${place} value=${String(place)}>${words}</option>`)}</select><//>`;
@@ -157,7 +155,7 @@ export function Words({ form, path, label, hint }) {
     const words = parse(target.value);
     form.set(path, words.length > 0 ? words : undefined);
   };
-  return html`<${Field} form=${form} path=${path} label=${label} hint=${hint}>
+  return html`<${FormField} form=${form} path=${path} label=${label} hint=${hint}>
     <input ...${described(form, path, hint)} spellcheck="false" autocomplete="off" value=${isSame ? text : value.join(', ')} onInput=${change} /><//>`;
 }
 

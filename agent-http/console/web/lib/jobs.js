@@ -79,9 +79,10 @@ export function intervalWords(ms) {
   return count === 1 ? `every ${unit}` : `every ${count} ${unit}s`;
 }
 
-/** Returns a job's schedule in words. */
+/** Returns a job's schedule in words. An expression that has none is not wrapped. */
 export function scheduleWords({ cron, everyMs, timezone } = {}) {
-  if (cron) return `${cronWords(cron)}${timezone ? `, ${timezone}` : ''}`;
+  const words = cron && cronWords(cron);
+  if (cron) return `${words === cron ? cron.replaceAll(' ', '\u00a0') : words}${timezone ? `, ${timezone}` : ''}`;
   return everyMs ? intervalWords(everyMs) : 'once';
 }
 

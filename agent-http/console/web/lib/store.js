@@ -13,17 +13,13 @@ export const agents = signal([]);
 /** Message of the status line, which screen readers announce. */
 export const status = signal('');
 
-/** Fetches a response whose JSON keeps the digits of numbers that are others' to choose: roles, and the arguments of calls. */
-export async function fetchExact(url, options) {
-  const response = await fetch(url, options);
-  if (/(agents\/[^/]*|mcp)$|api.(approvals|runs|pulse)/.test(url)) response.json = async () => parseJson(await response.text());
-  return response;
-}
+/** Options of all clients. Numbers are others' to choose, such as those of roles, of calls' arguments and of events. */
+export const clientOptions = { baseUrl: document.baseURI, parse: parseJson };
 
-export const client = createClient({ baseUrl: document.baseURI, fetch: fetchExact });
+export const client = createClient(clientOptions);
 /** Client of the runs, which are cancelled and attached to by the server's routes where it has them. */
 export const chatClient = computed(() =>
-  createClient({ baseUrl: document.baseURI, cancelRoute: has('runCancel'), reattach: has('runEvents') }));
+  createClient({ ...clientOptions, cancelRoute: has('runCancel'), reattach: has('runEvents') }));
 
 /** Returns true if the application has a feature. @param {string} feature */
 export function has(feature) {

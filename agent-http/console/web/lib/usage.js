@@ -1,7 +1,7 @@
 /** Usage of models: the rows of the server summed up by group and by column of a chart, and what a run has cost. */
 
 import { keptRun } from './run.js';
-import { call } from './store.js';
+import { call, listAll } from './store.js';
 import { useLoad } from './ui.js';
 
 /** Rows of a request, and maximum number of requests for a report. */
@@ -95,15 +95,8 @@ export const daysUpTo = (count, now) => Array.from({ length: count }, (_, place)
 
 /** Reads the rows of a query, and tells if they are all. @returns {Promise<{rows: object[], isWhole: boolean}>} */
 async function readRows(query, signal) {
-  const rows = [];
-  let cursor;
-  for (let page = 0; page < MAX_PAGES; page += 1) {
-    const { data } = await call('GET /api/usage', { query: { ...query, limit: PAGE, cursor }, signal });
-    rows.push(...data.rows);
-    cursor = data.nextCursor;
-    if (!cursor) return { rows, isWhole: true };
-  }
-  return { rows, isWhole: false };
+  const rows = await listAll('GET /api/usage', 'rows', { query: { ...query, limit: PAGE }, pages: MAX_PAGES, signal });
+  return { rows, isWhole: rows.length < PAGE * MAX_PAGES };
 }
 
 /**

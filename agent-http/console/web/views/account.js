@@ -56,7 +56,7 @@ function Subscription() {
   const state = useGet('GET /api/coding');
   const [begun, setBegun] = useState(undefined);
   const [ended, setEnded] = useState(undefined);
-  const { error, run } = useAction();
+  const { error, isBusy, run } = useAction();
   const act = (work) => {
     if (ended) setBegun(undefined);
     setEnded(undefined);
@@ -84,13 +84,13 @@ function Subscription() {
     ${error ? html`<${ErrorNote} error=${error} />` : pending(state)}
     ${isOver && html`<${Ended} outcome=${ended} />`}
     ${begun && !isOver ? html`<${SignIn} key=${begun.signInId} begun=${begun} onEnd=${end} onCancel=${cancel} />`
-      : view && (view.signedIn ? html`<${SignedIn} view=${view} onReload=${() => act(state.reload)} onSignOut=${signOutOfIt} />` : html`<${SignedOut} view=${view} onBegin=${begin} />`)}
+      : view && (view.signedIn ? html`<${SignedIn} view=${view} onReload=${() => act(state.reload)} onSignOut=${signOutOfIt} />` : html`<${SignedOut} view=${view} isBusy=${isBusy} onBegin=${begin} />`)}
   </section>`;
 }
 
-function SignedOut({ view, onBegin }) {
+function SignedOut({ view, isBusy, onBegin }) {
   return html`<p>${view.account ? 'The sign-in has ended. Sign in again.' : 'You are not signed in.'}</p>
-    <div class="row"><button type="button" class="button primary" onClick=${onBegin}>Sign in</button></div>`;
+    <div class="row"><button type="button" class="button primary" disabled=${isBusy} onClick=${onBegin}>Sign in</button></div>`;
 }
 
 const ENDINGS = {

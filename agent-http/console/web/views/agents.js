@@ -3,6 +3,7 @@
 import { html } from '../vendor/ui.js';
 import { agents, call, client, go, has, href, session } from '../lib/store.js';
 import { Page, Selection, Tabs, lazy, pending, useLoad } from '../lib/ui.js';
+import { initial, noAgent } from './chat.js';
 import { RoleEditor } from './role-editor.js';
 
 const Tokens = lazy(() => import('./tokens.js'), 'Tokens');
@@ -16,7 +17,7 @@ export const Agents = ({ id, ...place }) => (id ? html`<${Agent} key=${id} id=${
 function List() {
   return html`<${Page} name="agents" title="Agents" actions=${html`<a class="button primary" href="#/agents/new">New agent</a>`}>
     <ul class="cards">${agents.value.map((agent) => html`<li key=${agent.id} class="card">
-      <span class="avatar" aria-hidden="true">${[...(agent.name || agent.id)][0]?.toUpperCase()}</span>
+      <span class="avatar" aria-hidden="true">${initial(agent.name || agent.id)}</span>
       <div class="item-main">
         <a class="item-title" href=${href('agents', agent.id)}>${agent.name || agent.id}</a>
         <p class="meta"><code>${agent.id}</code>${agent.ownerId ? ` · ${agent.ownerId}` : ''}</p>
@@ -37,6 +38,7 @@ const mayChange = ({ ownerId }) => ownerId === session.value.userId || session.v
 function Agent({ id, tab = 'role', part }) {
   const isNew = id === 'new';
   const found = useLoad((signal) => (isNew ? Promise.resolve(undefined) : call('GET /api/agents/{id}', { params: { id }, signal })), id);
+  if (found.error?.status === 404) return noAgent();
   const name = isNew ? 'New agent' : found.data?.data.name || id;
   const select = (tab) => go('agents', id, tab);
   const agent = found.data;

@@ -98,7 +98,7 @@ function Welcome({ agent }) {
   </div>`;
 }
 
-const initial = (name) => [...name.trim()][0]?.toUpperCase() ?? '?';
+export const initial = (name) => [...name.trim()][0]?.toUpperCase() ?? '?';
 
 function Siblings({ item }) {
   const { siblings } = item;

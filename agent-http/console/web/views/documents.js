@@ -1,6 +1,6 @@
 /** The documents of an agent: which it reads, the state of their index, and uploads. */
 
-import { html, useEffect, useRef, useState } from '../vendor/ui.js';
+import { html, useEffect, useMemo, useRef, useState } from '../vendor/ui.js';
 import { counted, dateTime, number, size } from '../lib/format.js';
 import { Menu, keepFocus, useFirst } from '../lib/lists.js';
 import { address, call, listAll } from '../lib/store.js';
@@ -22,8 +22,10 @@ export function Documents({ agent, isOwner, onSaved }) {
   const { error, run } = useAction();
   const [inPrompt, searched] = [new Set(content.documentIds), new Set(content.ragDocumentIds)];
   const isNamed = ({ id }) => inPrompt.has(id) || searched.has(id);
+  // Those that the role named when it was opened are first: a row keeps its place when it is ticked.
+  const first = useMemo(() => new Set([...inPrompt, ...searched]), [agent.data.id]);
   const words = search.trim().toLowerCase();
-  const all = (list.data ?? []).filter(({ id, title }) => `${id} ${title}`.toLowerCase().includes(words)).sort((one, other) => isNamed(other) - isNamed(one));
+  const all = (list.data ?? []).filter(({ id, title }) => `${id} ${title}`.toLowerCase().includes(words)).sort((one, other) => first.has(other.id) - first.has(one.id));
   const [shown, more] = useFirst(all, SHOWN);
   const known = new Set((list.data ?? []).map(({ id }) => id));
   const missing = list.data ? [...new Set([...inPrompt, ...searched])].filter((id) => !known.has(id)) : [];
@@ -104,8 +106,7 @@ function DocumentRow({ document, index, inPrompt, searched, isOwner, onName, onC
     ] : []),
     { name: 'Delete', isDanger: true, run: ask },
   ];
-  const box = (field, isOn, label) => html`<label class="check"><input type="checkbox" checked=${isOn} disabled=${!isOwner} aria-label=${`${label}: ${title || id}`}
-    onChange=${(event) => onName(field, id, event.target.checked)} /><span>${label}</span></label>`;
+  const box = (field, isOn, label) => html`<${Box} isOn=${isOn} isOwner=${isOwner} label=${label} title=${title || id} onTick=${(isTicked) => onName(field, id, isTicked)} />`;
   return html`<li class="item">
     <div class="item-main">
       <button type="button" class="item-title as-link" aria-expanded=${isShown} onClick=${() => setShown(!isShown)}>${title || id}</button>
@@ -116,6 +117,17 @@ function DocumentRow({ document, index, inPrompt, searched, isOwner, onName, onC
     <div class="row doc-use">${box('documentIds', inPrompt, 'in the prompt')}${box('ragDocumentIds', searched, 'searched')}<${Menu} label=${`More for ${title || id}`} items=${items} /></div>
     ${question}
   </li>`;
+}
+
+/** A box that is as it was ticked while that is saved, and again as it was if it cannot be saved. */
+function Box({ isOn, isOwner, label, title, onTick }) {
+  const [isTicked, setTicked] = useState(isOn);
+  useEffect(() => setTicked(isOn), [isOn]);
+  const onChange = async ({ target: { checked } }) => {
+    setTicked(checked);
+    if (!await onTick(checked)) setTicked(!checked);
+  };
+  return html`<label class="check"><input type="checkbox" checked=${isTicked} disabled=${!isOwner} aria-label=${`${label}: ${title}`} onChange=${onChange} /><span>${label}</span></label>`;
 }
 
 function DocumentText({ id }) {

@@ -48,7 +48,7 @@ function ThreadRow({ thread }) {
     title: 'Delete this thread?', text: `“${name(thread)}” is deleted with its messages and runs. This cannot be undone.`, action: 'Delete',
     onConfirm: () => change('DELETE /api/threads/{id}'),
   }));
-  const { error, run } = useAction();
+  const { error, isBusy, run } = useAction();
   const root = useOpenedForm(title !== undefined);
   const params = { id: thread.id };
   const change = (route, body, then) => run(async () => {
@@ -56,18 +56,17 @@ function ThreadRow({ thread }) {
     threadsVersion.value += 1;
     then?.(found.data);
   });
-  const rename = (event) => {
+  const rename = async (event) => {
     event.preventDefault();
-    setTitle(undefined);
-    change('PATCH /api/threads/{id}', { title: title.trim() });
+    if (await change('PATCH /api/threads/{id}', { title: title.trim() })) setTitle(undefined);
   };
   const fork = () => change('POST /api/threads/{id}/fork', {}, ({ agentId, id }) => root.current && go('chat', agentId, id));
   return html`<li class="item" ref=${root}>
     <div class="item-main">
       ${title === undefined
         ? html`<a class="item-title" href=${href('chat', thread.agentId, thread.id)}>${name(thread)}</a>`
-        : html`<form class="row" onSubmit=${rename} onKeyDown=${({ key }) => key === 'Escape' && setTitle(undefined)}><input aria-label="Title" value=${title} maxlength="200" onInput=${(event) => setTitle(event.target.value)} />
-            <button class="button small primary">Save</button><button type="button" class="button small" onClick=${() => setTitle(undefined)}>Cancel</button></form>`}
+        : html`<form class="row" onSubmit=${rename} onKeyDown=${({ key }) => key === 'Escape' && setTitle(undefined)}><input class="grow" aria-label="Title" value=${title} maxlength="200" onInput=${(event) => setTitle(event.target.value)} />
+            <button class="button small primary" disabled=${isBusy}>Save</button><button type="button" class="button small" onClick=${() => setTitle(undefined)}>Cancel</button></form>`}
       <p class="meta"><${Dot} state=${thread.status} /> ${thread.status} · ${agentName(thread.agentId)} · ${counted(thread.messageCount, 'message')} · <${Time} at=${thread.lastActivityAt} words=${moment} /></p>
       <${ErrorNote} error=${error} />
     </div>
