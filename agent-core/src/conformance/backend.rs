@@ -30,7 +30,7 @@ pub struct BackendSubject<B: Backend> {
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub async fn backend<B: Backend>(make: impl AsyncFn(Scenario) -> Option<BackendSubject<B>>) {
-    let subject = make(Scenario::Completes).await.expect("a backend that answers can be staged");
+    let subject = make(Scenario::Completes).await.expect("a backend that answers is provided");
     prepare_is_a_function_of_the_turn(&subject);
     answers_are_whole(&subject).await;
     if let Some(subject) = make(Scenario::Hangs).await {
@@ -41,7 +41,7 @@ pub async fn backend<B: Backend>(make: impl AsyncFn(Scenario) -> Option<BackendS
     }
     if let Some(subject) = make(Scenario::Rejects).await {
         let started = with_timeout("a refusal", start(&subject)).await;
-        assert!(started.is_err(), "what is known before the backend has accepted is an error of start");
+        assert!(started.is_err(), "an error before the backend has accepted is an error of start");
     }
 }
 
@@ -112,18 +112,18 @@ fn prepare_is_a_function_of_the_turn<B: Backend>(subject: &BackendSubject<B>) {
     assert_eq!(first.payload.redacted(), second.payload.redacted(), "equal turns are shown alike");
     let once_more = subject.backend.prepare(&subject.settings, first.turn.clone());
     let once_more = once_more.unwrap_or_else(|failure| panic!("preparing a turn again failed: {failure:?}"));
-    assert_eq!(first.payload.sha256(), once_more.payload.sha256(), "a turn has one hash");
+    assert_eq!(first.payload.sha256(), once_more.payload.sha256(), "equal turns have one hash");
     assert_ne!(
         first.payload.redacted(),
         prepare(subject, "Bye").payload.redacted(),
-        "what is asked is in the bytes"
+        "the question is in the bytes"
     );
     if first.payload.is_json() {
         let json = serde_json::from_slice::<IgnoredAny>(first.payload.bytes());
         assert!(json.is_ok(), "a payload that is said to be JSON is JSON: {json:?}");
     }
     if let Some(open) = &subject.open {
-        assert_eq!(open(), 0, "preparing touches nothing outside");
+        assert_eq!(open(), 0, "preparing begins no work");
     }
 }
 
@@ -154,7 +154,7 @@ async fn dropping_the_stream_ends_the_run<B: Backend>(subject: BackendSubject<B>
     with_timeout("the first words of a run that hangs", begun).await;
     assert!(!events.is_over(), "a run that hangs is not over");
     if let Some(open) = &subject.open {
-        assert!(open() > 0, "a run that hangs is work under way");
+        assert!(open() > 0, "a run that hangs is work in progress");
     }
     drop(events);
     if let Some(open) = &subject.open {

@@ -29,7 +29,7 @@ pub struct ModelSubject {
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub async fn model(make: impl AsyncFn(Scenario) -> Option<ModelSubject>) {
-    let subject = make(Scenario::Completes).await.expect("a model that answers can be staged");
+    let subject = make(Scenario::Completes).await.expect("a model that answers is provided");
     info_is_complete(&*subject.model);
     prepare_is_a_function_of_the_request(&*subject.model);
     answers_are_whole(&*subject.model).await;
@@ -44,7 +44,7 @@ pub async fn model(make: impl AsyncFn(Scenario) -> Option<ModelSubject>) {
     }
     if let Some(subject) = make(Scenario::Rejects).await {
         let started = with_timeout("a refusal", start(&*subject.model, "Hello")).await;
-        assert!(started.is_err(), "what is known before the first delta is an error of start");
+        assert!(started.is_err(), "an error before the first delta is an error of start");
     }
 }
 
@@ -101,7 +101,7 @@ fn info_is_complete(model: &dyn Model) {
         info.context_window > info.max_output_tokens,
         "beside the answer there is room for a prompt: {info:?}"
     );
-    assert_eq!(info, model.info(), "a model says the same of itself each time");
+    assert_eq!(info, model.info(), "a model's info is the same each time");
 }
 
 fn prepare_is_a_function_of_the_request(model: &dyn Model) {
@@ -110,10 +110,10 @@ fn prepare_is_a_function_of_the_request(model: &dyn Model) {
     assert_eq!(first.bytes(), second.bytes(), "equal requests give the same bytes");
     assert_eq!(first.sha256(), second.sha256(), "equal requests are shown alike");
     let other = prepare(model, &request(model, "Bye"));
-    assert_ne!(first.bytes(), other.bytes(), "what is asked is in the bytes");
+    assert_ne!(first.bytes(), other.bytes(), "the question is in the bytes");
     let mut round = request(model, "Hello");
     round.appended_messages.push(Message::assistant("Welcome"));
-    assert_ne!(first.bytes(), prepare(model, &round).bytes(), "what this run has said since is in the bytes");
+    assert_ne!(first.bytes(), prepare(model, &round).bytes(), "the messages of this run are in the bytes");
 }
 
 async fn answers_are_whole(model: &dyn Model) {
@@ -154,7 +154,7 @@ async fn dropping_the_stream_ends_the_call(subject: ModelSubject) {
     let first = with_timeout("the first delta", stream.next()).await;
     assert!(matches!(first, Some(Ok(_))), "an answer that hangs has begun: {first:?}");
     if let Some(open) = &subject.open {
-        assert!(open() > 0, "an answer that hangs is work under way");
+        assert!(open() > 0, "an answer that hangs is work in progress");
     }
     drop(stream);
     if let Some(open) = &subject.open {
