@@ -67,7 +67,7 @@ async fn running_requests_may_finish_when_the_service_stops() {
     let events = parse_run(&body);
     assert_eq!(text_of(&events), "first last");
     assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
-    tokio::time::timeout(TEST_TIMEOUT, app.stopped()).await.expect("nothing is left to wait for");
+    tokio::time::timeout(TEST_TIMEOUT, app.stopped()).await.expect("the application stops");
 }
 
 #[tokio::test]

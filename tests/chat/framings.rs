@@ -96,7 +96,7 @@ async fn ndjson_is_one_event_a_line() {
             "result": {"finishReason": "stop"},
             "usage": [{"provider": "openai", "model": "fake-1", "inputTokens": 11, "outputTokens": 7}]}))
     );
-    assert!(!body.contains("null"), "what is absent is left out: {body}");
+    assert!(!body.contains("null"), "absent fields are omitted: {body}");
 }
 
 #[tokio::test]

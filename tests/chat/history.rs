@@ -218,7 +218,7 @@ async fn every_spelling_reaches_the_model_as_one() {
             ],
         ),
         (
-            "what is newer than we are",
+            "a version newer than this one",
             json!({"message": "Hello", "later": {"a": 1}, "messages": [
             {"role": "critic", "content": 7},
             {"role": "user", "content": [{"type": "smell", "of": "basil"}, {"type": "text", "text": "Look"}], "later": 1}]}),

@@ -405,7 +405,7 @@ async fn decisions_are_in_the_audit_log() {
     assert_eq!(
         test.decide("u2", &first, json!({"decision": "deny"})).await.0,
         200,
-        "again, it is no decision"
+        "a repeated decision changes nothing"
     );
     for (reason, status) in [("No", 200), ("Never", 409)] {
         let deny = json!({"decision": "deny", "reason": reason});

@@ -65,8 +65,12 @@ async fn create(url: &str) -> Vendor {
             vec![stream_head(), Step::Drip(bytes_of(delta(json!({"content": "tick "}))), TOKEN_PAUSE)]
         }
     });
-    let stores = Stores::open(&app_config(&[("DATABASE_URL", url), DATA_SECRET])).await.expect("it opens");
-    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let stores =
+        Stores::open(&app_config(&[("DATABASE_URL", url), DATA_SECRET])).await.expect("the store opens");
+    stores
+        .import("the test", &everyone(&vendor.base_url()).to_string())
+        .await
+        .expect("the workspace is imported");
     vendor
 }
 

@@ -128,12 +128,12 @@ fn config(database: &TestDatabase) -> AppConfig {
 /// Runs each turn in a separate process, over one database.
 async fn turns_in_new_processes(database: TestDatabase) {
     let vendor = Vendor::start().await;
-    let stores = Stores::open(&config(&database)).await.expect("it opens");
+    let stores = Stores::open(&config(&database)).await.expect("the store opens");
     let workspace = long_role(workspace(&vendor.base_url(), "m"));
-    stores.import("the test", &workspace.to_string()).await.expect("it is imported");
+    stores.import("the test", &workspace.to_string()).await.expect("the workspace is imported");
     drop(stores);
     let measured = measure(&vendor, async |_| {
-        let stores = Stores::open(&config(&database)).await.expect("it opens");
+        let stores = Stores::open(&config(&database)).await.expect("the store opens");
         server::app_with_config(config(&database), stores).await
     });
     check(&measured.await);

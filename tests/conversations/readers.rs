@@ -150,7 +150,7 @@ async fn a_client_that_reads_nothing_has_left() {
             test.vendor.wait_for_requests("m", 1).await;
             let fetch = async || test.call("GET", "/api/runs/r1", None).await.1;
             let run = poll_until(fetch, |run| run["attached"] == 0).await;
-            assert_eq!(run["state"], "running", "it goes on without its client");
+            assert_eq!(run["state"], "running", "the run continues without its client");
             answer.end.send_replace(true);
         }
         let run = test.ended_run("r1").await;

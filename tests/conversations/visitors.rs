@@ -107,8 +107,11 @@ async fn start_in_sqlite(folder: &TempDir) -> ConversationApp {
     let url = format!("sqlite://{}", folder.path().join("app.db").display());
     let config = server::app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")]);
     let vendor = Vendor::start().await;
-    let stores = Stores::open(&config).await.expect("it opens");
-    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let stores = Stores::open(&config).await.expect("the store opens");
+    stores
+        .import("the test", &everyone(&vendor.base_url()).to_string())
+        .await
+        .expect("the workspace is imported");
     let app = server::app_with_config(config, stores.clone()).await;
     ConversationApp { vendor, app, stores }
 }

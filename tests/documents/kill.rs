@@ -141,7 +141,7 @@ async fn run_kill_rounds(url: &str, processes: usize) {
         wait_for_extractions(running[0].address).await;
         drop(running);
     }
-    let stores = Stores::open(&config).await.expect("it opens");
+    let stores = Stores::open(&config).await.expect("the store opens");
     let is_open =
         |document: &Document| document.content.as_ref().is_none_or(|content| !content.status.is_final());
     let open_ids = async || {
@@ -165,7 +165,7 @@ async fn wait_for_extractions(address: SocketAddr) {
     let (client, token) = (client(), session_token("u1", "c1"));
     let fetch = async || {
         let url = format!("http://{address}/api/documents?limit=200");
-        let response = client.get(url).bearer_auth(&token).send().await.expect("it answers");
+        let response = client.get(url).bearer_auth(&token).send().await.expect("the server answers");
         response.json::<serde_json::Value>().await.expect("JSON")
     };
     poll_until(fetch, |list| {

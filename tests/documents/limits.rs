@@ -78,7 +78,7 @@ async fn begin_upload(app: &Server, user: (&str, &str), id: &str) -> TcpStream {
     );
     stream.write_all(head.as_bytes()).await.expect("it reads");
     let mut interim = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
-    stream.read_exact(&mut interim).await.expect("it answers");
+    stream.read_exact(&mut interim).await.expect("the server answers");
     assert_eq!(interim, *b"HTTP/1.1 100 Continue\r\n\r\n", "{}", String::from_utf8_lossy(&interim));
     stream.write_all(b"x").await.expect("it reads");
     stream

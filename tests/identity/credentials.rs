@@ -157,7 +157,7 @@ async fn invalid_credentials_are_refused_alike() {
     refused(&[("x-proactive-trigger", "x"), ("authorization", &format!("Bearer {good}"))]).await;
     refused(&[("x-proactive-trigger", "x"), ("authorization", &format!("Bearer {SESSION_SECRET}"))]).await;
     refused(&[("x-widget-token", "x")]).await;
-    assert_eq!(details.len(), 1, "none says what was wrong: {details:?}");
+    assert_eq!(details.len(), 1, "no response says what was wrong: {details:?}");
     let parameter = ask(&app, "?widgetToken=x", &[], &json!({})).await;
     expect_problem(parameter, 401, "UNAUTHENTICATED").await;
     let field = ask(&app, "", &[], &json!({"widgetToken": "x"})).await;

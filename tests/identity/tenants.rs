@@ -75,7 +75,7 @@ async fn another_user_s_list_cannot_be_read_or_written() {
     }
     assert_eq!(results.len(), 6);
     results.dedup();
-    assert_eq!(results.len(), 1, "what is another's looks like what is not: {results:?}");
+    assert_eq!(results.len(), 1, "other users' objects look like absent ones: {results:?}");
     // The refused calls have written nothing.
     vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["One."])]);
     let body = json!({"agentId": "a1", "message": "Hello", "todoListId": "l2"});

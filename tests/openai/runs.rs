@@ -288,7 +288,7 @@ async fn the_limit_of_an_answer_holds_for_the_run_that_continues_it() {
     let limits: Vec<Value> =
         test.vendor.received_bodies("m").into_iter().map(|body| body["max_tokens"].clone()).collect();
     assert_eq!((limits.len(), &limits[..2]), (3, &[json!(40), json!(40)][..]));
-    assert_ne!(limits[2], 40, "it is the turn's alone");
+    assert_ne!(limits[2], 40, "the limit applies to one turn");
 }
 
 #[tokio::test]

@@ -45,7 +45,7 @@ async fn a_standby_replaces_the_server(mut fixture: PostgresFixture, vendor: &Ve
     for process in &processes {
         // A process that has no failed write behind it is ready without a look at the server, and a pooler still refuses it.
         let statuses = async || {
-            let ready = process.request("GET", "/readyz").send().await.expect("it answers").status();
+            let ready = process.request("GET", "/readyz").send().await.expect("the server answers").status();
             [ready, send(process, "GET", "/api/documents/kept", None).await.status()]
         };
         poll_until(statuses, |statuses| statuses.iter().all(|status| status.is_success())).await;

@@ -15,7 +15,8 @@ async fn an_outage_is_a_typed_error_and_open_streams_continue() {
     vendor.on("m", [answer(&["Hello", "!"])]);
     let events = parse_run(&app.chat(&chat).await.text().await.expect("a whole body"));
     assert_eq!(text_of(&events), "Hello!");
-    let ready = async || app.request("GET", "/readyz").send().await.expect("it answers").status().as_u16();
+    let ready =
+        async || app.request("GET", "/readyz").send().await.expect("the server answers").status().as_u16();
     assert_eq!(ready().await, 200);
 
     let mint = async |kind: &str| -> String {

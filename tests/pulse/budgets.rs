@@ -63,7 +63,7 @@ async fn postponed_jobs_are_spread_when_the_budget_resets() {
         let path = format!("/jobs/{id}");
         let fetch = async || request_scheduler(&bench.scheduler, "GET", &path, None).await;
         let job = poll_until(fetch, |job| job["state"] == "retryable").await;
-        assert_eq!(job["attempt"], 0, "it has used up no attempt: {job}");
+        assert_eq!(job["attempt"], 0, "the job has used up no attempt: {job}");
         assert_eq!(job["attempts"].as_array().map(Vec::len), Some(1), "{job}");
         assert_eq!(job["attempts"][0]["status"], 402, "{job}");
         assert!(job["lastError"].as_str().is_some_and(|error| error.contains("BUDGET_EXCEEDED")), "{job}");

@@ -339,7 +339,7 @@ async fn responses_of_another_server_are_not_repeated() {
             assert_eq!(
                 expect_json(answer, 200).await,
                 json!({"jobs": []}),
-                "somebody else's job is not shown"
+                "another user's job is not shown"
             );
             let one = [json_response("200 OK", "", &valid_page["jobs"][0].to_string())];
             vendor.on("/jobs/j?companyId=c1&userId=u1", one);

@@ -206,7 +206,7 @@ async fn calls_to_a_killed_tool_server_fail_and_the_run_continues() {
             );
         }
         assert_eq!(result_of(&events, "c3"), (r#"{"sum":1}"#, false), "{revision:?}");
-        assert_eq!(*anew.works.begun.borrow(), 0, "what may have run is not sent again");
+        assert_eq!(*anew.works.begun.borrow(), 0, "a call that may have run is not sent again");
     }
 }
 

@@ -64,7 +64,7 @@ impl EmbeddingServer {
     /// Starts a server on a free port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it listens");
+        let address = listener.local_addr().expect("a bound listener");
         let (state, behaviour) = (Arc::<Mutex<State>>::default(), watch::Sender::new(Behaviour::Answers));
         let task = tokio::spawn(serve(listener, state.clone(), behaviour.subscribe()));
         Self { address, state, behaviour, task }

@@ -106,7 +106,7 @@ pub fn refused_url() -> String {
 /// Returns a port without a listener, for a process that is started later. Another program may take it meanwhile.
 pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it listens").port()
+    listener.local_addr().expect("a bound listener").port()
 }
 
 /// Returns an HTTP client that uses no proxy and follows no redirect, so that a test sees what the server sends. It keeps

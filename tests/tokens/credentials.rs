@@ -86,7 +86,7 @@ async fn invalid_tokens_are_refused_alike_in_every_location() {
             answers.insert(problem["detail"].to_string());
         }
     }
-    assert_eq!(answers.len(), 1, "none says what was wrong: {answers:?}");
+    assert_eq!(answers.len(), 1, "no response says what was wrong: {answers:?}");
     assert!(bench.vendor.received().is_empty());
 }
 

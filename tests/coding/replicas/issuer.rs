@@ -99,7 +99,7 @@ impl StrictIssuer {
     /// Opens an address for another process.
     pub async fn open_endpoint(&self) -> Endpoint {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it listens");
+        let address = listener.local_addr().expect("a bound listener");
         let process = {
             let mut state = self.lock();
             state.processes += 1;

@@ -23,8 +23,8 @@ async fn approve_and_deny_at_once(database: TestDatabase) {
     vendor.on_all_with(ask_for_todo);
     let mut all = everyone(&vendor.base_url());
     all["agents"][0]["content"]["approvals"] = json!([{"tools": ["createTodo"], "by": "company"}]);
-    let stores = Stores::open(&config(&database)).await.expect("it opens");
-    stores.import("the test", &all.to_string()).await.expect("it is imported");
+    let stores = Stores::open(&config(&database)).await.expect("the store opens");
+    stores.import("the test", &all.to_string()).await.expect("the workspace is imported");
     let apps = [start_process(&database).await, start_process(&database).await];
     let mut expected = vec!["Water the basil".to_owned()];
     for round in 0..ROUNDS {
@@ -38,7 +38,7 @@ async fn approve_and_deny_at_once(database: TestDatabase) {
         let statuses = join_all(posts).await;
         let accepted: Vec<&str> =
             statuses.iter().filter(|(_, status)| *status == 200).map(|(decision, _)| *decision).collect();
-        assert_eq!(accepted.len(), 4, "one decision counts, and the same again: {statuses:?}");
+        assert_eq!(accepted.len(), 4, "one decision counts, and its repetitions are accepted: {statuses:?}");
         assert!(accepted.iter().all(|decision| *decision == accepted[0]), "{statuses:?}");
         assert!(statuses.iter().all(|(_, status)| matches!(status, 200 | 409)), "{statuses:?}");
         let path = format!("/api/threads/{thread}");
@@ -47,11 +47,11 @@ async fn approve_and_deny_at_once(database: TestDatabase) {
         assert_eq!(runs.as_array().expect("runs").len(), 2, "{round}: the run is continued once");
         expected.extend((accepted[0] == "approve").then_some(thread));
     }
-    let stores = Stores::open(&config(&database)).await.expect("it opens");
+    let stores = Stores::open(&config(&database)).await.expect("the store opens");
     assert_eq!(
         todo_titles(&stores, "l1").await,
         expected,
-        "an approved call is made once, a denied one never"
+        "an approved call is made once, a denied call never"
     );
     let mut last = [const { String::new() }; 2];
     for (app, run) in apps.iter().zip(&mut last) {

@@ -75,5 +75,5 @@ async fn a_reader_who_keeps_the_right_stays_attached() {
     let run = start_run(&test, &visitor).await;
     let mut attached = attach(&test.app, &visitor, &run).await;
     let waited = tokio::time::timeout(STAY, attached.chunk()).await;
-    assert!(waited.is_err(), "it goes on: {waited:?}");
+    assert!(waited.is_err(), "the stream continues: {waited:?}");
 }

@@ -92,7 +92,11 @@ async fn a_thread_is_exported_during_a_run_and_deleted_during_the_export() {
         parts.extend(part);
     }
     if let Ok(parsed_export) = serde_json::from_slice::<Value>(&parts) {
-        assert_eq!(parsed_export["nodes"].as_array().map(Vec::len), Some(901), "it is whole or cut");
+        assert_eq!(
+            parsed_export["nodes"].as_array().map(Vec::len),
+            Some(901),
+            "the export is complete or cut off"
+        );
     }
     gate.send_replace(true);
     let text = running.text().await.expect("it ends");

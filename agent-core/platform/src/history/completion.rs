@@ -261,7 +261,7 @@ mod tests {
             }),
             None,
         )
-        .expect("it is right");
+        .expect("valid input");
         assert!(request.is_streamed && request.includes_usage && !request.calls_in_parallel);
         let CompletionRequest { input, .. } = request;
         let turn = &input.turn;

@@ -162,7 +162,7 @@ fn of_hundreds_of_invalid_answers_none_leaves_as_an_object_or_as_text() {
         assert_eq!(error_code(&events), Some("OUTPUT_INVALID"), "{answer:?} {reason:?}");
         assert_eq!((text(&events).as_str(), object(&events)), ("", None), "{answer:?}");
         let is_cut = reason != FinishReason::Stop;
-        assert_eq!(fixture.model.unused_answers(), usize::from(is_cut), "what was cut is not repaired");
+        assert_eq!(fixture.model.unused_answers(), usize::from(is_cut), "a truncated answer is not repaired");
     }
 }
 

@@ -222,7 +222,7 @@ fn a_revoked_token_is_refused_at_once_and_for_good() {
     let revoke = |id: &str, company: Option<&str>| {
         now(fixture.tokens.revoke(id, company.map(CompanyId::from).as_ref())).expect("the store works")
     };
-    assert!(!revoke(id, Some("d")), "another company's is as absent as none");
+    assert!(!revoke(id, Some("d")), "another company's token is absent");
     for absent in ["", "x", minted.text.expose(), &agent_core::new_id()] {
         assert!(!revoke(absent, None), "{absent}");
     }

@@ -130,7 +130,7 @@ async fn an_installation_is_copied_there_and_back() {
     Conversations::delete(&records, &conversation::owner().thread("new"))
         .await
         .expect("deleted")
-        .expect("there was one");
+        .expect("the thread existed");
     assert_eq!(conversation::contents(&records).await, talks, "the others stay");
 
     let to_file = CopyDatabase::Sqlite(back.clone());

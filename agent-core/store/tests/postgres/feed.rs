@@ -44,7 +44,7 @@ pub(crate) async fn wait_until_cached(store: &PostgresRecords, key: &Key) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(LIMIT, cached).await.expect("it is cached");
+    timeout(LIMIT, cached).await.expect("the record is cached");
 }
 
 /// Reads until the store returns a value.
@@ -101,7 +101,7 @@ async fn a_transaction_that_commits_late_is_not_missed(
         wait_for(two, &key("acme", "busy"), &round.to_string()).await;
     }
     wait_until_cached(two, &late).await;
-    assert_eq!(value(two, &late).await, "1", "it is not committed");
+    assert_eq!(value(two, &late).await, "1", "an uncommitted value is not read");
     client.batch_execute("COMMIT").await.expect("committed");
     wait_for(two, &late, "2").await;
 }

@@ -235,7 +235,7 @@ fn a_run_without_events_is_repeated_and_each_attempt_is_booked() {
         ]
     );
     let steps = events.iter().filter(|event| matches!(event, Event::StepStarted { .. })).count();
-    assert_eq!(steps, 1, "what preceded a failure is not told: {events:?}");
+    assert_eq!(steps, 1, "no events of a failed attempt are passed on: {events:?}");
     fixture.recorder.flush().now_or_never().expect("no wait");
     let ledger = fixture.recorder.store().run_usage(&"c".into(), &"run-1".into()).now_or_never();
     let mut booked: Vec<_> = ledger

@@ -186,7 +186,7 @@ mod tests {
         // The ledger has as much from before, or a call has used more than was reserved.
         let mut meter = MeterState::beginning(&limit, &utc(), at("2026-03-01T12:00:00Z"), 9);
         assert!(meter.reaches_warning(&limit, 9));
-        assert!(!meter.reaches_warning(&limit, 7), "it has warned");
+        assert!(!meter.reaches_warning(&limit, 7), "a budget warns once per window");
         let mut next = meter.at(window, &utc(), at("2026-03-02T12:00:00Z"));
         next.used = 7;
         assert!(!next.reaches_warning(&limit, 6));

@@ -50,7 +50,7 @@ async fn apply(process: &Process<'_>, change: Change, step: usize) {
             }
         }
         Change::EraseWhileLoaded(n) => {
-            let loaded = process.cache.load(store, &key).await.expect("it loads");
+            let loaded = process.cache.load(store, &key).await.expect("the thread loads");
             if let Some(node) = chosen(n) {
                 process.erase(&key, &node).await;
             }

@@ -64,7 +64,7 @@ async fn a_changed_zone_gives_no_day_or_month_twice() {
     put_company(&process, month()).await;
     call(&process).await;
     put_in_zone(&process, month(), "Europe/Berlin").await;
-    assert_eq!(amounts(&process).await, (300, 0), "it is January in both");
+    assert_eq!(amounts(&process).await, (300, 0), "both zones are in January");
     assert_eq!(end_of_window(&process).await, "2026-01-31T23:00:00Z");
     // It is 1 February in Tokyo.
     installation.clock.advance(Duration::from_secs(8 * 60 * 60));

@@ -392,7 +392,11 @@ mod tests {
         assert!(queues.begin_wait(&owner));
         receivers.push(add(&mut queues, "c", &["1"]));
         let batch = queues.next_batch(&owner);
-        assert_eq!((ids(&batch.own), shares(&batch)), (vec!["2", "3", "4"], vec![]), "it is alone");
+        assert_eq!(
+            (ids(&batch.own), shares(&batch)),
+            (vec!["2", "3", "4"], vec![]),
+            "a transaction with long commits takes no other company's commits"
+        );
         assert_eq!(ids(&queues.next_batch(&own("c")).own), ["1"]);
         for company in ["a", "b", "c"] {
             assert!(!queues.begin_wait(&own(company)));
