@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_are_never_left_for_an_earlier_one() {
+    fn shutdown_stages_only_advance() {
         let shutdown = Shutdown::default();
         assert_eq!(shutdown.stage(), ShutdownStage::Running);
         let mut draining = Box::pin(shutdown.wait_for(ShutdownStage::Draining));

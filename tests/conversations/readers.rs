@@ -139,7 +139,7 @@ async fn a_reader_that_reads_nothing_is_disconnected_and_the_run_continues() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_reads_nothing_has_left() {
+async fn a_client_that_reads_nothing_counts_as_gone() {
     for (on_disconnect, state) in [("continue", "completed"), ("cancel", "cancelled")] {
         let test = ConversationApp::start_with(&SETTINGS).await;
         let answer = LongAnswer::of(&test);

@@ -85,7 +85,7 @@ async fn valid_credentials_are_accepted() {
 }
 
 #[tokio::test]
-async fn a_cookie_counts_on_our_own_pages_alone() {
+async fn a_cookie_counts_only_on_the_services_pages() {
     let (vendor, app) = open(&[]).await;
     let cookie = format!("agent_session={}", session_token("u1", "c1"));
     let other_port = format!("http://{}:1", app.address.ip());
@@ -107,7 +107,7 @@ async fn a_cookie_counts_on_our_own_pages_alone() {
 }
 
 #[tokio::test]
-async fn invalid_credentials_are_refused_alike() {
+async fn invalid_credentials_are_refused_equally() {
     let (vendor, app) = open(&[]).await;
     let own_origin = format!("http://{}", app.address);
     let good = hs256(&json!({}));

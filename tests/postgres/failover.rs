@@ -12,7 +12,7 @@ use crate::support::vendor::Vendor;
 use crate::support::{expect_problem, poll_until, workspace};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_serve_what_is_left_after_a_failover() {
+async fn processes_serve_the_remaining_data_after_a_failover() {
     let vendor = Vendor::start().await;
     let fixture = PostgresFixture::start(&workspace(&vendor.base_url(), "m")).await;
     a_standby_replaces_the_server(fixture, &vendor).await;
@@ -20,7 +20,7 @@ async fn processes_serve_what_is_left_after_a_failover() {
 
 /// The processes' connections to the pooler outlive the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_behind_a_pooler_serve_what_is_left_after_a_failover() {
+async fn processes_behind_a_pooler_serve_the_remaining_data_after_a_failover() {
     let vendor = Vendor::start().await;
     let cluster = Cluster::start();
     let pooler = Pooler::start(&cluster);

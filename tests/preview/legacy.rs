@@ -50,7 +50,7 @@ async fn the_older_name_is_the_chat_entry() {
 }
 
 #[tokio::test]
-async fn removed_routes_are_answered_and_do_nothing() {
+async fn removed_routes_respond_without_effect() {
     let app = server::app(&workspace("http://127.0.0.1:9/v1", "m"), &[]).await;
     for (method, path) in [
         ("GET", "/api/assistants/context-status"),

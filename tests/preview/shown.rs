@@ -71,7 +71,7 @@ async fn the_parts_make_up_the_prompt() {
 }
 
 #[tokio::test]
-async fn query_and_body_say_the_same_and_no_message_is_needed() {
+async fn query_and_body_are_equivalent_without_a_message() {
     let app = server::app(&workspace("http://127.0.0.1:9/v1", "m"), &[]).await;
     let get = |path: &str, query: &str| {
         app.request("GET", &format!("{path}?{query}")).bearer_auth(session_token("u1", "c1"))

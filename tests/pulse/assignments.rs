@@ -130,7 +130,7 @@ async fn a_follow_up_can_be_cancelled_while_its_assignment_is_synchronized() {
 }
 
 #[tokio::test]
-async fn an_assignment_goes_with_its_agent() {
+async fn an_assignment_is_deleted_with_its_agent() {
     let bench = open(NOWHERE, &[]).await;
     ask(&bench.app, OWNER, "PUT", PATH, Some(&every_day("One"))).await;
     assert_eq!(ask(&bench.app, OWNER, "DELETE", "/api/agents/a1", None).await.status(), 204);

@@ -279,7 +279,7 @@ fn documents_in(output: &str) -> Vec<(&'static str, char)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_cell_has_words_of_documents_it_may_not_read() {
+async fn no_caller_receives_words_of_forbidden_documents() {
     let app_test = RetrievalApp::start(&["alpha", "beta"], |_| true).await;
     let mut cells = 0;
     for caller in &CALLERS {

@@ -58,7 +58,7 @@ async fn a_budget_that_ends_between_two_attempts_ends_the_run() {
 }
 
 #[tokio::test]
-async fn a_user_who_is_deleted_during_a_run_is_booked_all_the_same() {
+async fn the_run_of_a_deleted_user_is_booked() {
     let test = UsageApp::start().await;
     let gate = watch::Sender::new(false);
     let mut steps = tool_calls(&[("c1", "readTodos", "{}")]);

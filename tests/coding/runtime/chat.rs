@@ -456,7 +456,7 @@ async fn a_refused_connection_is_reported_as_unreachable() {
 }
 
 #[tokio::test]
-async fn the_bytes_arrive_as_they_come() {
+async fn bytes_are_passed_on_unbuffered() {
     let vendor = Vendor::start().await;
     let runtime = runtime_for(&vendor, &[]).await;
     let (open, gate) = watch::channel(false);

@@ -247,7 +247,7 @@ async fn requests_of_a_company_are_counted_by_one_commit() {
 }
 
 #[tokio::test]
-async fn users_and_rates_are_counted_apart() {
+async fn users_and_rates_are_counted_separately() {
     let test = RatesFixture::new(1, 20);
     assert_eq!(test.burst(0, 40).await, 20);
     let rates = &test.processes[0];
@@ -427,7 +427,7 @@ async fn expired_records_are_deleted() {
 }
 
 #[tokio::test]
-async fn the_runs_of_a_company_are_counted_apart_and_together() {
+async fn runs_are_counted_per_user_and_per_company() {
     let test = RatesFixture::new(2, 20);
     let (company, per_minute) = ("c".into(), NonZeroU32::new(4).expect("a limit"));
     for process in [0, 1] {

@@ -169,7 +169,7 @@ impl ModelSource for CountingModelSource {
 }
 
 #[test]
-fn a_request_is_started_by_the_model_that_built_it_and_once_more_by_another() {
+fn a_request_is_started_by_its_model_and_repeated_by_another() {
     let (script, count) = (Arc::new(ScriptedModel::repeating("Hi.")), Arc::new(AtomicUsize::new(0)));
     let backend = EmbeddedBackend::new(CountingModelSource(script.clone(), count.clone()));
     backend.capabilities_of(&embedded()).expect("a budget");

@@ -187,7 +187,7 @@ fn events_that_the_audience_does_not_see_are_reported_once() {
 }
 
 #[test]
-fn reported_calls_stand_where_they_were_made() {
+fn reported_calls_are_placed_where_they_were_made() {
     let calls = FakeReportedCalls::default();
     let (say, mut reported_events) = tokio::sync::mpsc::unbounded_channel::<Given>();
     let source = stream::poll_fn(move |cx| reported_events.poll_recv(cx));

@@ -88,7 +88,7 @@ async fn few_rights_are_too_few(cluster: &Cluster, from: &CopyDatabase) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn an_installation_is_copied_there_and_back() {
+async fn an_installation_is_copied_both_ways() {
     let (cluster, folder) = (Cluster::start(), tempfile::tempdir().expect("a folder"));
     let (first, back) = (folder.path().join("first.db"), folder.path().join("back.db"));
     let store = open(&first);

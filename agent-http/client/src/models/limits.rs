@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_calls_of_a_company_have_taught_is_not_used_for_another() {
+    fn windows_learned_from_one_company_are_not_used_for_another() {
         let limits = ModelLimits::default();
         let of = |company: &str, known: &dyn Fn() -> bool| in_tenant(company.into(), known);
         in_tenant("c1".into(), || {

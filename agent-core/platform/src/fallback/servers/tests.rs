@@ -408,7 +408,7 @@ fn a_client_that_leaves_during_the_wait_makes_no_further_call() {
 }
 
 #[test]
-fn a_refusal_of_one_company_shuts_out_no_other() {
+fn a_refusal_of_one_company_does_not_affect_others() {
     let fixture = ServerFixture::new();
     fixture.server("first", (0..4).map(|_| refused(401)));
     fixture.server("second", (0..5).map(|_| answered("Hi.")));

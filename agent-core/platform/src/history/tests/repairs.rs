@@ -80,7 +80,7 @@ fn calls_without_whole_arguments_were_never_made() {
 }
 
 #[test]
-fn changed_ids_stay_short_and_apart() {
+fn changed_ids_stay_short_and_distinct() {
     let long = "ä".repeat(64);
     let call = |id: &str| Arc::new(Message::with_tool_calls("", vec![ToolCall::new(id, "f", "{}")]));
     let repaired = repair(vec![call("x-2"), call("x"), call("x"), call("x-2"), call(&long), call(&long)]);

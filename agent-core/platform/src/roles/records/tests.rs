@@ -72,7 +72,7 @@ fn sealer(secret: &str) -> Sealer {
 }
 
 #[test]
-fn secrets_are_stored_apart_and_sealed() {
+fn secrets_are_stored_sealed_in_separate_records() {
     let records = Arc::new(MemoryRecords::default());
     let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     ready(
@@ -113,7 +113,7 @@ fn a_cached_role_needs_one_lookup() {
 }
 
 #[test]
-fn the_roles_of_one_company_push_out_none_of_another() {
+fn roles_of_one_company_evict_none_of_another() {
     let records = Arc::new(CountingRecords::default());
     let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     ready(roles.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));
@@ -147,7 +147,7 @@ fn saving_a_role_as_it_is_writes_nothing() {
 }
 
 #[test]
-fn without_a_key_only_what_is_not_secret_is_saved() {
+fn without_a_key_roles_with_secrets_are_not_saved() {
     let records = Arc::new(MemoryRecords::default());
     let keyless = RecordRoleStore::new(records.clone(), Sealer::without_key());
     let refused = outcome(keyless.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_gives_nothing_back() {
+    fn a_clock_that_is_set_back_frees_no_budget() {
         let (window, limit) = (Some(BudgetWindow::Day), limit(BudgetWindow::Day));
         let meter = MeterState::beginning(&limit, &utc(), at("2026-03-02T00:00:01Z"), 8);
         assert_eq!(meter.at(window, &utc(), at("2026-03-01T23:59:59Z")), meter);

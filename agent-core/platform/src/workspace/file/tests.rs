@@ -510,7 +510,7 @@ fn refused(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn names_that_nothing_has_are_refused_with_their_place() {
+fn unknown_names_are_refused_with_their_place() {
     let file = r#"{"agents": [{"id": "ok", "companyId": "c"}, {"id": "a", "companyId": "c",
       "content": {"systemPromt": "x", "tools": ["readTodo"]},
       "children": [{"name": "EmbeddedAI", "content": {"provider": "opneai", "modle": "m"}}]}]}"#;

@@ -71,7 +71,7 @@ async fn a_rejected_document_waits_for_a_change_or_a_command() {
 }
 
 #[tokio::test]
-async fn chunks_beside_and_behind_those_that_fail_are_embedded() {
+async fn chunks_around_failed_chunks_are_embedded() {
     let errors = [
         EmbedError::Rejected("too long".into()),
         EmbedError::InvalidAnswer("no vectors".into()),

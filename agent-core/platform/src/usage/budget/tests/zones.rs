@@ -95,7 +95,7 @@ async fn a_budget_without_a_zone_of_the_company_is_one_of_utc() {
 }
 
 #[tokio::test]
-async fn the_first_window_has_what_the_ledger_has_of_its_days_of_utc() {
+async fn the_first_window_begins_with_the_ledgers_utc_days() {
     let installation = Installation::at("2026-04-30T12:00:00Z");
     let process = installation.process();
     put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "month"})).await;
