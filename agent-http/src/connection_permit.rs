@@ -23,7 +23,7 @@ struct ConnectionState {
 }
 
 impl ConnectionPermit {
-    /// Returns that of a request's connection, which the server has put into the request's extensions. Without a server, it ends
+    /// Returns the permit of a request's connection, which the server has put into the request's extensions. Without a server, it ends
     /// with the return value.
     pub(crate) fn of(head: &request::Parts) -> Self {
         head.extensions.get().cloned().unwrap_or_default()

@@ -104,7 +104,7 @@ async fn mint(
     Ok(())
 }
 
-/// Checks that the agent may use each of the tools, since a token for others would grant nothing.
+/// Checks that the agent may use each of the tools, since a token for other tools would grant nothing.
 async fn check_tools(
     tools: &[String],
     (agent, company): (&AgentId, &CompanyId),

@@ -134,7 +134,7 @@ impl ConversationService {
         drop(self.early_signals.lock().await);
     }
 
-    /// Takes the signals for the runs of this process, and keeps those of runs that it does not know yet.
+    /// Takes the signals for the runs of this process, and keeps the signals for runs that it does not know yet.
     pub(super) async fn take_signals(&self, store: &dyn Conversations) -> Result<(), ConversationError> {
         let mut early = self.early_signals.lock().await;
         let taken = store.take_signals(&self.process, self.now()).await?;
