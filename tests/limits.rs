@@ -78,7 +78,7 @@ async fn readiness_fails_before_the_listener_closes() {
     let runtime = server::runtime(&settings).await;
     for server in [app, runtime] {
         let get = async |path: &str| {
-            // A client of its own opens a new connection.
+            // A new client opens a new connection.
             let response = server.request("GET", path).send().await.expect("it listens");
             (response.status().as_u16(), response.text().await.expect("a body"))
         };

@@ -178,7 +178,7 @@ async fn open_session_stream(address: &str) -> reqwest::Response {
     stream
 }
 
-/// Returns the `mcpServerUrl` that an agent's backend received, as it is and with the address of another process.
+/// Returns the `mcpServerUrl` that an agent's backend received, unchanged and with the address of another process.
 async fn sent_tool_urls(vendor: &Vendor, agent: &str, from: &Server, to: &Server) -> [String; 2] {
     vendor.wait_for_requests(agent, 1).await;
     let request_body = vendor.received_bodies(agent).remove(0);

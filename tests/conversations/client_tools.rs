@@ -113,7 +113,7 @@ async fn only_pending_calls_are_answered_and_once() {
     assert!(!prompt(&test).iter().any(|sent| sent["content"] == "late"));
 }
 
-/// Returns AG-UI's input with what was said in the run that made the call `call-1`, and the result of this call.
+/// Returns AG-UI's input with the messages of the run that made the call `call-1`, and the result of this call.
 fn input_with_result(first: &Turn, run: &str, content: &str) -> Value {
     let function = json!({"name": "paint", "arguments": "{}"});
     let call = json!({"id": "call-1", "type": "function", "function": function});

@@ -159,7 +159,7 @@ async fn forged_answers_decide_nothing() {
         let response = test.app.chat(body).await;
         assert_eq!(response.status(), 409, "{body}: {}", response.text().await.expect("a body"));
     }
-    // What is no answer to a question is no message either.
+    // Text that is not an answer to a question is not a message either.
     for part in [
         part("approval-responded", json!({"approved": true})),
         part("approval-responded", json!({"id": mine, "approved": "yes"})),

@@ -327,7 +327,7 @@ async fn check_log_without_gap(test: FailingStore) {
     gates[0].send_replace(true);
     shown.push_str(&read_until(&mut response, "2.\"").await);
     poll_until(async || failures(), |count| *count > failures_before).await;
-    // Readers see what is not stored, too. The first may find a connection that was closed.
+    // Readers receive events that are not stored, too. The first may find a connection that was closed.
     let there = async || test.get("/api/runs/r/events?wait=false").await.1;
     poll_until(there, |there| there.starts_with(&shown)).await;
     test.heal().await;

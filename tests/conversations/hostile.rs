@@ -247,7 +247,7 @@ async fn secrets_in_arguments_and_results_stay_in_their_thread() {
         }
     };
     look_around(&mut seen_by_others).await;
-    // Problems, also the owner's, tell nothing of the values.
+    // Problems do not contain the values, not even for the owner.
     let decide = |entry: Value| json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": [entry]});
     let invalid_arguments =
         json!({"approved": true, "editedArgs": {"title": [SECRETS[2]], "list": SECRETS[2]}});

@@ -104,7 +104,7 @@ fn whole_lines(read: &str) -> Vec<String> {
     read[..end].lines().map(str::to_owned).collect()
 }
 
-/// Reads a run until the connection ends. Tells `started` when it has seen `count` lines or the end.
+/// Reads a run until the connection ends. Notifies `started` after `count` lines or at the end.
 async fn read(
     mut response: Response,
     id: String,

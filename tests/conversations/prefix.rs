@@ -51,7 +51,7 @@ impl Measured {
         Self { total: text.len(), new: rendered_message(latest).len(), cached: common }
     }
 
-    /// Returns the cached share of what is not new.
+    /// Returns the cached share of the bytes before the new message.
     fn old_share(&self) -> f64 {
         self.cached as f64 / (self.total - self.new) as f64
     }
@@ -200,7 +200,7 @@ async fn each_answer_keeps_the_context_that_it_was_made_with() {
     // On the branch of the first answer the question has its first context.
     test.chat(at_page(4, json!({"message": "S", "parentId": first.message_id()}))).await;
     assert_eq!(pages(&test), ["Q@1", "A1", "S@4"]);
-    // An edit is a message of its own.
+    // An edit is a separate message.
     test.chat(at_page(5, json!({"message": "T", "parentId": second.message_id()}))).await;
     assert_eq!(pages(&test), ["Q@2", "A2", "T@5"]);
     // A fork has the contexts of its path.

@@ -342,7 +342,7 @@ async fn proactive_calls_wait_for_the_user_s_run() {
         (&run["state"], &run["trigger"]),
         (&json!("completed"), &json!({"kind": "proactive", "reason": "digest"}))
     );
-    // What was refused has left nothing, and its id is free.
+    // The refused run has left no record, and its id can be used.
     assert_eq!(test.call("GET", "/api/runs/p8", None).await.0, 404);
     test.vendor.on("m", [answer(&["Answer 8."])]);
     let later = call_proactively(&test.app, "p8", "Say 8").await;

@@ -38,7 +38,7 @@ const KILL_SPREAD: Duration = Duration::from_millis(60);
 const ORIGINAL_PIECE_BYTES: usize = 512 * 1024;
 const TEXT_PIECE_BYTES: usize = 256 * 1024;
 
-/// Returns the text of an upload. Its beginning tells which one it is; some texts are longer than a record.
+/// Returns the text of an upload. Its beginning identifies the upload; some texts are longer than a record.
 fn text(id: &str, upload: usize) -> String {
     let word = format!("{id}/{upload} ");
     let bytes = [100, 5_000, 700_000, 1_200_000][upload % 4];

@@ -230,7 +230,7 @@ impl Drop for DropCounter {
     }
 }
 
-/// Starts the application with `tools` in place of its own.
+/// Starts the application with `tools` instead of its own.
 async fn app_with(workspace: &Value, tools: FakeTools) -> SocketAddr {
     let env = BTreeMap::from([("SESSION_SECRET", SESSION_SECRET), ("OUTBOUND_ALLOW", "127.0.0.0/8")]);
     let config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");

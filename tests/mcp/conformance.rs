@@ -67,7 +67,7 @@ fn print(text: &str) {
     println!("{text}");
 }
 
-/// Returns the row of the page's table that a summary makes: scenarios, those without a failed check, and checks.
+/// Returns the row of the page's table that a summary makes: scenarios, scenarios without a failed check, and checks.
 fn table_row(revision: &str, summary: &str) -> String {
     let count = |sign: char| summary.lines().filter(|line| line.trim_start().starts_with(sign)).count();
     let (passed_count, others) = (count('✓'), count('✗'));

@@ -36,7 +36,7 @@ async fn a_standby_replaces_the_server(mut fixture: PostgresFixture, vendor: &Ve
         put_document(&first, "deleted", "before").await;
     }
     fixture.cluster.fork_standby();
-    // A pooler refuses connections for a moment after a failed one of its own.
+    // A pooler refuses connections for a moment after its own connection failed.
     poll_until(async || Stores::open(&fixture.config()).await.is_ok(), |opened| *opened).await;
     let processes = [fixture.start_app().await, fixture.start_app().await];
     let lost = write_what_is_lost(&processes, vendor).await;

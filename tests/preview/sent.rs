@@ -159,7 +159,7 @@ async fn each_agent_server_is_sent_what_is_shown_for_it() {
     loop {
         count += 1;
         let run_id = format!("run-canary-{count}");
-        // Each has circuits of its own.
+        // Each application has separate circuits.
         let app = server::app(&workspace_with_container("AgentServer", &content), &[]).await;
         let shown = async || {
             let text = text(preview(&app, "?attempts=all", &question(&run_id))).await;

@@ -80,7 +80,7 @@ async fn query_and_body_are_equivalent_without_a_message() {
     let body =
         json!({"agentId": "a1", "message": "Any todos?", "todoListId": "l1", "timezone": "Asia/Tokyo"});
     let same = |left: &Value, right: &Value| {
-        // All fields but those that contain the time.
+        // All fields except the fields that contain the time.
         ["finalSystemPrompt", "systemPromptParts", "executionContext", "selection", "tools", "budget"]
             .iter()
             .all(|name| left[*name] == right[*name] && !left[*name].is_null())

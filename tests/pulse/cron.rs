@@ -365,7 +365,7 @@ async fn many_local_jobs_are_handed_over_at_once() {
     poll_until(left, |left| *left == 0).await;
 }
 
-/// A follow-up of an assignment's tool has the payload of the assignment's job, and is a job of its own.
+/// A follow-up of an assignment's tool has the payload of the assignment's job, and is a separate job.
 #[tokio::test]
 async fn local_follow_ups_of_assignments_are_handed_over() {
     let stores = server::stores(&workspace(NOWHERE)).await;

@@ -22,7 +22,7 @@ fn parse_time(time: &Value) -> Timestamp {
     time.as_str().expect("a time").parse().expect("RFC 3339")
 }
 
-/// Checks what is stored in place of when tries begin, as a process of a busy machine may begin them late.
+/// Checks the stored times instead of the times at which attempts begin, since a busy process may begin them late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_applications_turn_is_due_within_seconds_of_its_restart() {
     let vendor = Vendor::start().await;

@@ -186,7 +186,7 @@ async fn a_user_schedules_turns_and_tools_for_themselves() {
     let post = async |user, body: &Value| ask(&bench.app, user, "POST", "/api/pulse/jobs", Some(body)).await;
     let turn = json!({"payload": {"kind": "agent", "agentId": "a1", "message": "Good morning"},
         "delayMs": 3_600_000, "idempotencyKey": "k"});
-    // A colleague may talk to the agent, and has keys of their own.
+    // A colleague may talk to the agent, and has separate idempotency keys.
     let mut ids = Vec::new();
     for user in [OWNER, COLLEAGUE, OWNER] {
         let created = expect_json(post(user, &turn).await, 201).await;

@@ -265,7 +265,7 @@ fn cacheable_discovery() -> Vec<Step> {
         "capabilities": {"tools": {}}, "ttlMs": 60_000, "cacheScope": "public"}))
 }
 
-/// Runs one call of `tool` at `tools` with a token of its own, and returns its result.
+/// Runs one call of `tool` at `tools` with a new token, and returns its result.
 async fn run_with_token(
     runtime: &Server,
     tools: &FakeMcpServer,

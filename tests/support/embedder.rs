@@ -26,7 +26,7 @@ const WORD_COMPONENTS: usize = 64;
 /// The server's behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Answers correctly, the last text first: the index tells the order.
+    /// Answers correctly, the last text first: the index gives the order.
     Answers,
     /// Answers 500.
     Fails,
@@ -40,7 +40,7 @@ pub enum Behaviour {
     NoNumbers,
     /// Answers a vector less than there are texts.
     TooFew,
-    /// Answers vectors that have no relation to the texts: each text has one of its own.
+    /// Answers vectors that have no relation to the texts: a different vector for each text.
     Meaningless,
     /// Answers the sums of the vectors of the texts' words.
     Words,

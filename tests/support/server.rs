@@ -38,7 +38,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// Builds a request for a path, with an HTTP client of its own.
+    /// Builds a request for a path, with a new HTTP client.
     pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let method = method.parse().expect("a method");
         super::client().request(method, self.url(path))

@@ -1,4 +1,4 @@
-//! `POST /coding-chat`: the request as it is sent, and the responses that pass.
+//! `POST /coding-chat`: the sent request, and the responses that are passed on.
 
 use reqwest::Response;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use super::*;
 /// Number of rounds of a race.
 const ROUNDS: usize = 6;
 
-/// Returns the decisions of the audit log once it has those about two runs, one of each process. A process writes its
+/// Returns the decisions of the audit log once it has the decisions about two runs, one of each process. A process writes its
 /// entries in order, so that all earlier ones are stored as well.
 async fn audited(app: &Server, last_runs: &[String; 2]) -> Vec<Value> {
     let read = async || {
@@ -113,7 +113,7 @@ async fn a_message_sent_with_a_decision_leaves_a_consistent_thread() {
         for (status, text) in join_all(sent).await {
             assert!(matches!(status, 200 | 400 | 409), "{round}: {status} {text}");
         }
-        // What is left open is withdrawn; then the thread goes on.
+        // Open questions are withdrawn; then the thread continues.
         let path = format!("/api/threads/{thread}");
         let run = test.get(&path).await["openRunId"].clone();
         if let Some(run) = run.as_str() {
@@ -225,7 +225,7 @@ async fn results_of_the_client_count_while_others_decide() {
     let types: Vec<&Value> = turn.events.iter().map(|event| &event["type"]).collect();
     assert_eq!(types, ["RUN_STARTED", "RUN_FINISHED"]);
     assert_eq!(turn.last()["outcome"], json!({"type": "interrupt", "interrupts": [theirs]}));
-    // The same again is answered by the open questions again.
+    // The same request again is answered by the open questions again.
     let again = test.continue_turn(json!({"threadId": "t", "messages": [result]})).await;
     assert_eq!(again.last()["outcome"], turn.last()["outcome"]);
     let other = json!([{"role": "tool", "toolCallId": "c2", "content": "painted blue"}]);

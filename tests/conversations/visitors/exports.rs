@@ -195,7 +195,7 @@ async fn no_number_reveals_hidden_messages_to_a_visitor() {
     for ((path, before), (_, after)) in before.into_iter().zip(look().await) {
         assert_eq!(after, before, "{path}");
     }
-    // The run's own messages may be more than those that are shown.
+    // A run may have more messages than are shown.
     let (_, exported) = test.send_for_json(&visitor, "GET", "/api/threads/t/export").await;
     let run = &exported["runs"][0];
     assert_eq!((&run["nodeIds"], run.get("parentId")), (&json!([]), None), "{run}");

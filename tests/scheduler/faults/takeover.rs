@@ -37,7 +37,7 @@ fn gated_response(status: &str) -> (watch::Sender<bool>, Vec<Step>) {
 
 /// Settings of the replicas, one of which is suspended past its lease.
 const SETTINGS: [(&str, &str); 1] = [("SCHEDULER_LEASE_MS", "3000")];
-/// Settings of the replicas, one of which is killed. A loaded machine does not keep the other one from extending its leases.
+/// Settings of the replicas, one of which is killed. A loaded machine does not keep the other replica from extending its leases.
 const LONG_LEASE: [(&str, &str); 1] = [("SCHEDULER_LEASE_MS", "12000")];
 /// Time after which a suspended replica is assumed to hold a database lock, so that the other replica cannot take
 /// over.

@@ -111,7 +111,7 @@ fn a_valid_answer_is_the_run_s_object_and_its_text() {
         " \n{\"item\": \"pear\",\n\"count\": 3}\n",
         "```json\n{\"item\": \"pear\", \"count\": 3}\n```",
         "```\n{\"item\": \"pear\", \"count\": 3}```\n",
-        // Of a member that is there twice, the text has what the object has.
+        // Of a member that occurs twice, the text has the value of the object.
         r#"{"item": 5, "item": "pear", "count": 3}"#,
     ] {
         let deltas = answer.split_inclusive(' ').fold(ScriptedAnswer::new(), ScriptedAnswer::text);

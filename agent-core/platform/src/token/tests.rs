@@ -51,7 +51,7 @@ impl TokenFixture {
     /// Returns all stored records as text.
     fn stored(&self) -> String {
         let mut all = String::new();
-        // The platform's own company (the empty id), and those that the store lists.
+        // The platform's own company (the empty id), and the companies that the store lists.
         let companies = now(self.records.companies(None)).expect("companies");
         for company in std::iter::once(String::new()).chain(companies) {
             for collection in now(self.records.collections(&company, None)).expect("collections") {

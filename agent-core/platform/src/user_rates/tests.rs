@@ -106,7 +106,7 @@ impl RatesFixture {
         self.processes[process].count_run_with_id(&principal("c", "ada"), &run_id.into()).await
     }
 
-    /// Claims an id of a run of the user `ada` by a commit of its own. Returns true if it was not used.
+    /// Claims an id of a run of the user `ada` by a separate commit. Returns true if it was not used.
     async fn claim(&self, run_id: &str) -> bool {
         let registry = RunRegistry::new(self.store.clone(), Arc::new(self.clock.clone()));
         registry.claim(&principal("c", "ada"), &run_id.into()).await.expect("the store works").is_some()
@@ -465,7 +465,7 @@ async fn runs_of_a_company_that_do_not_begin_are_taken_back_as_often_as_the_limi
     }
     test.settle().await;
     assert_eq!((test.records("c").await, used(1).await), (0, 0));
-    // Those that the store has counted, below and above half.
+    // Requests that the store has counted, below and above half of the limit.
     let runs: Vec<CountedCompanyRun> =
         [count(0).await, count(0).await, count(0).await].into_iter().map(|run| run.expect("a run")).collect();
     test.settle().await;
@@ -475,7 +475,7 @@ async fn runs_of_a_company_that_do_not_begin_are_taken_back_as_often_as_the_limi
     }
     test.settle().await;
     assert_eq!((used(0).await, used(1).await), (1, 1), "both processes");
-    // The process has refunded four, and the other one none.
+    // The process has refunded four requests, and the other process none.
     drop(count(0).await.expect("below the limit"));
     assert_eq!(used(0).await, 2, "the run stays counted");
     test.settle().await;

@@ -159,7 +159,7 @@ pub(super) async fn signals_that_cannot_be_deleted_are_taken(cluster: &Cluster) 
     assert_eq!(take().await, [], "it was deleted");
 }
 
-/// A signal expires while its process does nothing, and is left anew while the process deletes it.
+/// A signal expires while its process does nothing, and is stored again while the process deletes it.
 pub(super) async fn a_signal_that_is_set_again_is_not_deleted(cluster: &Cluster) {
     let url = database(cluster, "anew").await;
     let store = Arc::new(PostgresRecords::open(&url, impatient()).await.expect("open"));

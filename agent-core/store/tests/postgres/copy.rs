@@ -124,7 +124,7 @@ async fn an_installation_is_copied_both_ways() {
     assert!(version > newest && version > 1_000_000, "versions go on where they were: {version}");
     Records::delete(&records, &key(0), Precondition::Any).await.expect("deleted");
 
-    // New threads and runs have numbers of their own.
+    // New threads and runs get new numbers.
     let new = conversation::begin(conversation::owner().thread("new"), "run 4", Vec::new());
     records.begin_run(new).await.expect("begun");
     Conversations::delete(&records, &conversation::owner().thread("new"))

@@ -92,7 +92,7 @@ impl<'s> Process<'s> {
         (messages, merged, is_cached)
     }
 
-    /// Checks that the prompt in use is as it was, and uses this one in its place if its number of messages is even.
+    /// Checks that the prompt in use is unchanged, and then uses this prompt if its number of messages is even.
     fn use_prompt(&self, messages: &Arc<Vec<Arc<Message>>>) {
         if let Some((in_use, before)) = &*self.in_use.borrow() {
             assert_eq!(copied(in_use), *before);

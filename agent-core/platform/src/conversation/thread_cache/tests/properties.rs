@@ -1,4 +1,4 @@
-//! Comparison of the cached prompts with those of the store, over random changes by two processes.
+//! Comparison of the cached prompts with the prompts of the store, over random changes by two processes.
 
 use super::*;
 

@@ -189,7 +189,7 @@ async fn a_client_whose_runs_are_not_stored_is_refused_after_twice_the_limit() {
     refused_run(&process).await;
 }
 
-/// Identifiers of runs are unique among those of a user or a visitor only.
+/// Identifiers of runs are unique among the runs of a user or a visitor only.
 #[tokio::test]
 async fn runs_of_others_with_the_same_id_have_limits_of_their_own() {
     let installation = Installation::new();

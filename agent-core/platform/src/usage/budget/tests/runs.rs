@@ -77,7 +77,7 @@ async fn each_run_has_the_budget_of_its_agents_runs() {
     assert_eq!(count().await, 3);
     let mut sweep = ReservationSweep::default();
     let later = process.now() + jiff::SignedDuration::from_hours(24 * 41);
-    // The records' times are those of the system.
+    // The records have times of the system's clock.
     let later = later.max(
         jiff::Timestamp::try_from(std::time::SystemTime::now()).expect("a time")
             + jiff::SignedDuration::from_hours(24 * 41),
