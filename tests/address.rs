@@ -154,7 +154,7 @@ impl AddressTestServices {
         request.send().await.expect("an answer")
     }
 
-    /// Takes the addresses connected to since the last call, without those of the operator's own runtime and vendor.
+    /// Takes the addresses connected to since the last call, without the operator's own runtime and vendor.
     fn take_connections(&self) -> BTreeSet<String> {
         let operator_addresses = [self.runtime.address.to_string(), self.vendor.address.to_string()];
         self.network.take_connections().into_iter().filter(|to| !operator_addresses.contains(to)).collect()

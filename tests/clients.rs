@@ -231,7 +231,7 @@ fn install_npx(folder: &Path) {
         format!("#!/bin/sh\nshift\nexec '{}' '{}' \"$@\"\n", node_path().display(), inspector.display());
     let npx = folder.join("npx");
     fs::write(&npx, script).expect("it is written");
-    fs::set_permissions(&npx, fs::Permissions::from_mode(0o755)).expect("it may be run");
+    fs::set_permissions(&npx, fs::Permissions::from_mode(0o755)).expect("the file is executable");
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn config(database: &Path) -> AppConfig {
 
 fn open(database: &Path) -> (Arc<SqliteStore>, Stores) {
     let config = config(database);
-    let store = Arc::new(SqliteStore::open(database, SqliteOptions::default()).expect("it opens"));
+    let store = Arc::new(SqliteStore::open(database, SqliteOptions::default()).expect("the store opens"));
     let stores = Stores::from_records(store.clone(), &config);
     (store, stores)
 }
@@ -81,7 +81,7 @@ async fn imports_and_writes_survive_a_kill_whole() {
         early += usize::from(acknowledged.len() < 2 * IMPORTS_PER_ROUND);
         check_store(&database, round, &acknowledged).await;
     }
-    assert!(early >= ROUNDS / 2, "the kills come while it writes");
+    assert!(early >= ROUNDS / 2, "most kills come while the process writes");
 }
 
 /// Parses a line by which the child acknowledges a write: `imported 7` or `added 7`.
@@ -96,8 +96,11 @@ async fn check_store(database: &Path, round: usize, acknowledged: &HashSet<(bool
     assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new(), "round {round}");
     assert_eq!(store.companies(None).await.expect("read"), [COMPANY], "round {round}");
     for n in 0..IMPORTS_PER_ROUND {
-        let role =
-            stores.roles.role(&COMPANY.into(), &format!("agent-{round}-{n}").into()).await.expect("it opens");
+        let role = stores
+            .roles
+            .role(&COMPANY.into(), &format!("agent-{round}-{n}").into())
+            .await
+            .expect("the store opens");
         let mut there = vec![role.is_some()];
         for side in ["left", "right"] {
             let stored_document =
@@ -149,7 +152,7 @@ fn spawn_child(database: &Path, round: usize) -> Child {
 #[ignore = "the child of the test above"]
 async fn imports_until_it_is_killed() {
     let database = PathBuf::from(std::env::var_os(DATABASE_ENV).expect("the test above says where"));
-    let round: usize = std::env::var(ROUND_ENV).expect("it says which").parse().expect("a number");
+    let round: usize = std::env::var(ROUND_ENV).expect("the round is set").parse().expect("a number");
     let (_, stores) = open(&database);
     let tasks = (0..4).map(|task| {
         let stores = stores.clone();

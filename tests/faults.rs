@@ -219,7 +219,7 @@ struct Case<'a> {
     base: &'a str,
 }
 
-/// Runs one fault and then a faultless request, and describes what is wrong.
+/// Runs one fault and then a faultless request, and describes deviations.
 async fn check(services: &TopologyServices, vendor: &Vendor, case: &Case<'_>) -> Result<(), String> {
     let Case { fault, format, model, base } = case;
     vendor.on(model, fault.script.clone());

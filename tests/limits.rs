@@ -67,7 +67,7 @@ async fn running_requests_may_finish_when_the_service_stops() {
     let events = parse_run(&body);
     assert_eq!(text_of(&events), "first last");
     assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
-    tokio::time::timeout(TEST_TIMEOUT, app.stopped()).await.expect("nothing is left to wait for");
+    tokio::time::timeout(TEST_TIMEOUT, app.stopped()).await.expect("the application stops");
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn readiness_fails_before_the_listener_closes() {
     let runtime = server::runtime(&settings).await;
     for server in [app, runtime] {
         let get = async |path: &str| {
-            // A client of its own opens a new connection.
+            // A new client opens a new connection.
             let response = server.request("GET", path).send().await.expect("it listens");
             (response.status().as_u16(), response.text().await.expect("a body"))
         };

@@ -16,7 +16,7 @@ const NOWHERE: &str = "http://127.0.0.1:9/callback";
 /// Tags of the operations that are tested with a session.
 const SESSION_TAGS: [&str; 10] =
     ["agents", "console", "deprecated", "documents", "files", "health", "jobs", "threads", "usage", "widget"];
-/// Tags of operations that call an upstream server, whose errors are server errors of their own.
+/// Tags of operations that call an upstream server, whose errors are separate server errors.
 const RELAYING_TAGS: [&str; 3] = ["chat", "coding", "previews"];
 /// Tags of operations with other credentials.
 const OTHER_TAGS: [&str; 4] = ["mcp", "openai", "runtime", "scheduler"];

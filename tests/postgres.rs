@@ -57,8 +57,8 @@ impl PostgresFixture {
     /// Imports a workspace into an empty database of a server.
     async fn create(cluster: Cluster, url: String, workspace: &Value) -> Self {
         let fixture = Self { cluster, url };
-        let file = WorkspaceFile::parse_stored(&workspace.to_string()).expect("it is right");
-        file.apply(&fixture.open().await.roles).await.expect("it is imported");
+        let file = WorkspaceFile::parse_stored(&workspace.to_string()).expect("a valid workspace");
+        file.apply(&fixture.open().await.roles).await.expect("the workspace is imported");
         fixture
     }
 
@@ -68,7 +68,7 @@ impl PostgresFixture {
 
     /// Opens separate stores, as another process does.
     async fn open(&self) -> Stores {
-        Stores::open(&self.config()).await.expect("it opens")
+        Stores::open(&self.config()).await.expect("the store opens")
     }
 
     /// Starts an application with separate stores.

@@ -68,8 +68,8 @@ impl SharedDatabase {
         content.extend(server.as_object().expect("an object").clone());
         all["agents"].as_array_mut().expect("a list").extend([flow, remote]);
         let database = Self { test_database, vendor };
-        let file = WorkspaceFile::parse_stored(&all.to_string()).expect("it is right");
-        file.apply(&database.open().await.roles).await.expect("it is imported");
+        let file = WorkspaceFile::parse_stored(&all.to_string()).expect("a valid workspace");
+        file.apply(&database.open().await.roles).await.expect("the workspace is imported");
         database
     }
 
@@ -79,7 +79,7 @@ impl SharedDatabase {
     }
 
     async fn open(&self) -> Stores {
-        Stores::open(&self.config()).await.expect("it opens")
+        Stores::open(&self.config()).await.expect("the store opens")
     }
 
     /// Starts an application with separate stores.
@@ -178,7 +178,7 @@ async fn open_session_stream(address: &str) -> reqwest::Response {
     stream
 }
 
-/// Returns the `mcpServerUrl` that an agent's backend received, as it is and with the address of another process.
+/// Returns the `mcpServerUrl` that an agent's backend received, unchanged and with the address of another process.
 async fn sent_tool_urls(vendor: &Vendor, agent: &str, from: &Server, to: &Server) -> [String; 2] {
     vendor.wait_for_requests(agent, 1).await;
     let request_body = vendor.received_bodies(agent).remove(0);

@@ -156,7 +156,7 @@ async fn an_agent_that_names_a_provider_may_not_have_an_address_or_key() {
         test.save_agent(&json!({"provider": "acme", "model": "m", "apiKey": "***", "baseUrl": ""})).await;
     assert_eq!(saved.status(), 200);
 
-    // One that was stored without a check is called with nothing of its own either.
+    // A container that was stored without a check is called without its own settings, too.
     let own_settings =
         json!({"provider": "acme", "model": "m", "baseUrl": "http://127.0.0.1:1/v1", "apiKey": "own"});
     let test = ProviderApp::start_with(&with_container(&own_settings), &[]).await;

@@ -72,7 +72,7 @@ fn app_on(listener: TcpListener, stores: &Stores, pulse_url: &str, settings: &[(
 
 /// Returns the address at which an application on a listener takes callbacks.
 pub(crate) fn callback_url(listener: &TcpListener) -> String {
-    let address = listener.local_addr().expect("it listens");
+    let address = listener.local_addr().expect("a bound listener");
     format!("http://{address}/api/pulse/callback")
 }
 

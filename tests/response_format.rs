@@ -75,7 +75,7 @@ async fn the_request_of_each_rung_is_the_one_that_the_preview_shows() {
         (OBJECT_MODEL, "object", json!({"type": "json_object"})),
         (UNKNOWN_MODEL, "prompt", Value::Null),
     ] {
-        // The fallback has a means of its own.
+        // The fallback has its own means of binding answers to the schema.
         let (vendor, app) = start(model, |agent| {
             set_format(agent);
             let container = &mut agent["children"][0]["content"];

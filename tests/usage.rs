@@ -1,4 +1,4 @@
-//! Usage: what is booked of runs, who sees it, and the metrics of it.
+//! Usage: booking of runs, access to the usage, and its metrics.
 
 mod budgets;
 mod default_limits;
@@ -96,7 +96,7 @@ impl UsageApp {
     }
 }
 
-/// Returns the budgets of a store, for those that the operator sets.
+/// Returns the budgets of a store, to set budgets as the operator.
 fn budgets(stores: &Stores) -> Budgets {
     let (records, usage) = (stores.records.clone(), stores.usage.clone());
     let spawner = Arc::new(|task| drop(tokio::spawn(task)));
@@ -278,7 +278,7 @@ async fn users_see_the_usage_that_they_have_a_right_to() {
     assert_eq!(test.get("boss", "/api/usage/runs/none").await.0, 404);
 }
 
-/// Identifiers of runs are the clients' choice, and unique among those of a user only.
+/// Identifiers of runs are the clients' choice, and unique among the runs of a user only.
 #[tokio::test]
 async fn runs_of_two_users_with_the_same_id_are_two() {
     let test = UsageApp::start().await;

@@ -78,7 +78,7 @@ pub(crate) enum HeadCredential {
 }
 
 impl HeadCredential {
-    /// Returns the sender with a verified credential; `None` if it has no company, as that of a proactive call.
+    /// Returns the sender with a verified credential; `None` if it has no company, as in a proactive call.
     pub(crate) fn sender(&self) -> Option<RequestSender<'_>> {
         match self {
             Self::Explicit(Credential::Session(principal))
@@ -100,7 +100,7 @@ pub struct Authenticator {
     widgets: Option<widget::WidgetVerifier>,
     api: Option<api::ApiVerifier>,
     console: Option<Arc<ConsoleAuth>>,
-    /// Origin of our own pages, if configured.
+    /// Origin of the service's own pages, if configured.
     own_origin: Option<Origin>,
 }
 
@@ -251,7 +251,7 @@ impl Authenticator {
         self.check_cookie(head)
     }
 
-    /// Returns true if the request's `Origin` is one of our own pages, `None` if it has none.
+    /// Returns true if the request's `Origin` is one of the service's own pages, `None` if there is no `Origin`.
     pub(crate) fn own_origin_of(&self, headers: &HeaderMap) -> Option<bool> {
         headers.contains_key(ORIGIN).then(|| self.is_same_origin(headers))
     }
@@ -279,7 +279,7 @@ impl Authenticator {
         self.check_session(Some(token))
     }
 
-    /// Returns true if `Origin` is one of our own pages.
+    /// Returns true if `Origin` is one of the service's own pages.
     fn is_same_origin(&self, headers: &HeaderMap) -> bool {
         let Ok(Some(origin)) = single_header(headers, &ORIGIN) else { return false };
         let Some(origin) = origin.to_str().ok().and_then(|origin| Url::parse(origin).ok()) else {

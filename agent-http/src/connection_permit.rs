@@ -23,7 +23,7 @@ struct ConnectionState {
 }
 
 impl ConnectionPermit {
-    /// Returns that of a request's connection, which the server has put into the request's extensions. Without a server, it ends
+    /// Returns the permit of a request's connection, which the server has put into the request's extensions. Without a server, it ends
     /// with the return value.
     pub(crate) fn of(head: &request::Parts) -> Self {
         head.extensions.get().cloned().unwrap_or_default()
@@ -122,7 +122,7 @@ mod tests {
         assert!(third.is_refused() && !second.is_refused());
         assert!(third.acquire(&permits, &other) && !third.acquire(&permits, &one));
         first.release();
-        assert!(first.acquire(&permits, &one), "what was refused holds no permit");
+        assert!(first.acquire(&permits, &one), "a refused request holds no permit");
         assert!(second.acquire(&permits, &other), "a request of another company follows");
         assert!(!first.acquire(&permits, &other), "the refusal has not released that of the other company");
         assert!(third.acquire(&permits, &one));

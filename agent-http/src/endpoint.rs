@@ -70,7 +70,7 @@ where
 enum BodySizeLimit<S> {
     /// The lower one of this size in bytes and the service's limit.
     AtMost(usize),
-    /// A limit from the state, in place of the service's.
+    /// A limit from the state, which replaces the service's limit.
     FromState(fn(&S) -> usize),
 }
 
@@ -237,7 +237,7 @@ impl<S: ServiceState> Endpoint<S> {
     }
 }
 
-/// Creates the HTTP service of a table of endpoints. `headers` are those of the protocols that its endpoints speak, and
+/// Creates the HTTP service of a table of endpoints. `headers` are the headers of the protocols that its endpoints speak, and
 /// `error_format` is the format of errors at a path.
 ///
 /// # Panics

@@ -44,7 +44,7 @@ pub(crate) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 /// The `RateLimit-Policy` header of the same draft.
 pub(crate) const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// Name of the rate limit policy for a limit that is not our own.
+/// Name of the rate limit policy for a limit of an upstream service.
 const DEFAULT_POLICY_NAME: &str = "default";
 
 /// `Retry-After` for a rate limit that does not specify one.
@@ -165,7 +165,7 @@ impl HttpError {
         retry_after.into_iter().fold(error, Self::with_retry_after)
     }
 
-    /// Creates a 429 `RATE_LIMITED` for one of our own limits. The response carries the policy and `Retry-After`.
+    /// Creates a 429 `RATE_LIMITED` for one of the service's own limits. The response carries the policy and `Retry-After`.
     #[must_use]
     pub(crate) fn with_limit(policy: RatePolicy, retry_after: Duration) -> Self {
         Self::rate_limited(Some(retry_after)).with_policy(policy)
@@ -348,7 +348,7 @@ impl HttpError {
         self.extras.as_deref().map_or(ErrorFormat::default(), |extras| extras.format)
     }
 
-    /// Returns true if the prompt exceeds the context window by our own count.
+    /// Returns true if the prompt exceeds the context window by the platform's own count.
     fn is_over_budget(&self) -> bool {
         let mut causes = std::iter::successors(self.source(), |&cause| cause.source());
         causes.any(|cause| cause.is::<AssembleError>() || cause.is::<ConversationTooLongError>())

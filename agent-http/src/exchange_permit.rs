@@ -31,7 +31,7 @@ pub(crate) enum ExchangePermit {
         permits: Arc<CompanyPermits>,
         /// Company of the request.
         company_id: CompanyId,
-        /// Error if there is none.
+        /// Error if no permit is free.
         refusal: fn() -> HttpError,
     },
     /// Acquired for the response of a request that has waited for its work. It is not refused, since the work has had its

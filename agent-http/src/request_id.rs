@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_given_id_is_taken_if_it_will_do() {
+    fn a_valid_given_id_is_kept() {
         let longest = "x".repeat(128);
         let too_long = "x".repeat(129);
         let cases: &[(&[u8], bool)] = &[

@@ -77,7 +77,7 @@ impl Shutdown {
         EndingObserver { stages: self.0.subscribe(), ending: ending.fuse(), waker: None }
     }
 
-    /// Runs `work` until the shutdown ends what still runs; `None` if it was dropped for that.
+    /// Runs `work` until the shutdown ends running work; `None` if `work` was dropped for that.
     pub(crate) async fn run_until_ending<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         let mut observer = None;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_are_never_left_for_an_earlier_one() {
+    fn shutdown_stages_only_advance() {
         let shutdown = Shutdown::default();
         assert_eq!(shutdown.stage(), ShutdownStage::Running);
         let mut draining = Box::pin(shutdown.wait_for(ShutdownStage::Draining));

@@ -51,7 +51,7 @@ type SecretHeaders = Arc<dyn Fn() -> Vec<(String, Secret)> + Send + Sync>;
 pub struct OutboundTransport {
     target: Target,
     tenant: Arc<str>,
-    /// Headers with the credential, if the address has none itself.
+    /// Headers with the credential, if the address contains no credential.
     headers: Option<SecretHeaders>,
     /// Trace that the requests continue, if the headers do not.
     trace: Option<TraceContext>,

@@ -31,11 +31,11 @@ const MAX_MODELS: usize = 200;
 const RUN_BUCKETS_SECONDS: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 /// Bounds of the buckets of the times until the first content, in seconds.
 const FIRST_CONTENT_BUCKETS_SECONDS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// Label of all others.
+/// Label of all other providers.
 const OTHER: &str = "other";
 /// Label of the tools that are not built in, and of models and providers whose names a tenant has chosen.
 const CUSTOM: &str = "custom";
-/// Providers with names of ours, and that of calls whose provider is not known.
+/// Names of the platform's providers, and the name for calls whose provider is not known.
 const PROVIDERS: [&str; 9] = [
     "anthropic",
     "local",

@@ -179,7 +179,7 @@ mod tests {
 
     /// The example of the specification, whose key is given in base64.
     #[test]
-    fn the_standards_own_example_holds() {
+    fn the_example_of_the_standard_verifies() {
         let key = STANDARD.decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").expect("base64");
         let headers: HeaderMap = [
             (WEBHOOK_ID, "msg_p5jXN8AQM9LWM0D4loKWxJek"),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn either_secret_holds_while_one_is_replaced() {
+    fn both_secrets_verify_during_a_rotation() {
         let secrets = ["0123456789abcdef", "fedcba9876543210"].map(Secret::new);
         for secret in &secrets {
             assert_eq!(verify(&secrets, &signed(secret.expose()), BODY, at(SENT)), Ok("job:1"));

@@ -79,7 +79,7 @@ async fn an_unknown_framing_is_refused_before_the_model_is_called() {
 }
 
 #[tokio::test]
-async fn ndjson_is_one_event_a_line() {
+async fn ndjson_has_one_event_per_line() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "m"), &[]).await;
     let body = json!({"agentId": "a1", "message": "Hello", "threadId": "t-1", "runId": "r-1"});
@@ -96,7 +96,7 @@ async fn ndjson_is_one_event_a_line() {
             "result": {"finishReason": "stop"},
             "usage": [{"provider": "openai", "model": "fake-1", "inputTokens": 11, "outputTokens": 7}]}))
     );
-    assert!(!body.contains("null"), "what is absent is left out: {body}");
+    assert!(!body.contains("null"), "absent fields are omitted: {body}");
 }
 
 #[tokio::test]

@@ -78,7 +78,7 @@ fn platform_call(id: &str) -> Value {
 }
 
 #[tokio::test]
-async fn every_spelling_reaches_the_model_as_one() {
+async fn every_spelling_gives_the_same_prompt() {
     const INTERRUPTED_RESULT: &str = "no result: the tool call was interrupted";
     let messages = [
         user("What is left?"),
@@ -218,7 +218,7 @@ async fn every_spelling_reaches_the_model_as_one() {
             ],
         ),
         (
-            "what is newer than we are",
+            "a version newer than this one",
             json!({"message": "Hello", "later": {"a": 1}, "messages": [
             {"role": "critic", "content": 7},
             {"role": "user", "content": [{"type": "smell", "of": "basil"}, {"type": "text", "text": "Look"}], "later": 1}]}),

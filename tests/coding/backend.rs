@@ -243,12 +243,16 @@ async fn limits_within_an_answer_are_reported_and_not_part_of_it() {
     };
     all.vendor.on(MODEL, [reply(&plain), reply(&with_limits)]);
     let without = all.run("u1", "a1").await;
-    assert_eq!(limits().await["primary"], json!({"usedPercent": 40.0}), "those of the headers");
+    assert_eq!(
+        limits().await["primary"],
+        json!({"usedPercent": 40.0}),
+        "the limits of the headers are reported"
+    );
     let with = all.run("u1", "a1").await;
     assert_eq!(shape(&with), shape(&without), "the events of the run are the same");
     let expected =
         json!({"primary": {"usedPercent": 42.5, "windowMinutes": 300}, "secondary": {"usedPercent": 7.0}});
-    assert_eq!(limits().await, expected, "those of the latest event that can be read");
+    assert_eq!(limits().await, expected, "the limits of the latest readable event are reported");
     all.assert_no_complaints();
 }
 

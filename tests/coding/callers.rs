@@ -106,7 +106,10 @@ async fn unattended_runs_use_their_users_tokens_if_allowed() {
         |head: &String| head.lines().find(|line| line.starts_with("authorization: ")).map(str::to_owned);
     let sent: Vec<_> = heads.iter().map(bearer).collect();
     assert_eq!(sent.len(), 4);
-    assert!(sent[0].is_some() && sent[..3].iter().all(|token| *token == sent[0]), "those of u1");
-    assert_ne!(sent[3], sent[0], "those of u2");
+    assert!(
+        sent[0].is_some() && sent[..3].iter().all(|token| *token == sent[0]),
+        "the tokens of u1 are used"
+    );
+    assert_ne!(sent[3], sent[0], "the tokens of u2 are used");
     expect_problem(ask_as_visitor(&all).await, 403, "SIGN_IN_REQUIRED").await;
 }

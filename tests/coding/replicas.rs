@@ -150,7 +150,7 @@ fn check_next_run(
 /// Removes the users who are not kept.
 fn retain(users: &mut Vec<User>, is_kept: &[bool]) {
     let mut is_kept = is_kept.iter();
-    users.retain(|_| *is_kept.next().expect("one for each"));
+    users.retain(|_| *is_kept.next().expect("one flag for each user"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -260,7 +260,10 @@ async fn stop_processes(database: TestDatabase, rounds: usize) {
             let processes = (stopped.endpoint.process, other.endpoint.process);
             let is_overtaken = overtaken.iter().any(|overtaken| overtaken.id == user.id);
             let (outcome, newer) = match is_overtaken {
-                true => others.next().map(|(outcome, newer)| (outcome, Some(newer))).expect("one for each"),
+                true => others
+                    .next()
+                    .map(|(outcome, newer)| (outcome, Some(newer)))
+                    .expect("one outcome for each user"),
                 false => (late, None),
             };
             let phase = if is_overtaken { phase } else { RefreshPhase::Stored };
@@ -362,7 +365,11 @@ async fn refresh_at_expiry(database: TestDatabase, rounds: usize) {
             }
         }
         let family = installation.family(&users[0]);
-        assert_eq!((family.received, family.refreshed_by.len()), (round, round), "one refresh per round");
+        assert_eq!(
+            (family.received, family.refreshed_by.len()),
+            (round, round),
+            "the token is refreshed once per round"
+        );
         assert_eq!(family.reuses, [], "round {round}");
     }
     installation.check_end(&users).await;

@@ -18,7 +18,7 @@ async fn sixteen_rounds_of_reasoning_and_three_calls_pass_through_the_runtime() 
     for (model, reply) in models.into_iter().zip([Reply::answer as fn(_) -> _, Reply::interleaved]) {
         let rounds = (0..16).map(round).map(reply);
         all.vendor.on(model, rounds.chain([Reply::answer(vec![OutputItem::text(&["Done", "."])])]));
-        // The canaries of the sealed reasoning are among those that no run may show.
+        // The canaries of the sealed reasoning are among the canaries that no run may show.
         let events = all.run("u1", model).await;
         assert!(text_of(&events).ends_with("Done."), "{events:?}");
         let results = events.iter().filter(|event| event["type"] == "TOOL_CALL_RESULT").count();

@@ -185,9 +185,9 @@ async fn no_secret_of_a_subscription_is_anywhere() {
         let folder = TempDir::new().expect("a folder");
         let database = format!("sqlite://{}", folder.path().join("app.db").display());
         let at_rest = [("DATABASE_URL", database.as_str()), ("DATA_SECRET", DATA_SECRET)];
-        let stores = Stores::open(&server::app_config(&at_rest)).await.expect("it opens");
-        let file = WorkspaceFile::parse_stored(&workspace().to_string()).expect("it is right");
-        file.apply(&stores.roles).await.expect("it is imported");
+        let stores = Stores::open(&server::app_config(&at_rest)).await.expect("the store opens");
+        let file = WorkspaceFile::parse_stored(&workspace().to_string()).expect("a valid workspace");
+        file.apply(&stores.roles).await.expect("the workspace is imported");
         let settings = InstallationSettings { dialect, app: &at_rest, ..Default::default() };
         let all = open_over(stores, settings).await;
         let mut transcript = Transcript::default();

@@ -267,6 +267,6 @@ async fn only_its_user_uses_a_sign_in() {
             fixture.app.request("DELETE", SIGN_IN).bearer_auth(&bearer).send().await.expect("an answer");
         assert_eq!(response.status(), 204);
     }
-    assert_eq!(fixture.runtime.issuer.calls(IssuerCall::Device), 1, "nobody else has begun one");
-    assert_eq!(get(&fixture.app, &own_sign_in).await["status"], "pending", "nothing of it is changed");
+    assert_eq!(fixture.runtime.issuer.calls(IssuerCall::Device), 1, "no other user has begun a sign-in");
+    assert_eq!(get(&fixture.app, &own_sign_in).await["status"], "pending", "the user's sign-in is unchanged");
 }

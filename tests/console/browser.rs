@@ -256,9 +256,10 @@ struct ConsoleFixture {
 async fn settings_of_process(vendor: &Vendor, folder: &Path) -> Value {
     let url = format!("sqlite://{}", folder.join("app.db").display());
     let data_secret = ("DATA_SECRET", "data-secret-canary");
-    let stores = Stores::open(&app_config(&[("DATABASE_URL", &url), data_secret])).await.expect("it opens");
+    let stores =
+        Stores::open(&app_config(&[("DATABASE_URL", &url), data_secret])).await.expect("the store opens");
     let text = workspace(&vendor.base_url()).to_string();
-    stores.import("the test", &text).await.expect("it is imported");
+    stores.import("the test", &text).await.expect("the workspace is imported");
     json!({
         "CONSOLE": "on", "DATABASE_URL": url, "DATA_SECRET": data_secret.1, "SESSION_SECRET": SESSION_SECRET,
         "INTERNAL_SECRET": INTERNAL_SECRET, "OUTBOUND_ALLOW": "127.0.0.0/8", "LOG": "error",

@@ -261,7 +261,7 @@ async fn a_decision_by_the_route_continues_the_run_in_the_background() {
     assert_eq!(test.titles().await, ["Water the basil", "Milk"]);
     let runs = test.get("/api/runs?threadId=t").await;
     assert_eq!(runs["runs"][0]["trigger"]["kind"], "approval");
-    // The same again changes nothing, another is a conflict.
+    // The same decision again changes nothing; a different decision is a conflict.
     assert_eq!(test.decide("u9", &interrupt, json!({"decision": "approve"})).await.0, 200);
     assert_eq!(test.decide("u1", &interrupt, json!({"decision": "deny"})).await.0, 409);
     // The chat has nothing left to decide.
@@ -405,7 +405,7 @@ async fn decisions_are_in_the_audit_log() {
     assert_eq!(
         test.decide("u2", &first, json!({"decision": "deny"})).await.0,
         200,
-        "again, it is no decision"
+        "a repeated decision changes nothing"
     );
     for (reason, status) in [("No", 200), ("Never", 409)] {
         let deny = json!({"decision": "deny", "reason": reason});
@@ -435,7 +435,7 @@ async fn unattended_runs_follow_the_policy() {
         assert_eq!(last["outcome"]["type"] == "interrupt", waits, "{unattended}: {last}");
         assert_eq!(test.titles().await.len(), 1 + usize::from(made), "{unattended}");
     }
-    // What is not kept cannot wait.
+    // A run that is not stored cannot wait.
     let test = start(json!({"unattended": "wait"})).await;
     test.vendor.on("m", [call("c1", "Milk"), answer(&["So be it."])]);
     let turn = test.chat(json!({"message": "Buy milk", "todoListId": "l1"})).await;

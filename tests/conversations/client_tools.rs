@@ -50,7 +50,7 @@ async fn a_client_executes_its_tools_and_the_turn_continues() {
     assert!(names.contains(&"paint") && names.is_sorted(), "{names:?}");
     let results: Vec<&Value> =
         first.events.iter().filter(|event| event["type"] == "TOOL_CALL_RESULT").collect();
-    assert_eq!(results.len(), 1, "the client's call has none");
+    assert_eq!(results.len(), 1, "the client's call has no result");
     assert_eq!(results[0]["toolCallId"], "call-1");
     let outcome = json!({"type": "success", "pendingToolCallIds": ["call-2"]});
     assert_eq!(first.last()["outcome"], outcome);
@@ -108,12 +108,12 @@ async fn only_pending_calls_are_answered_and_once() {
         .app
         .chat(&json!({"agentId": "a1", "threadId": "t", "messages": results(&[("c2", "late")])}))
         .await;
-    assert_eq!(late.status(), 400, "a result alone is no message");
+    assert_eq!(late.status(), 400, "a result alone is not a message");
     test.say("t", "And now?").await;
     assert!(!prompt(&test).iter().any(|sent| sent["content"] == "late"));
 }
 
-/// Returns AG-UI's input with what was said in the run that made the call `call-1`, and the result of this call.
+/// Returns AG-UI's input with the messages of the run that made the call `call-1`, and the result of this call.
 fn input_with_result(first: &Turn, run: &str, content: &str) -> Value {
     let function = json!({"name": "paint", "arguments": "{}"});
     let call = json!({"id": "call-1", "type": "function", "function": function});

@@ -92,7 +92,7 @@ async fn a_thread_is_summarized_once_for_all_processes_and_keeps_its_messages() 
     let elsewhere = preview(&test, &other, "And now?").await;
     assert_eq!(elsewhere["compaction"], preview_body["compaction"]);
     assert_eq!(elsewhere["payload"]["messages"][1], preview_body["payload"]["messages"][1]);
-    // What is sent is what was shown.
+    // The sent request equals the preview.
     let turn = test.say("t", "And now?").await;
     assert_eq!(compacted(&turn.events).expect("it stays compacted")["sha256"], account["sha256"]);
     let received = test.vendor.received();

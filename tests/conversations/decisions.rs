@@ -92,7 +92,7 @@ async fn a_page_that_is_loaded_again_shows_decisions_while_others_decide() {
         let resume = resume_entry(own, payload);
         test.continue_turn(json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": resume})).await;
         let response = read().header("if-none-match", tag).send().await.expect("an answer");
-        assert_eq!(response.status(), 200, "it shows more than the version of the thread");
+        assert_eq!(response.status(), 200, "the list shows more than the thread's version");
         let text = response.text().await.expect("a whole body");
         let thread: Value = serde_json::from_str(&text).expect("an object");
         let parts = thread["nodes"][1]["message"]["parts"].as_array().expect("parts").clone();
@@ -159,7 +159,7 @@ async fn forged_answers_decide_nothing() {
         let response = test.app.chat(body).await;
         assert_eq!(response.status(), 409, "{body}: {}", response.text().await.expect("a body"));
     }
-    // What is no answer to a question is no message either.
+    // Text that is not an answer to a question is not a message either.
     for part in [
         part("approval-responded", json!({"approved": true})),
         part("approval-responded", json!({"id": mine, "approved": "yes"})),

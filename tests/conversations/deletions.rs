@@ -75,7 +75,11 @@ async fn a_deletion_of_several_threads_ends_their_runs_in_another_process() {
     assert_cancelled(&end_of(queued).await);
     test.vendor.wait_for_disconnects(1).await;
     assert_eq!(test.call("GET", "/api/runs/r1", None).await.0, 404);
-    assert_eq!(test.get("/api/threads/kept").await["status"], "running", "that of another agent goes on");
+    assert_eq!(
+        test.get("/api/threads/kept").await["status"],
+        "running",
+        "the run of another agent continues"
+    );
 }
 
 #[tokio::test]

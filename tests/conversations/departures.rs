@@ -201,7 +201,7 @@ async fn a_client_may_leave_after_each_event() {
             "{count}"
         );
         test.vendor.wait_for_disconnects(count + 1).await;
-        // What was sent is stored, and nothing else.
+        // Exactly the sent events are stored.
         expected.push(("user".to_owned(), "Hello".to_owned()));
         if count > 0 {
             expected.push(("assistant".to_owned(), words[..count].concat().trim().to_owned()));

@@ -84,8 +84,11 @@ impl FailingStore {
     /// Creates a database with an agent, and its vendor.
     async fn create(database: TestDatabase) -> (Vendor, TestDatabase) {
         let vendor = Vendor::start().await;
-        let stores = Stores::open(&config(&database)).await.expect("it opens");
-        stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+        let stores = Stores::open(&config(&database)).await.expect("the store opens");
+        stores
+            .import("the test", &everyone(&vendor.base_url()).to_string())
+            .await
+            .expect("the workspace is imported");
         (vendor, database)
     }
 
@@ -259,7 +262,7 @@ async fn a_run_whose_beginning_cannot_be_stored_is_refused_and_leaves_nothing() 
         for path in ["/api/runs/r1", "/api/threads/new"] {
             assert_eq!(test.get(path).await.0, 404, "{path}");
         }
-        assert_eq!(test.path("t").await, dialogue(&["First", "Stored."]), "what was acknowledged is there");
+        assert_eq!(test.path("t").await, dialogue(&["First", "Stored."]), "an acknowledged write is stored");
         parse_run(&test.log("r0").await);
         test.heal().await;
         assert_eq!(test.get("/readyz").await.0, 200);
@@ -302,7 +305,7 @@ async fn a_run_whose_events_cannot_be_stored_continues_and_its_log_marks_the_gap
             logged.len()
         );
         assert!(logged.len() < complete_text.len(), "the log lacks something");
-        assert!(test.path("r").await == dialogue(&["Hello", &complete_text]), "the thread lacks nothing");
+        assert!(test.path("r").await == dialogue(&["Hello", &complete_text]), "the thread is complete");
     })
     .await;
 }
@@ -324,7 +327,7 @@ async fn check_log_without_gap(test: FailingStore) {
     gates[0].send_replace(true);
     shown.push_str(&read_until(&mut response, "2.\"").await);
     poll_until(async || failures(), |count| *count > failures_before).await;
-    // Readers see what is not stored, too. The first may find a connection that was closed.
+    // Readers receive events that are not stored, too. The first may find a connection that was closed.
     let there = async || test.get("/api/runs/r/events?wait=false").await.1;
     poll_until(there, |there| there.starts_with(&shown)).await;
     test.heal().await;
@@ -360,7 +363,7 @@ async fn an_end_that_the_disk_has_no_room_for_is_an_error_and_is_stored_later() 
         let (mut shown, mut log) = (events(&shown), events(&log));
         shown.pop();
         log.pop();
-        assert_eq!(log, shown, "all but the end is as it was shown");
+        assert_eq!(log, shown, "the stored events are the sent ones, except for the end");
         let complete_text = format!("1.{large}2.");
         assert_eq!(test.path("r").await, dialogue(&["Hello", &complete_text]));
         test.vendor.on("m", [answer(&["Again."])]);
@@ -394,7 +397,11 @@ async fn a_run_that_is_cancelled_while_nothing_can_be_stored_is_cancelled_later(
         let log = test.log("r").await;
         assert_eq!(parse_run(&log).last().expect("an end")["outcome"], json!({"type": "cancelled"}));
         let all_but_end = |log: &str| log.lines().rev().skip(1).map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(all_but_end(&log), all_but_end(&shown), "all but the end is as it was shown");
+        assert_eq!(
+            all_but_end(&log),
+            all_but_end(&shown),
+            "the stored events are the sent ones, except for the end"
+        );
         // The request to the model was dropped, so that its later words are nowhere.
         gates[1].send_replace(true);
         let answer_text = format!("1.{large}2.");

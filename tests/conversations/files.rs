@@ -187,7 +187,7 @@ async fn a_compressed_body_counts_with_its_compressed_size() {
         let deleted = test.app.request("DELETE", &path).bearer_auth(&bearer).send().await;
         assert_eq!(deleted.expect("an answer").status(), 204);
     }
-    // What is left of a document is one, but what is declared as a picture or compressed on the way is none.
+    // A truncated document is accepted, but not content declared as a picture or compressed in transit.
     let damaged = upload(&test.app, &bearer, "/api/files", word, &bomb[..1_000]).await;
     assert_eq!(damaged.status(), 201);
     let file: Value = damaged.json().await.expect("JSON");
@@ -351,7 +351,7 @@ async fn a_tool_sends_the_file_that_the_model_names_once_it_is_approved() {
     );
     assert_eq!(audit.await["calls"][0]["tool"], "sendPhoto");
 
-    // A file of nobody is refused before the service is reached, in words that the model reads.
+    // An unknown file is refused before the service is called, with a message that the model reads.
     test.vendor.on("m", [call("01a2"), answer(&["Sorry."])]);
     let turn = test.say("t", "Send the other one.").await;
     test.resume("t", &turn.last()["outcome"]["interrupts"][0], json!({"approved": true})).await;

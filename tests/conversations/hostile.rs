@@ -247,7 +247,7 @@ async fn secrets_in_arguments_and_results_stay_in_their_thread() {
         }
     };
     look_around(&mut seen_by_others).await;
-    // Problems, also the owner's, tell nothing of the values.
+    // Problems do not contain the values, not even for the owner.
     let decide = |entry: Value| json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": [entry]});
     let invalid_arguments =
         json!({"approved": true, "editedArgs": {"title": [SECRETS[2]], "list": SECRETS[2]}});
@@ -289,9 +289,9 @@ async fn secrets_in_arguments_and_results_stay_in_their_thread() {
     let log = log.text();
     assert!(
         log.contains("run ended") && seen_by_others.contains("INTERRUPTS_OPEN"),
-        "there is something to see"
+        "the log and the thread have entries"
     );
-    for (source, text) in [("the log", &log), ("what others see", &seen_by_others)] {
+    for (source, text) in [("the log", &log), ("the thread as other users see it", &seen_by_others)] {
         for secret in SECRETS {
             let found = text.find(secret).map(|at| {
                 text.chars()

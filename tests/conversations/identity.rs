@@ -41,7 +41,7 @@ fn calls(thread: &str, node: &str, run: &str) -> Vec<Call> {
 }
 
 impl ConversationApp {
-    /// Sends a call and returns everything of the answer that a client sees but what every answer has of its own.
+    /// Sends a call and returns the response as a client sees it, without parts that differ in every response.
     async fn seen(&self, bearer: &str, (method, path, body): Call) -> (u16, String, Vec<String>) {
         let request = self.app.request(method, &path).bearer_auth(bearer);
         let request = match body {

@@ -106,7 +106,7 @@ async fn notifications_are_deleted_with_what_they_quote() {
     let first = nodes.iter().find(|node| node["message"]["content"] == "One.").expect("the first answer");
     let path = format!("/api/threads/job:j1/messages/{}", first["id"].as_str().expect("an id"));
     assert_eq!(test.call("DELETE", &path, None).await.0, 204);
-    assert_eq!(texts().await, ["Three.", "Two."], "that of the message's run alone");
+    assert_eq!(texts().await, ["Three.", "Two."], "only the notification of the message's run is deleted");
     assert_eq!(test.call("DELETE", "/api/threads/job:j1", None).await.0, 204);
     assert_eq!(texts().await, ["Three."]);
     assert_eq!(test.call("DELETE", "/api/threads?agentId=a1", None).await.0, 200);

@@ -65,8 +65,12 @@ async fn create(url: &str) -> Vendor {
             vec![stream_head(), Step::Drip(bytes_of(delta(json!({"content": "tick "}))), TOKEN_PAUSE)]
         }
     });
-    let stores = Stores::open(&app_config(&[("DATABASE_URL", url), DATA_SECRET])).await.expect("it opens");
-    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let stores =
+        Stores::open(&app_config(&[("DATABASE_URL", url), DATA_SECRET])).await.expect("the store opens");
+    stores
+        .import("the test", &everyone(&vendor.base_url()).to_string())
+        .await
+        .expect("the workspace is imported");
     vendor
 }
 
@@ -100,7 +104,7 @@ fn whole_lines(read: &str) -> Vec<String> {
     read[..end].lines().map(str::to_owned).collect()
 }
 
-/// Reads a run until the connection ends. Tells `started` when it has seen `count` lines or the end.
+/// Reads a run until the connection ends. Notifies `started` after `count` lines or at the end.
 async fn read(
     mut response: Response,
     id: String,

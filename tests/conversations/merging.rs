@@ -166,5 +166,5 @@ async fn a_prompt_may_have_the_history_of_the_client() {
     assert_eq!(test.prompt(), dialogue(&["A", "Other words.", "B"]));
     assert_eq!(test.path("t").await, dialogue(&["A", "One.", "B", "Two."]));
     let kept = test.get("/api/threads/t?messages=tree").await.to_string();
-    assert!(!kept.contains("Other words."), "nobody adds an assistant's words: {kept}");
+    assert!(!kept.contains("Other words."), "clients cannot add messages of the assistant: {kept}");
 }

@@ -51,7 +51,7 @@ impl Measured {
         Self { total: text.len(), new: rendered_message(latest).len(), cached: common }
     }
 
-    /// Returns the cached share of what is not new.
+    /// Returns the cached share of the bytes before the new message.
     fn old_share(&self) -> f64 {
         self.cached as f64 / (self.total - self.new) as f64
     }
@@ -128,12 +128,12 @@ fn config(database: &TestDatabase) -> AppConfig {
 /// Runs each turn in a separate process, over one database.
 async fn turns_in_new_processes(database: TestDatabase) {
     let vendor = Vendor::start().await;
-    let stores = Stores::open(&config(&database)).await.expect("it opens");
+    let stores = Stores::open(&config(&database)).await.expect("the store opens");
     let workspace = long_role(workspace(&vendor.base_url(), "m"));
-    stores.import("the test", &workspace.to_string()).await.expect("it is imported");
+    stores.import("the test", &workspace.to_string()).await.expect("the workspace is imported");
     drop(stores);
     let measured = measure(&vendor, async |_| {
-        let stores = Stores::open(&config(&database)).await.expect("it opens");
+        let stores = Stores::open(&config(&database)).await.expect("the store opens");
         server::app_with_config(config(&database), stores).await
     });
     check(&measured.await);
@@ -200,7 +200,7 @@ async fn each_answer_keeps_the_context_that_it_was_made_with() {
     // On the branch of the first answer the question has its first context.
     test.chat(at_page(4, json!({"message": "S", "parentId": first.message_id()}))).await;
     assert_eq!(pages(&test), ["Q@1", "A1", "S@4"]);
-    // An edit is a message of its own.
+    // An edit is a separate message.
     test.chat(at_page(5, json!({"message": "T", "parentId": second.message_id()}))).await;
     assert_eq!(pages(&test), ["Q@2", "A2", "T@5"]);
     // A fork has the contexts of its path.

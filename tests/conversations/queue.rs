@@ -45,8 +45,11 @@ async fn with_a_run() -> (ConversationApp, reqwest::Response, watch::Sender<bool
 
 async fn a_hundred_are_answered_in_order(database: TestDatabase) {
     let vendor = Vendor::start().await;
-    let stores = Stores::open(&config(&database)).await.expect("it opens");
-    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let stores = Stores::open(&config(&database)).await.expect("the store opens");
+    stores
+        .import("the test", &everyone(&vendor.base_url()).to_string())
+        .await
+        .expect("the workspace is imported");
     let apps = [start_process(&database).await, start_process(&database).await];
     let (held, gate) = gated();
     let answers: Vec<String> = (0..8).map(|n| format!("Answer {n}.")).collect();
@@ -101,7 +104,7 @@ async fn a_hundred_are_answered_in_order(database: TestDatabase) {
         .collect();
     times.sort_unstable();
     assert_eq!(times.len(), 9, "the refused ones are not stored");
-    assert!(times.windows(2).all(|two| two[0].1 <= two[1].0), "one at a time: {times:?}");
+    assert!(times.windows(2).all(|two| two[0].1 <= two[1].0), "runs of a thread do not overlap: {times:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -178,7 +181,7 @@ async fn a_queued_run_is_attached_to_in_any_process() {
         response
     };
     let (here, there) = (attach(&test.app).await, attach(&other).await);
-    assert_eq!(test.get("/api/runs/r2").await["attached"], 2, "its own client, and one more here");
+    assert_eq!(test.get("/api/runs/r2").await["attached"], 2, "the run's own client, and one reader here");
     gate.send_replace(true);
     first.text().await.expect("it ends");
     let text = second.text().await.expect("a whole body");
@@ -206,7 +209,11 @@ async fn conversations_from_a_client_follow_the_answer_they_waited_for() {
     assert_eq!(text_of(&events(three).await), "Third.");
     let expected = ["Hello", "Partly and wholly.", "Two", "Second.", "Three", "Third."];
     assert_eq!(test.path("t").await, dialogue(&expected));
-    assert_eq!(test.prompt(), dialogue(&expected[..5]), "the prompt has what was said meanwhile");
+    assert_eq!(
+        test.prompt(),
+        dialogue(&expected[..5]),
+        "the prompt has the messages that were added meanwhile"
+    );
 }
 
 #[tokio::test]
@@ -286,7 +293,7 @@ async fn no_queued_run_begins_while_the_service_drains() {
     assert_eq!((&last["type"], &last["code"]), (&json!("RUN_ERROR"), &json!("SERVER_SHUTTING_DOWN")));
     gate.send_replace(true);
     first.text().await.expect("it ends");
-    assert_eq!(get(&other, "/api/runs/r1").await["state"], "completed", "what runs may finish");
+    assert_eq!(get(&other, "/api/runs/r1").await["state"], "completed", "the active runs may finish");
     assert_eq!(get(&other, "/api/runs/r2").await["state"], "interrupted");
     assert_eq!(get(&other, "/api/threads/t").await["status"], "idle");
 }
@@ -335,7 +342,7 @@ async fn proactive_calls_wait_for_the_user_s_run() {
         (&run["state"], &run["trigger"]),
         (&json!("completed"), &json!({"kind": "proactive", "reason": "digest"}))
     );
-    // What was refused has left nothing, and its id is free.
+    // The refused run has left no record, and its id can be used.
     assert_eq!(test.call("GET", "/api/runs/p8", None).await.0, 404);
     test.vendor.on("m", [answer(&["Answer 8."])]);
     let later = call_proactively(&test.app, "p8", "Say 8").await;

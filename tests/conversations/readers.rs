@@ -139,7 +139,7 @@ async fn a_reader_that_reads_nothing_is_disconnected_and_the_run_continues() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_reads_nothing_has_left() {
+async fn a_client_that_reads_nothing_counts_as_gone() {
     for (on_disconnect, state) in [("continue", "completed"), ("cancel", "cancelled")] {
         let test = ConversationApp::start_with(&SETTINGS).await;
         let answer = LongAnswer::of(&test);
@@ -150,7 +150,7 @@ async fn a_client_that_reads_nothing_has_left() {
             test.vendor.wait_for_requests("m", 1).await;
             let fetch = async || test.call("GET", "/api/runs/r1", None).await.1;
             let run = poll_until(fetch, |run| run["attached"] == 0).await;
-            assert_eq!(run["state"], "running", "it goes on without its client");
+            assert_eq!(run["state"], "running", "the run continues without its client");
             answer.end.send_replace(true);
         }
         let run = test.ended_run("r1").await;

@@ -67,7 +67,7 @@ async fn a_run_reports_its_times_backend_and_prompt() {
     }
     let (status, _) = test.call("DELETE", "/api/threads/t", None).await;
     assert_eq!(status, 204);
-    assert_eq!(statuses(&test, "u1", "c1", &id).await, [404; 3], "it is gone with its thread");
+    assert_eq!(statuses(&test, "u1", "c1", &id).await, [404; 3], "the record is deleted with its thread");
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn a_run_is_replayed_from_its_bundle() {
         let requests = test.vendor.received_bodies("m").len();
         let report = replay(&test, &bundle_of(&test, run).await);
         assert!(report.is_identical(), "{run}: {report:#?}");
-        assert_eq!(test.vendor.received_bodies("m").len(), requests, "nobody is called");
+        assert_eq!(test.vendor.received_bodies("m").len(), requests, "no server is called");
     }
     let prompt = test.get(&format!("/api/runs/{first}/prompt")).await;
     assert_eq!(prompt["parts"][0]["content"], "Be brief.", "{prompt}");
@@ -195,7 +195,7 @@ async fn each_attempt_is_reported_with_the_hash_of_its_request() {
         attempt["kind"] = json!("modelAttempt");
         attempt
     });
-    assert_eq!(recorded.collect::<Vec<_>>(), attempts, "the run has what its events have told");
+    assert_eq!(recorded.collect::<Vec<_>>(), attempts, "the run has the data of its events");
     assert_eq!(test.get("/api/runs").await["runs"][0]["attempts"], run["attempts"]);
     let text = bundle_of(&test, &id).await;
     let bundle = RunBundle::parse(text.as_bytes()).expect("a bundle");

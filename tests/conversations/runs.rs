@@ -107,8 +107,11 @@ async fn of_a_hundred_messages_at_once_one_runs() {
 
 async fn of_a_hundred_messages_to_two_processes_one_runs(database: TestDatabase) {
     let vendor = Vendor::start().await;
-    let stores = Stores::open(&config(&database)).await.expect("it opens");
-    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let stores = Stores::open(&config(&database)).await.expect("the store opens");
+    stores
+        .import("the test", &everyone(&vendor.base_url()).to_string())
+        .await
+        .expect("the workspace is imported");
     let apps = [start_process(&database).await, start_process(&database).await];
     vendor.on("m", [stalled()]);
     let bodies: Vec<Value> = (0..100).map(|number| body("t", &format!("Number {number}"))).collect();
@@ -124,7 +127,7 @@ async fn of_a_hundred_messages_to_two_processes_one_runs(database: TestDatabase)
         let (_, thread) = call_as(app, &session, "GET", "/api/threads/t", None).await;
         assert_eq!((&thread["status"], &thread["messageCount"]), (&json!("running"), &json!(1)));
         let (_, runs) = call_as(app, &session, "GET", "/api/runs", None).await;
-        assert_eq!(runs["runs"].as_array().expect("runs").len(), 1, "the others have left nothing");
+        assert_eq!(runs["runs"].as_array().expect("runs").len(), 1, "refused runs leave no records");
     }
 }
 
@@ -166,7 +169,11 @@ async fn the_run_of_a_killed_process_ends_when_it_is_cancelled() {
             "the thread is free"
         );
         let (status, again) = call_as(app, &session, "POST", &format!("/api/runs/{run}/cancel"), None).await;
-        assert_eq!((status, &again["state"]), (200, &json!("interrupted")), "again, nothing changes");
+        assert_eq!(
+            (status, &again["state"]),
+            (200, &json!("interrupted")),
+            "a repeated request changes nothing"
+        );
     }
 }
 
@@ -188,8 +195,11 @@ async fn a_run_is_cancelled_while_its_end_is_stored() {
         tokio_postgres::connect(&cluster.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
     tokio::spawn(connection);
     let database = TestDatabase::Postgres(cluster);
-    let stores = Stores::open(&config(&database)).await.expect("it opens");
-    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let stores = Stores::open(&config(&database)).await.expect("the store opens");
+    stores
+        .import("the test", &everyone(&vendor.base_url()).to_string())
+        .await
+        .expect("the workspace is imported");
     let apps = [start_process(&database).await, start_process(&database).await];
     let session = session_token("u1", "c1");
     for (number, cancels) in [&apps[0], &apps[1]].into_iter().enumerate() {
@@ -225,7 +235,7 @@ async fn a_run_is_cancelled_while_its_end_is_stored() {
         let expected = if last["outcome"]["type"] == "cancelled" { "cancelled" } else { "completed" };
         for app in &apps {
             let (_, ended) = call_as(app, &session, "GET", &path, None).await;
-            assert_eq!(ended["state"], expected, "the client was told what is stored: {last}");
+            assert_eq!(ended["state"], expected, "the client received the stored end: {last}");
             let log = app.request("GET", &format!("{path}/events")).bearer_auth(&session);
             let log = log.send().await.expect("an answer").text().await.expect("a whole body");
             assert_eq!(log, received_text, "and the log has the same");

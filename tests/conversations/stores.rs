@@ -21,14 +21,17 @@ pub(super) fn config(database: &TestDatabase) -> AppConfig {
 
 pub(super) async fn start(database: &TestDatabase) -> Server {
     let config = config(database);
-    let stores = Stores::open(&config).await.expect("it opens");
+    let stores = Stores::open(&config).await.expect("the store opens");
     server::app_with_config(config, stores).await
 }
 
 async fn share_a_thread(database: TestDatabase) {
     let vendor = Vendor::start().await;
-    let stores = Stores::open(&config(&database)).await.expect("it opens");
-    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let stores = Stores::open(&config(&database)).await.expect("the store opens");
+    stores
+        .import("the test", &everyone(&vendor.base_url()).to_string())
+        .await
+        .expect("the workspace is imported");
     let stalled = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
     vendor.on("m", [answer(&["One."]), answer(&["Two."]), stalled, answer(&["Three."])]);
     let (first, second) = (start(&database).await, start(&database).await);
@@ -75,8 +78,11 @@ async fn two_processes_share_a_thread_in_postgres() {
 async fn an_end_that_cannot_be_stored_is_an_error_and_is_stored_later() {
     let vendor = Vendor::start().await;
     let mut database = TestDatabase::Postgres(Cluster::start());
-    let stores = Stores::open(&config(&database)).await.expect("it opens");
-    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let stores = Stores::open(&config(&database)).await.expect("the store opens");
+    stores
+        .import("the test", &everyone(&vendor.base_url()).to_string())
+        .await
+        .expect("the workspace is imported");
     let app = start(&database).await;
     let gate = watch::Sender::new(false);
     let mut steps = vec![stream_head(), delta(json!({"content": "first "})), Step::Until(gate.subscribe())];
@@ -106,8 +112,11 @@ async fn an_end_that_cannot_be_stored_is_an_error_and_is_stored_later() {
 async fn a_run_continues_while_its_store_is_unavailable() {
     let vendor = Vendor::start().await;
     let mut database = TestDatabase::Postgres(Cluster::start());
-    let stores = Stores::open(&config(&database)).await.expect("it opens");
-    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let stores = Stores::open(&config(&database)).await.expect("the store opens");
+    stores
+        .import("the test", &everyone(&vendor.base_url()).to_string())
+        .await
+        .expect("the workspace is imported");
     let app = start(&database).await;
     let gates = [watch::Sender::new(false), watch::Sender::new(false)];
     let mut steps = vec![stream_head()];

@@ -64,7 +64,7 @@ async fn a_visitor_has_no_threads() {
 }
 
 #[tokio::test]
-async fn an_agent_may_keep_nothing() {
+async fn an_agent_may_store_no_threads() {
     let test = ConversationApp::start().await;
     for store in [json!(null), json!(true)] {
         let body = json!({"agentId": "forgetful", "threadId": "t", "message": "Hello", "store": store});

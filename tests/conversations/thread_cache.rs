@@ -31,7 +31,7 @@ impl TwoProcesses {
         whole_run(&self.other, &json!({"agentId": "a1", "threadId": thread, "message": message})).await;
     }
 
-    /// Has both processes ask for a prompt, so that both have the thread in memory as it is.
+    /// Has both processes ask for a prompt, so that both have the current thread in memory.
     async fn warm(&self) {
         for app in [&self.test.app, &self.other] {
             let body = json!({"agentId": "a1", "threadId": "t", "message": "preview"});
@@ -45,7 +45,7 @@ impl TwoProcesses {
         thread["nodes"][at]["id"].as_str().expect("an id").to_owned()
     }
 
-    /// Says "four" in the thread at the first process and "five" at the other one, and returns the prompts.
+    /// Says "four" in the thread at the first process and "five" at the second process, and returns the prompts.
     async fn prompts(&self) -> [Vec<(String, String)>; 2] {
         self.test.say("t", "four").await;
         let first = self.test.prompt();
@@ -129,7 +129,7 @@ async fn a_fork_has_only_the_path_to_its_node() {
     assert_eq!(call(&both.other, "POST", "/api/threads/t/fork", Some(body)).await.0, 201);
     both.say_at_other("fork", "four").await;
     assert_eq!(both.test.prompt(), dialogue(&["basilisk", "1", "four"]));
-    // An erasure in the fork leaves the thread as it is, and the other way round.
+    // An erasure in the fork does not change the thread, and vice versa.
     let node = both.test.get("/api/threads/fork").await["nodes"][0]["id"].clone();
     let path = format!("/api/threads/fork/messages/{}", node.as_str().expect("an id"));
     assert_eq!(call(&both.test.app, "DELETE", &path, None).await.0, 204);

@@ -107,8 +107,11 @@ async fn start_in_sqlite(folder: &TempDir) -> ConversationApp {
     let url = format!("sqlite://{}", folder.path().join("app.db").display());
     let config = server::app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")]);
     let vendor = Vendor::start().await;
-    let stores = Stores::open(&config).await.expect("it opens");
-    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let stores = Stores::open(&config).await.expect("the store opens");
+    stores
+        .import("the test", &everyone(&vendor.base_url()).to_string())
+        .await
+        .expect("the workspace is imported");
     let app = server::app_with_config(config, stores.clone()).await;
     ConversationApp { vendor, app, stores }
 }
@@ -314,7 +317,7 @@ async fn a_visitor_sees_only_the_conversation() {
     test.vendor.on("m", [tool_calls(&[("c1", "listDocs", "{}")]), thinking, answer(&["Yes."])]);
     test.chat_of(&visitor, json!({"threadId": "t", "message": "What is there?"})).await;
     test.chat_of(&visitor, json!({"threadId": "t", "message": "Sure?"})).await;
-    // What a client has added to the record is not shown either, and what is below it is.
+    // Messages that a client has added are not shown either; messages below them are.
     let key = ThreadKey::new("c1", format!("widget:{}:{FIRST_KEY_SHA256}", visitor.token_id), "t");
     let conversations = test.stores.conversations.clone();
     let head = conversations.thread(&key).await.expect("it reads").expect("a thread").head;

@@ -38,7 +38,7 @@ const KILL_SPREAD: Duration = Duration::from_millis(60);
 const ORIGINAL_PIECE_BYTES: usize = 512 * 1024;
 const TEXT_PIECE_BYTES: usize = 256 * 1024;
 
-/// Returns the text of an upload. Its beginning tells which one it is; some texts are longer than a record.
+/// Returns the text of an upload. Its beginning identifies the upload; some texts are longer than a record.
 fn text(id: &str, upload: usize) -> String {
     let word = format!("{id}/{upload} ");
     let bytes = [100, 5_000, 700_000, 1_200_000][upload % 4];
@@ -141,7 +141,7 @@ async fn run_kill_rounds(url: &str, processes: usize) {
         wait_for_extractions(running[0].address).await;
         drop(running);
     }
-    let stores = Stores::open(&config).await.expect("it opens");
+    let stores = Stores::open(&config).await.expect("the store opens");
     let is_open =
         |document: &Document| document.content.as_ref().is_none_or(|content| !content.status.is_final());
     let open_ids = async || {
@@ -165,7 +165,7 @@ async fn wait_for_extractions(address: SocketAddr) {
     let (client, token) = (client(), session_token("u1", "c1"));
     let fetch = async || {
         let url = format!("http://{address}/api/documents?limit=200");
-        let response = client.get(url).bearer_auth(&token).send().await.expect("it answers");
+        let response = client.get(url).bearer_auth(&token).send().await.expect("the server answers");
         response.json::<serde_json::Value>().await.expect("JSON")
     };
     poll_until(fetch, |list| {

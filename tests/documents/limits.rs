@@ -56,7 +56,7 @@ async fn the_originals_of_a_company_have_a_quota() {
     expect_json(put(OWNER, "a", "123456").await, 200).await;
     let problem = expect_problem(put(COLLEAGUE, "b", "12345").await, 409, "CONFLICT").await;
     assert_eq!(problem["limit"], 10);
-    // Another company has a quota of its own, and an original that is replaced does not count.
+    // Another company has a separate quota, and an original that is replaced does not count.
     expect_json(put(STRANGER, "a", "1234567890").await, 200).await;
     expect_json(put(OWNER, "a", "1234567890").await, 200).await;
     expect_problem(put(OWNER, "b", "1").await, 409, "CONFLICT").await;
@@ -78,7 +78,7 @@ async fn begin_upload(app: &Server, user: (&str, &str), id: &str) -> TcpStream {
     );
     stream.write_all(head.as_bytes()).await.expect("it reads");
     let mut interim = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
-    stream.read_exact(&mut interim).await.expect("it answers");
+    stream.read_exact(&mut interim).await.expect("the server answers");
     assert_eq!(interim, *b"HTTP/1.1 100 Continue\r\n\r\n", "{}", String::from_utf8_lossy(&interim));
     stream.write_all(b"x").await.expect("it reads");
     stream
@@ -93,7 +93,7 @@ async fn the_concurrent_uploads_of_a_company_are_limited() {
     expect_problem(response, 429, "RATE_LIMITED").await;
     let theirs = upload(&app, STRANGER, "/api/documents/3/content", &WAIT, "x").await;
     expect_json(theirs, 200).await;
-    // What was begun can be completed, and makes room.
+    // An upload that was begun can be completed, and makes room.
     for mut stream in begun {
         stream.write_all(b"xxxxxxxxx").await.expect("it reads");
         let answer = crate::support::read_until_closed(&mut stream).await;

@@ -27,7 +27,7 @@ async fn any_process_extracts_and_all_see_the_result() {
     }
 }
 
-/// Pieces of an upload whose process was killed, and those of a document that an older process has replaced.
+/// Pieces of an upload whose process was killed, and pieces of a document that an older process has replaced.
 #[tokio::test]
 async fn pieces_of_interrupted_uploads_are_swept() {
     let stores = stores().await;

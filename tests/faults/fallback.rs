@@ -64,7 +64,7 @@ fn agents(models: &[(&str, String)], fallback: &Value) -> Value {
     })
 }
 
-/// Describes the difference of a response from what is expected of a fault with a fallback.
+/// Describes the difference of a response from the expected response to a fault with a fallback.
 fn check_answer(answer: &ClientResponse, fault: &Fault, format: &str) -> Result<(), String> {
     // The client of a single object has seen nothing of an answer that fails before its end.
     let is_whole = format == "json";
@@ -266,7 +266,7 @@ async fn a_client_that_leaves_while_a_call_waits_makes_no_further_call() {
     vendor.wait_for_requests("left", 1).await;
     leaving.abort();
     assert!(leaving.await.expect_err("it was aborted").is_cancelled());
-    // This run begins later and waits as long, so that the other one would have been repeated before it.
+    // This run begins later and waits equally long, so that the aborted run would have been repeated before it.
     let witness = ask("witness").await.expect("an answer").text().await.expect("a whole body");
     assert_eq!(crate::support::text_of(&parse_events(&witness)), "late");
     assert_eq!((vendor.received_bodies("witness").len(), vendor.received_bodies("left").len()), (2, 1));

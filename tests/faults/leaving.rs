@@ -230,14 +230,14 @@ impl Drop for DropCounter {
     }
 }
 
-/// Starts the application with `tools` in place of its own.
+/// Starts the application with `tools` instead of its own.
 async fn app_with(workspace: &Value, tools: FakeTools) -> SocketAddr {
     let env = BTreeMap::from([("SESSION_SECRET", SESSION_SECRET), ("OUTBOUND_ALLOW", "127.0.0.0/8")]);
     let config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
     let stores =
-        Stores::in_memory("the test's workspace", &workspace.to_string()).await.expect("it is right");
+        Stores::in_memory("the test's workspace", &workspace.to_string()).await.expect("a valid workspace");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("it listens");
+    let address = listener.local_addr().expect("a bound listener");
 
     let hosted = &config.server.hosted;
     let outbound = OutboundClient::new(config.server.outbound.clone()).expect("a client");

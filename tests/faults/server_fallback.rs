@@ -35,7 +35,7 @@ async fn every_fault_of_a_runtime_before_its_events_is_answered_by_the_fallback(
     let models: Vec<_> = faults.iter().map(|fault| (fault.name, url(fault))).collect();
     let (client, session) = (client(), server::session_token("u1", "c1"));
     for (in_content, format) in [false, true, false, true].into_iter().zip(FORMATS) {
-        // Each has circuits of its own.
+        // Each application has separate circuits.
         let workspace = agents(&models, &healthy, in_content);
         let patient = server::app(&workspace, &LONG_TIMEOUTS).await;
         let impatient = server::app(&workspace, &SHORT_TIMEOUTS_WITH_FALLBACK).await;

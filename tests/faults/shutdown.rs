@@ -80,7 +80,7 @@ async fn runs_end_with_an_error(topology: Topology, drain_ms: &str, stop: impl F
     let object = timeout(CASE_TIMEOUT, object).await.expect("an answer in time").expect("an answer");
     object.is_problem(CODE).unwrap_or_else(|what| panic!("json: {what}\n{}", object.body));
     timeout(CASE_TIMEOUT, vendor.wait_for_disconnects(FORMATS.len())).await.expect("all calls are cancelled");
-    timeout(CASE_TIMEOUT, services.outer.stopped()).await.expect("nothing is left to wait for");
+    timeout(CASE_TIMEOUT, services.outer.stopped()).await.expect("the service stops");
 }
 
 /// Returns the next part of a body; `None` at its end.

@@ -85,7 +85,7 @@ async fn valid_credentials_are_accepted() {
 }
 
 #[tokio::test]
-async fn a_cookie_counts_on_our_own_pages_alone() {
+async fn a_cookie_counts_only_on_the_services_pages() {
     let (vendor, app) = open(&[]).await;
     let cookie = format!("agent_session={}", session_token("u1", "c1"));
     let other_port = format!("http://{}:1", app.address.ip());
@@ -107,7 +107,7 @@ async fn a_cookie_counts_on_our_own_pages_alone() {
 }
 
 #[tokio::test]
-async fn invalid_credentials_are_refused_alike() {
+async fn invalid_credentials_are_refused_equally() {
     let (vendor, app) = open(&[]).await;
     let own_origin = format!("http://{}", app.address);
     let good = hs256(&json!({}));
@@ -157,7 +157,7 @@ async fn invalid_credentials_are_refused_alike() {
     refused(&[("x-proactive-trigger", "x"), ("authorization", &format!("Bearer {good}"))]).await;
     refused(&[("x-proactive-trigger", "x"), ("authorization", &format!("Bearer {SESSION_SECRET}"))]).await;
     refused(&[("x-widget-token", "x")]).await;
-    assert_eq!(details.len(), 1, "none says what was wrong: {details:?}");
+    assert_eq!(details.len(), 1, "no response says what was wrong: {details:?}");
     let parameter = ask(&app, "?widgetToken=x", &[], &json!({})).await;
     expect_problem(parameter, 401, "UNAUTHENTICATED").await;
     let field = ask(&app, "", &[], &json!({"widgetToken": "x"})).await;

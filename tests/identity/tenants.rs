@@ -75,7 +75,7 @@ async fn another_user_s_list_cannot_be_read_or_written() {
     }
     assert_eq!(results.len(), 6);
     results.dedup();
-    assert_eq!(results.len(), 1, "what is another's looks like what is not: {results:?}");
+    assert_eq!(results.len(), 1, "other users' objects look like absent ones: {results:?}");
     // The refused calls have written nothing.
     vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["One."])]);
     let body = json!({"agentId": "a1", "message": "Hello", "todoListId": "l2"});
@@ -85,7 +85,7 @@ async fn another_user_s_list_cannot_be_read_or_written() {
 }
 
 #[tokio::test]
-async fn a_run_id_is_good_for_one_run_of_a_user() {
+async fn a_user_uses_a_run_id_once() {
     let (vendor, app) = open().await;
     let (first, second) = (session_token("u1", "c1"), session_token("u2", "c1"));
     let body = json!({"agentId": "a1", "message": "Hello", "runId": "r-1"});

@@ -75,7 +75,7 @@ async fn small_responses_that_are_not_read_leave_connections_to_other_companies(
     let list = small_list(&app, &own).await;
     let mut unread = JoinSet::<()>::new();
     let hold_and_ask = async || {
-        // More than all connections, since those that are refused are closed.
+        // More than the maximum number, since refused connections are closed.
         if unread.len() < 3 * SHARE {
             unread.spawn(send_and_read_nothing(app.address, own.clone(), list.clone()));
         }

@@ -123,7 +123,7 @@ async fn idle_connections_of_an_address_leave_room_for_others() {
         assert_answered(&mut connection, &app).await;
         idle.push(connection);
     }
-    // The last ones found no slot, as some are kept for others, and replaced the longest idle of their own address.
+    // The last connections found no slot, as some are kept for other addresses, and replaced the longest idle ones of their address.
     idle = answered(idle, &app).await;
     assert_eq!(idle.len(), SLOTS - KEPT);
     assert_probes_answered(THIRD_ADDRESS, &app).await;
@@ -141,7 +141,7 @@ async fn idle_connections_of_an_address_leave_room_for_others() {
     assert!(idle.len() >= SLOTS - 4 * KEPT, "no more are closed than others need: {}", idle.len());
 }
 
-/// Sends a request on each connection, and returns those that are kept.
+/// Sends a request on each connection, and returns the connections that are kept.
 async fn answered(connections: Vec<TcpStream>, server: &Server) -> Vec<TcpStream> {
     let mut kept = Vec::new();
     for mut connection in connections {
@@ -237,7 +237,7 @@ async fn silent_connections_of_many_addresses_leave_room_for_others() {
     let mut other = connect_from([127, 0, 0, 1], &app).await;
     assert_answered(&mut other, &app).await;
     assert_eq!(read_until_closed(&mut silent[0]).await, "");
-    // The last ones have kept slots, which are none of the other client's.
+    // The last connections have kept slots, which are not the other client's.
     assert_answered(&mut silent[SLOTS - 1], &app).await;
 }
 

@@ -25,7 +25,7 @@ async fn get(service: &impl HttpService, path: &str) -> (u16, Vec<Bytes>) {
     let (head, mut body) = response.into_parts();
     let mut data = Vec::new();
     while let Some(frame) = body.frame().await {
-        data.extend(frame.expect("it is whole").into_data().ok());
+        data.extend(frame.expect("the response is complete").into_data().ok());
     }
     (head.status.as_u16(), data)
 }

@@ -90,7 +90,7 @@ async fn unknown_names_are_refused_and_settings_without_effect_cause_warnings() 
     assert!(saved["warnings"][1]["message"].is_string());
     assert_eq!(expect_json(bench.get(OWNER, path).await, 200).await.get("warnings"), None);
     let second = expect_json(bench.put(OWNER, path, &saved).await, 200).await;
-    assert_eq!(second, saved, "what was answered can be sent back");
+    assert_eq!(second, saved, "a returned role can be sent back");
 }
 
 #[tokio::test]

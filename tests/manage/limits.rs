@@ -32,7 +32,7 @@ async fn the_agents_and_documents_of_a_company_are_limited() {
         let problem = expect_problem(response, 409, "CONFLICT").await;
         assert_eq!(problem["limit"], 1, "{problem}");
         assert_eq!(bench.get(OWNER, path).await.status(), 404);
-        // Another company has a quota of its own.
+        // Another company has a separate quota.
         let created = bench.send(("eve", "c3"), "PUT", path, &[], Some(&body)).await;
         expect_json(created, 201).await;
         // An existing item can be replaced at the limit.

@@ -1,4 +1,4 @@
-//! Memory of agents over the management API: each user's own entries, and those that the company shares.
+//! Memory of agents over the management API: each user's own entries, and entries that the company shares.
 
 use agent_core::ids::AgentId;
 use agent_platform::workspace::MAX_MEMORIES_PER_FOLDER;
@@ -94,7 +94,7 @@ async fn shared_entries_are_changed_by_the_owner_and_shown_if_shared() {
     let created = expect_json(bench.put(OWNER, &entry, &text("sells tea")).await, 201).await;
     assert_eq!(created.get("userId"), None);
     save(&bench, COLLEAGUE, &format!("{OWN}/m"), &text("the colleague's")).await;
-    // The role does not share its memory: only the owner sees what is left in it.
+    // The role does not share its memory: only the owner sees its remaining entries.
     assert_eq!(texts(&bench, OWNER, SHARED).await, ["sells tea"]);
     expect_problem(bench.get(COLLEAGUE, SHARED).await, 403, "FORBIDDEN").await;
     expect_problem(bench.get(COLLEAGUE, &entry).await, 403, "FORBIDDEN").await;

@@ -29,7 +29,7 @@ async fn a_document_is_its_owners_and_the_admins_to_change() {
         (&changed["ownerId"], &changed["updatedBy"], &changed["revision"]),
         (&json!("u1"), &json!("boss"), &json!(1))
     );
-    // What was read can be put back, and the server's own fields are not taken from it.
+    // A document can be put back as it was read; the fields that the server sets are ignored.
     let mut forged = changed.clone();
     forged["updatedBy"] = "u2".into();
     forged["revision"] = 77.into();

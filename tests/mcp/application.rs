@@ -378,7 +378,7 @@ async fn legacy_queries_are_a_setting() {
 }
 
 #[tokio::test]
-async fn the_settings_of_the_gate_hold() {
+async fn the_settings_of_the_tool_server_apply() {
     let bench = start(&[("MCP_REQUESTS_PER_MINUTE", "2")]).await;
     let ada = bench.mint(mcp_token("ada", "c1", "a1")).await;
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});

@@ -87,7 +87,7 @@ impl NotificationListener {
         notifications
     }
 
-    /// Reads the next `count` notifications, or those before the end of the stream, and returns them sorted.
+    /// Reads the next `count` notifications, or fewer at the end of the stream, and returns them sorted.
     async fn next_until_end(&mut self, count: usize) -> Vec<String> {
         let mut notifications = Vec::new();
         while notifications.len() < count {

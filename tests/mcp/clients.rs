@@ -28,10 +28,8 @@ async fn the_inspector_lists_and_calls() {
             .current_dir(npm_folder("conformance"))
             .kill_on_drop(true)
             .output();
-        let output = timeout(MCP_CLIENT_TIMEOUT, inspector)
-            .await
-            .expect("it comes to an end")
-            .expect("node can be run");
+        let output =
+            timeout(MCP_CLIENT_TIMEOUT, inspector).await.expect("the output ends").expect("node can be run");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("JSON")
     };
@@ -70,7 +68,7 @@ async fn mcp_remote_lists_and_calls() {
         loop {
             let line = timeout(MCP_CLIENT_TIMEOUT, lines.next_line())
                 .await
-                .expect("it answers")
+                .expect("the server answers")
                 .expect("whole lines");
             let answer: Value = serde_json::from_str(&line.expect("it goes on")).expect("JSON");
             if answer["id"] == message["id"] {

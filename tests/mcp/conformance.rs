@@ -29,7 +29,7 @@ const CONFORMANCE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Starts an MCP server with the suite's fixtures that adds the token to every request, and returns its URL.
 async fn start_server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("it listens");
+    let address = listener.local_addr().expect("a bound listener");
     let url = format!("http://{address}/");
     let fixture = Arc::new(Fixture::new());
     let limits = McpServerLimits {
@@ -67,7 +67,7 @@ fn print(text: &str) {
     println!("{text}");
 }
 
-/// Returns the row of the page's table that a summary makes: scenarios, those without a failed check, and checks.
+/// Returns the row of the page's table that a summary makes: scenarios, scenarios without a failed check, and checks.
 fn table_row(revision: &str, summary: &str) -> String {
     let count = |sign: char| summary.lines().filter(|line| line.trim_start().starts_with(sign)).count();
     let (passed_count, others) = (count('✓'), count('✗'));

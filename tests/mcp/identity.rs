@@ -141,7 +141,7 @@ async fn a_revoked_token_is_refused_from_then_on_in_its_sessions_too() {
     assert_eq!(own_stream.status(), 200);
     server.tokens.revoke("ada");
     let remaining_bytes =
-        tokio::time::timeout(TEST_TIMEOUT, own_stream.bytes()).await.expect("what is open ends");
+        tokio::time::timeout(TEST_TIMEOUT, own_stream.bytes()).await.expect("open streams end");
     assert_eq!(remaining_bytes.expect("in order"), "");
     for request in [server.in_session("ada", Some(&session), &ping), server.post("?token=ada", PING)] {
         support::expect_problem(request.send().await.expect("an answer"), 401, "UNAUTHENTICATED").await;
@@ -253,7 +253,7 @@ async fn clients_are_notified_of_changes_that_concern_them() {
     server.server.announce(&Change::Role { company_id: "c2".into(), agent_id: "a2".into() });
     let line = tokio::time::timeout(TEST_TIMEOUT, theirs.next()).await.expect("in time").expect("a line");
     let line_text = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
-    assert_eq!(line_text.lines().count(), 1, "not of the other agent's too: {line_text}");
+    assert_eq!(line_text.lines().count(), 1, "no notification concerns the other agent: {line_text}");
 
     server.server.stop();
     for mut stream in [own_stream, ours, theirs] {

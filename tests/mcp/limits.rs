@@ -30,7 +30,7 @@ async fn an_agents_callers_wait_for_each_other_and_not_without_end() {
         refused += 1;
     }
     let ping = server.ask("bob", "ping", json!({})).await;
-    assert_eq!(ping["result"], json!({}), "what asks for no work is answered");
+    assert_eq!(ping["result"], json!({}), "a request that needs no work is answered");
     for done in 1..=34 {
         server.wait_for_slow_calls(|running, _, _| running >= 1).await;
         server.tool_state.release.notify_one();

@@ -149,7 +149,7 @@ async fn no_cell_of_the_matrix_leaks() {
         ),
         ("a run's", run, company_markers("prompt-of-a1")),
         ("a visitor's", mcp_token("widget:w", "c1", "a1"), vec!["text-of-open"]),
-        ("cut to one tool", cut, vec!["todo-of-ada", "prompt-of-a1"]),
+        ("a token restricted to one tool", cut, vec!["todo-of-ada", "prompt-of-a1"]),
         ("with a colleague's list", others, [&documents[..], &["prompt-of-a1"]].concat()),
         ("with a foreign list", foreign, [&documents[..], &["prompt-of-a1"]].concat()),
         (

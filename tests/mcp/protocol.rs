@@ -229,7 +229,7 @@ async fn a_tools_failure_is_for_the_model_and_a_defects_cause_is_not() {
 }
 
 #[tokio::test]
-async fn a_session_is_its_openers_until_it_ends() {
+async fn a_session_belongs_to_its_opener() {
     let server = McpTestServer::start(McpTestConfig::default()).await;
     let ping = json!({"jsonrpc": "2.0", "id": 5, "method": "ping"});
     for version in ["2025-06-18", "2025-11-25"] {

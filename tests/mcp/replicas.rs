@@ -247,7 +247,7 @@ async fn a_stream_at_any_process_gets_its_changes() {
     let ada = first.mint("ada").await;
     let ada = ada.text.expose();
     let session = first.open(ada).await;
-    // An event of another process is not resumed; the stream starts anew.
+    // An event of another process is not resumed; a new stream starts.
     let stream = second.request("GET", ada, Some(&session)).header("last-event-id", "7");
     let mut stream = stream.send().await.expect("an answer");
     assert_eq!(stream.status(), 200);

@@ -205,7 +205,7 @@ impl McpTestServer {
             .with_tool(FailingTool);
 
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it listens");
+        let address = listener.local_addr().expect("a bound listener");
         let host_guard = HostGuard::new(
             &format!("http://{address}/").parse().expect("an address"),
             address,
@@ -263,7 +263,7 @@ impl McpTestServer {
         let reached = slow.wait_for(|(running, ended, dropped)| condition(*running, *ended, *dropped));
         tokio::time::timeout(support::TEST_TIMEOUT, reached)
             .await
-            .expect("it comes to that")
+            .expect("the server reaches the state")
             .expect("the tools exist");
     }
 

@@ -283,7 +283,7 @@ async fn an_answer_that_breaks_off_is_asked_for_again_unless_it_is_streamed() {
     assert!(streamed.contains("Los") && streamed.contains("backend_failed"), "{streamed}");
     assert_eq!(test.vendor.received().len(), 3);
 
-    // A call of the client's tool that broke off is not among those that the client executes.
+    // A call of the client's tool that broke off is not among the calls that the client executes.
     let begun = json!({"tool_calls": [{"index": 0, "id": "lost", "type": "function",
         "function": {"name": "paint", "arguments": "{\"color\":\"red\"}"}}]});
     let lost = vec![stream_head(), delta(begun), Step::Reset];

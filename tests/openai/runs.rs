@@ -72,7 +72,7 @@ async fn a_completion_is_a_run_of_the_agent() {
         (&usage["prompt_tokens"], &usage["completion_tokens"], &usage["total_tokens"]),
         (&json!(11), &json!(7), &json!(18))
     );
-    // The agent's own instructions come before those of the client, and its own tools are offered.
+    // The agent's own instructions come before the client's, and its own tools are offered.
     let request_body = test.vendor.received_bodies("m").pop().expect("a request");
     let prompt = request_body["messages"].to_string();
     let position_of = |text: &str| prompt.find(text).unwrap_or_else(|| panic!("no {text:?} in {prompt}"));
@@ -309,7 +309,7 @@ async fn the_limit_of_an_answer_holds_for_the_run_that_continues_it() {
     let limits: Vec<Value> =
         test.vendor.received_bodies("m").into_iter().map(|body| body["max_tokens"].clone()).collect();
     assert_eq!((limits.len(), &limits[..2]), (3, &[json!(40), json!(40)][..]));
-    assert_ne!(limits[2], 40, "it is the turn's alone");
+    assert_ne!(limits[2], 40, "the limit applies to one turn");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::support::vendor::Vendor;
 use crate::support::{expect_problem, poll_until, workspace};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_serve_what_is_left_after_a_failover() {
+async fn processes_serve_the_remaining_data_after_a_failover() {
     let vendor = Vendor::start().await;
     let fixture = PostgresFixture::start(&workspace(&vendor.base_url(), "m")).await;
     a_standby_replaces_the_server(fixture, &vendor).await;
@@ -20,7 +20,7 @@ async fn processes_serve_what_is_left_after_a_failover() {
 
 /// The processes' connections to the pooler outlive the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_behind_a_pooler_serve_what_is_left_after_a_failover() {
+async fn processes_behind_a_pooler_serve_the_remaining_data_after_a_failover() {
     let vendor = Vendor::start().await;
     let cluster = Cluster::start();
     let pooler = Pooler::start(&cluster);
@@ -36,7 +36,7 @@ async fn a_standby_replaces_the_server(mut fixture: PostgresFixture, vendor: &Ve
         put_document(&first, "deleted", "before").await;
     }
     fixture.cluster.fork_standby();
-    // A pooler refuses connections for a moment after a failed one of its own.
+    // A pooler refuses connections for a moment after its own connection failed.
     poll_until(async || Stores::open(&fixture.config()).await.is_ok(), |opened| *opened).await;
     let processes = [fixture.start_app().await, fixture.start_app().await];
     let lost = write_what_is_lost(&processes, vendor).await;
@@ -45,7 +45,7 @@ async fn a_standby_replaces_the_server(mut fixture: PostgresFixture, vendor: &Ve
     for process in &processes {
         // A process that has no failed write behind it is ready without a look at the server, and a pooler still refuses it.
         let statuses = async || {
-            let ready = process.request("GET", "/readyz").send().await.expect("it answers").status();
+            let ready = process.request("GET", "/readyz").send().await.expect("the server answers").status();
             [ready, send(process, "GET", "/api/documents/kept", None).await.status()]
         };
         poll_until(statuses, |statuses| statuses.iter().all(|status| status.is_success())).await;

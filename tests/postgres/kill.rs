@@ -226,7 +226,7 @@ async fn run_imports(shared: Arc<Shared>, url: String) -> ImportLog {
 struct EndedRuns {
     /// Share of all runs that had begun, in percent.
     percent: f64,
-    /// Number of those whose process is alive.
+    /// Number of addresses whose process is alive.
     of_living: i64,
 }
 

@@ -52,7 +52,7 @@ async fn a_migration_is_killed_at(cluster: &Cluster, name: &str, n: i32) -> bool
         return false;
     }
     killed.kill().await;
-    let status = migration_status(&url, &PostgresOptions::default()).await.expect("it is as it was");
+    let status = migration_status(&url, &PostgresOptions::default()).await.expect("the status is read");
     assert!(status.iter().any(|status| status.found < status.newest), "{status:?}");
     // The server still works in the name of a client that is gone. It notices, and rolls back.
     assert!(CommandProcess::migrate(&url).finish_within(TEST_TIMEOUT).await, "{name} is migrated");

@@ -15,7 +15,8 @@ async fn an_outage_is_a_typed_error_and_open_streams_continue() {
     vendor.on("m", [answer(&["Hello", "!"])]);
     let events = parse_run(&app.chat(&chat).await.text().await.expect("a whole body"));
     assert_eq!(text_of(&events), "Hello!");
-    let ready = async || app.request("GET", "/readyz").send().await.expect("it answers").status().as_u16();
+    let ready =
+        async || app.request("GET", "/readyz").send().await.expect("the server answers").status().as_u16();
     assert_eq!(ready().await, 200);
 
     let mint = async |kind: &str| -> String {
@@ -53,7 +54,7 @@ async fn an_outage_is_a_typed_error_and_open_streams_continue() {
     }
     assert_eq!(ready().await, 503);
     for path in ["/api/agents/a1/tools", "/api/agents/a1/capabilities"] {
-        // What is cached is shown for up to 100 ms.
+        // Cached records are returned for up to 100 ms.
         let get = async || send(&app, "GET", path, None).await;
         let refused = poll_until(get, |response| response.status() != 200).await;
         assert!(refused.headers().contains_key("retry-after"), "{path}: {:?}", refused.headers());

@@ -2,7 +2,7 @@
 //! which are then replaced one by one while clients write and chat.
 //!
 //! By default the processes are of this version, and a compatible version that does not exist yet takes the place of the
-//! next one. With a program of the version before, its processes are replaced by those of this version.
+//! next one. With a program of the previous version, its processes are replaced by processes of this version.
 
 use std::io::Write as _;
 use std::net::SocketAddr;

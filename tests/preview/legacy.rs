@@ -50,7 +50,7 @@ async fn the_older_name_is_the_chat_entry() {
 }
 
 #[tokio::test]
-async fn removed_routes_are_answered_and_do_nothing() {
+async fn removed_routes_respond_without_effect() {
     let app = server::app(&workspace("http://127.0.0.1:9/v1", "m"), &[]).await;
     for (method, path) in [
         ("GET", "/api/assistants/context-status"),
@@ -93,7 +93,10 @@ async fn the_prompt_names_a_legacy_client() {
         let preview = app.request("POST", &format!("/api/svcchat/previewPrompt{query}"));
         let body = json_of(preview.bearer_auth(session_token("u1", "c1")).json(&body)).await;
         assert_eq!(body["executionContext"]["caller"], if is_legacy { "legacy" } else { "session" });
-        assert_eq!(body["requestSha256"], event["value"]["requestSha256"], "what is shown is what was sent");
+        assert_eq!(
+            body["requestSha256"], event["value"]["requestSha256"],
+            "the preview shows the sent request"
+        );
     }
     let preview =
         app.request("POST", "/api/svcchat/previewPrompt?client=pager").bearer_auth(session_token("u1", "c1"));

@@ -159,7 +159,7 @@ async fn each_agent_server_is_sent_what_is_shown_for_it() {
     loop {
         count += 1;
         let run_id = format!("run-canary-{count}");
-        // Each has circuits of its own.
+        // Each application has separate circuits.
         let app = server::app(&workspace_with_container("AgentServer", &content), &[]).await;
         let shown = async || {
             let text = text(preview(&app, "?attempts=all", &question(&run_id))).await;
@@ -196,7 +196,7 @@ async fn each_agent_server_is_sent_what_is_shown_for_it() {
             .filter(|event| event["value"]["kind"] == "modelAttempt")
             .map(|event| event["value"]["requestSha256"].clone())
             .collect();
-        assert_eq!(announced_hashes, hashes, "what was sent is told");
+        assert_eq!(announced_hashes, hashes, "the attempt reports the sent request");
         let field = |attempts: &[BTreeMap<String, Box<RawValue>>], index: usize, name: &str| {
             attempts[index].get(name).map(|value| value.get().to_owned())
         };

@@ -71,7 +71,7 @@ async fn the_parts_make_up_the_prompt() {
 }
 
 #[tokio::test]
-async fn query_and_body_say_the_same_and_no_message_is_needed() {
+async fn query_and_body_are_equivalent_without_a_message() {
     let app = server::app(&workspace("http://127.0.0.1:9/v1", "m"), &[]).await;
     let get = |path: &str, query: &str| {
         app.request("GET", &format!("{path}?{query}")).bearer_auth(session_token("u1", "c1"))
@@ -80,7 +80,7 @@ async fn query_and_body_say_the_same_and_no_message_is_needed() {
     let body =
         json!({"agentId": "a1", "message": "Any todos?", "todoListId": "l1", "timezone": "Asia/Tokyo"});
     let same = |left: &Value, right: &Value| {
-        // All fields but those that contain the time.
+        // All fields except the fields that contain the time.
         ["finalSystemPrompt", "systemPromptParts", "executionContext", "selection", "tools", "budget"]
             .iter()
             .all(|name| left[*name] == right[*name] && !left[*name].is_null())
@@ -93,7 +93,7 @@ async fn query_and_body_say_the_same_and_no_message_is_needed() {
         assert!(sent.ends_with("Any todos?") && sent.contains("Asia/Tokyo"), "{sent}");
     }
     let plain = json_of(get(DEBUG, "agentId=a1")).await;
-    assert_eq!(plain["budget"]["messages"], 1, "the turn's context has a message of its own");
+    assert_eq!(plain["budget"]["messages"], 1, "the turn's context is a separate message");
     assert!(plain.get("pageContext").is_none() && plain.get("blocksContext").is_none());
     for body in [json!({"agentId": "a1"}), json!({"agentId": "a1", "messages": []})] {
         assert_eq!(json_of(preview(&app, "", &body)).await["systemPromptParts"], plain["systemPromptParts"]);
@@ -117,7 +117,7 @@ async fn omitted_parts_are_reported() {
     assert_eq!(left_out.zip(kept).map(|(left_out, kept)| left_out + kept), Some(13));
     assert!(trimmed["tokens"].as_u64() > Some(400), "{trimmed}");
     let sent = preview["payload"]["messages"].as_array().expect("messages").len();
-    assert_eq!(kept, Some(sent as u64 - 1), "the system prompt is one more");
+    assert_eq!(kept, Some(sent as u64 - 1), "the system prompt is an additional message");
     assert!(preview["budget"]["promptTokens"].as_u64() <= preview["budget"]["maxPromptTokens"].as_u64());
 }
 
@@ -151,11 +151,11 @@ async fn the_first_part_that_has_changed_since_the_latest_run_is_named() {
     let changed = first_changed(&app, "u1").await;
     assert_eq!(changed, "rules");
     assert_eq!(first_changed(&app, "u1").await, changed, "a preview is no run");
-    assert_eq!(first_changed(&app, "u2").await, Value::Null, "nor another user's");
+    assert_eq!(first_changed(&app, "u2").await, Value::Null, "another user's run is not the latest one");
     ask().await;
     assert_eq!(first_changed(&app, "u1").await, Value::Null);
     change(json!([])).await;
-    assert_eq!(first_changed(&app, "u1").await, "rules", "they are gone");
+    assert_eq!(first_changed(&app, "u1").await, "rules", "a removed part is named");
 }
 
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn stored_text_is_data_with_its_origin_and_gives_way_by_rule() {
     assert_eq!(response.status(), 200, "two long documents are no error");
     let events = parse_run(&response.text().await.expect("a whole body"));
     let event = events.iter().find(|event| event["name"] == "agent.prompt").expect("told");
-    let omitted = event["value"]["omitted"].as_array().expect("what was left out");
+    let omitted = event["value"]["omitted"].as_array().expect("the omitted parts are reported");
     assert_eq!(omitted.iter().map(|origin| &origin["id"]).collect::<Vec<_>>(), ["first", "second"]);
     for origin in omitted {
         assert_eq!(*origin, part(&format!("doc:{}", origin["id"].as_str().expect("an id")))["origin"]);

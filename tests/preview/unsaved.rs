@@ -103,7 +103,7 @@ async fn a_new_agent_is_previewed_before_it_exists() {
 }
 
 #[tokio::test]
-async fn refusals_are_those_of_saving() {
+async fn previews_are_refused_like_saves() {
     let app = server::app(&workspace("http://127.0.0.1:9/v1", "m"), &[]).await;
     let (_, role) = read(&app, AGENT).await;
     let with = |change: fn(&mut Value)| {

@@ -43,7 +43,7 @@ async fn the_limit_is_shared_over(database: SharedDatabase) {
     let processes = [start().await, start().await, start().await];
     let begun = join_all((0..3 * LIMIT).map(|number| begin(&processes[number % 3]))).await;
     let held: Vec<Response> = begun.into_iter().flatten().collect();
-    assert_eq!(held.len(), LIMIT + 2, "one more for each further process");
+    assert_eq!(held.len(), LIMIT + 2, "each further process may admit one more run");
     gate.send_replace(true);
     for response in held {
         response.text().await.expect("a whole body");
@@ -54,7 +54,7 @@ async fn the_limit_is_shared_over(database: SharedDatabase) {
     while held.len() < LIMIT {
         held.extend(poll_until(async || begin(&processes[2]).await, Option::is_some).await);
     }
-    assert!(begin(&processes[2]).await.is_none(), "one process admits the limit");
+    assert!(begin(&processes[2]).await.is_none(), "one process admits exactly the limit");
     gate.send_replace(true);
     for response in held {
         response.text().await.expect("a whole body");

@@ -52,7 +52,7 @@ async fn a_refused_run_neither_counts_nor_reaches_the_vendor_over(database: Shar
                 status => panic!("status {status}"),
             }
         }
-        assert!(stored > before, "nobody begins after {stored} runs, {busy} were refused");
+        assert!(stored > before, "no run begins after {stored} runs; {busy} were refused");
     }
     assert_eq!(say(&processes[0]).await, 402);
     let runs = get(&processes[1], "/api/runs?threadId=t").await;

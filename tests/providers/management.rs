@@ -24,7 +24,7 @@ async fn admins_manage_the_providers_of_their_company() {
         "models": [{"model": "m", "tools": true}]});
     assert_eq!(created.json::<Value>().await.expect("JSON"), shown);
     assert_eq!(test.get(BOSS, path).await, shown);
-    // What was read can be sent back.
+    // A provider can be sent back as it was read.
     let same = test.send(BOSS, "PUT", path, &shown).await;
     assert_eq!((same.status().as_u16(), same.json::<Value>().await.expect("JSON")), (200, shown.clone()));
     let page = test.get(BOSS, "/api/providers?limit=1").await;

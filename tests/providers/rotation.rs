@@ -63,13 +63,13 @@ async fn a_price_that_is_changed_within_a_run_holds_for_the_next_run() {
     }
     let limit = async || test.get(BOSS, path).await["limits"][0].clone();
     let limit = poll_until(limit, |limit| limit["reserved"] == "0.000000000").await;
-    assert_eq!(limit["used"], "0.000906000", "the meter has what the calls have");
+    assert_eq!(limit["used"], "0.000906000", "the meter counts the usage of the calls");
 }
 
 async fn start(database: &TestDatabase) -> Server {
     let url = database.url();
     let config = app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")]);
-    let stores = Stores::open(&config).await.expect("it opens");
+    let stores = Stores::open(&config).await.expect("the store opens");
     server::app_with_config(config, stores).await
 }
 
@@ -79,7 +79,7 @@ async fn rotate_a_key(database: TestDatabase) {
     vendor.on_all(answer(&["Hi."]));
     let url = database.url();
     let config = app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")]);
-    let stores = Stores::open(&config).await.expect("it opens");
+    let stores = Stores::open(&config).await.expect("the store opens");
     let file = agent_platform::workspace::WorkspaceFile::parse_stored(&with_container(&named()).to_string());
     file.expect("a workspace").apply(&stores.roles).await.expect("imported");
     let (one, two) = (start(&database).await, start(&database).await);
@@ -95,7 +95,7 @@ async fn rotate_a_key(database: TestDatabase) {
         let (old, new) = (format!("k{}", n - 1), format!("k{n}"));
         assert_eq!(call(reader).await, old);
         put(writer, "acme", &provider(&new)).await;
-        assert_eq!(call(writer).await, new, "at once in the process that has changed it");
+        assert_eq!(call(writer).await, new, "the process that changed the key uses it at once");
         let received_key = poll_until(async || call(reader).await, |key| *key == new).await;
         assert_eq!(received_key, new);
         let request_count = keys(&vendor).len();
@@ -105,7 +105,7 @@ async fn rotate_a_key(database: TestDatabase) {
         }
         assert!(
             keys(&vendor)[request_count..].iter().all(|key| *key == new),
-            "none uses the old one afterwards"
+            "no process uses the old key afterwards"
         );
     }
 }

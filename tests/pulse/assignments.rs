@@ -78,7 +78,7 @@ async fn the_job_of_an_assignment_changes_with_the_assignment_only() {
     }
     let read = expect_json(ask(&bench.app, OWNER, "GET", &job, None).await, 200).await;
     assert_eq!((&read["state"], &read["schedule"]["cron"]), (&json!("scheduled"), &json!("0 9 * * *")));
-    // A follow-up has the payload of the assignment's job, and is a job of its own.
+    // A follow-up has the payload of the assignment's job, and is a separate job.
     let mut payload = create_todo("Later");
     payload["assignmentId"] = "s1".into();
     let follow_up = json!({"payload": payload, "delayMs": 3_600_000});
@@ -130,7 +130,7 @@ async fn a_follow_up_can_be_cancelled_while_its_assignment_is_synchronized() {
 }
 
 #[tokio::test]
-async fn an_assignment_goes_with_its_agent() {
+async fn an_assignment_is_deleted_with_its_agent() {
     let bench = open(NOWHERE, &[]).await;
     ask(&bench.app, OWNER, "PUT", PATH, Some(&every_day("One"))).await;
     assert_eq!(ask(&bench.app, OWNER, "DELETE", "/api/agents/a1", None).await.status(), 204);
@@ -175,7 +175,7 @@ async fn the_jobs_of_a_deleted_person_are_cancelled() {
     assert_eq!(open_jobs(&left)[0]["payload"]["userId"], "u2");
 }
 
-/// Each company has a record of one kind, and none of the others.
+/// Each company has a record of one kind, and no other records.
 #[tokio::test]
 async fn maintenance_reaches_many_companies_in_one_pass() {
     let companies: Vec<String> = (10..40).map(|n| format!("d{n}")).collect();

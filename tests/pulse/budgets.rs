@@ -63,7 +63,7 @@ async fn postponed_jobs_are_spread_when_the_budget_resets() {
         let path = format!("/jobs/{id}");
         let fetch = async || request_scheduler(&bench.scheduler, "GET", &path, None).await;
         let job = poll_until(fetch, |job| job["state"] == "retryable").await;
-        assert_eq!(job["attempt"], 0, "it has used up no attempt: {job}");
+        assert_eq!(job["attempt"], 0, "the job has used up no attempt: {job}");
         assert_eq!(job["attempts"].as_array().map(Vec::len), Some(1), "{job}");
         assert_eq!(job["attempts"][0]["status"], 402, "{job}");
         assert!(job["lastError"].as_str().is_some_and(|error| error.contains("BUDGET_EXCEEDED")), "{job}");
@@ -135,7 +135,7 @@ async fn an_occurrence_whose_budget_is_spent_waits_for_it_and_is_not_discarded()
     assert_eq!(notification_texts(&stores).await.len(), 1);
 }
 
-/// A tool that is called without a model has no answer that could tell of the refusal.
+/// A tool that is called without a model has no answer that could report the refusal.
 #[tokio::test]
 async fn the_call_of_a_tool_waits_for_its_budget_like_a_run() {
     for subject in [(BudgetKind::Company, "c1"), (BudgetKind::Agent, "a1"), (BudgetKind::User, "u1")] {
@@ -163,7 +163,7 @@ async fn the_call_of_a_tool_waits_for_its_budget_like_a_run() {
     }
 }
 
-/// The events of a run do not say when the budget begins anew.
+/// The events of a run do not contain the time at which the budget is renewed.
 #[tokio::test]
 async fn a_run_out_of_budget_between_answers_waits_and_continues() {
     let vendor = Vendor::start().await;

@@ -77,7 +77,7 @@ async fn no_run_begins_for_a_deleted_user() {
 type ForgedCallCase<'a> = (&'a str, Option<&'a str>, &'a str, SystemTime, &'a str, &'a str, u16);
 
 #[tokio::test]
-async fn a_call_that_is_not_the_schedulers_changes_nothing() {
+async fn a_callback_that_is_not_the_schedulers_changes_nothing() {
     let (app, stores) = app_without_scheduler(UNREACHABLE_URL, &[]).await;
     let body = delivery(create_todo("Forged"), "j1", 1).to_string();
     let now = SystemTime::now();
@@ -111,7 +111,7 @@ async fn a_call_that_is_not_the_schedulers_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_secret_before_holds_while_it_is_replaced() {
+async fn the_previous_secret_verifies_during_a_rotation() {
     let (app, stores) = app_without_scheduler(UNREACHABLE_URL, &[]).await;
     let body = delivery(create_todo("Sow"), "j1", 1).to_string();
     let signed =

@@ -12,7 +12,8 @@ const JOBS: u64 = 100;
 /// one attempt.
 async fn run_at_once(payload: impl Fn(u64) -> Value) -> (TempDir, Stores) {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = SqliteStore::open(folder.path().join("app.db"), SqliteOptions::default()).expect("it opens");
+    let store =
+        SqliteStore::open(folder.path().join("app.db"), SqliteOptions::default()).expect("the store opens");
     let stores = Stores::from_records(Arc::new(store), &server::app_config(&[]));
     let mut workspace = workspace("http://127.0.0.1:9/v1");
     // The key is no secret here, and the store has none to seal it with.

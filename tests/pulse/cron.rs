@@ -57,7 +57,7 @@ async fn the_cron_route_needs_its_secret() {
     let status = expect_json(cron(&app, CRON_SECRET, "").await, 200).await;
     assert_eq!(status, json!({"status": "ok", "canonicalScheduler": "pulse"}));
     let misspelt = expect_problem(cron(&app, CRON_SECRET, "?run=1").await, 400, "INVALID_REQUEST").await;
-    assert_eq!(misspelt["detail"], "run must be true or false", "it would never run anything");
+    assert_eq!(misspelt["detail"], "run must be true or false", "the fallback would never run a job");
     let nothing = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await;
     assert_eq!((&nothing["run"]["source"], &nothing["run"]["due"]), (&json!("memory"), &json!(0)));
 }
@@ -318,7 +318,7 @@ async fn local_jobs_are_handed_over_to_a_scheduler() {
         poll_until(sync, |sync| sync["inStep"] == true && sync["jobId"] != created["sync"]["jobId"]).await;
     assert!(ids.contains(&&sync["jobId"]), "{sync} {ids:?}");
     let left = JobFilter { open: true, ..JobFilter::default() };
-    assert_eq!(stores.jobs.count(&left).await.expect("a count"), 0, "none is left to run twice");
+    assert_eq!(stores.jobs.count(&left).await.expect("a count"), 0, "no job is left that could run twice");
 }
 
 /// A scheduler whose `DATABASE_URL` names the application's SQLite file has its jobs beside the local ones. Its own would be
@@ -365,7 +365,7 @@ async fn many_local_jobs_are_handed_over_at_once() {
     poll_until(left, |left| *left == 0).await;
 }
 
-/// A follow-up of an assignment's tool has the payload of the assignment's job, and is a job of its own.
+/// A follow-up of an assignment's tool has the payload of the assignment's job, and is a separate job.
 #[tokio::test]
 async fn local_follow_ups_of_assignments_are_handed_over() {
     let stores = server::stores(&workspace(NOWHERE)).await;

@@ -107,7 +107,7 @@ async fn no_effect_is_lost_or_doubled_by_kills_of_application_and_scheduler() {
     let mut workspace = workspace("http://127.0.0.1:9/v1");
     // The agent needs no model, and the store has no key to seal a secret with.
     workspace["agents"][0]["children"] = json!([]);
-    let open = || SqliteStore::open(path("app.db"), SqliteOptions::default()).expect("it opens");
+    let open = || SqliteStore::open(path("app.db"), SqliteOptions::default()).expect("the store opens");
     let stores = Stores::from_records(Arc::new(open()), &server::app_config(&[]));
     stores.import("the test", &workspace.to_string()).await.expect("imported");
     drop(stores);

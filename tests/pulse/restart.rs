@@ -22,7 +22,7 @@ fn parse_time(time: &Value) -> Timestamp {
     time.as_str().expect("a time").parse().expect("RFC 3339")
 }
 
-/// Checks what is stored in place of when tries begin, as a process of a busy machine may begin them late.
+/// Checks the stored times instead of the times at which attempts begin, since a busy process may begin them late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_applications_turn_is_due_within_seconds_of_its_restart() {
     let vendor = Vendor::start().await;
@@ -31,7 +31,7 @@ async fn a_killed_applications_turn_is_due_within_seconds_of_its_restart() {
     let url = |name: &str| format!("sqlite://{}", folder.path().join(name).display());
     let (app_url, port) = (url("app.db"), free_port());
     let stores = Stores::open(&server::app_config(&[("DATABASE_URL", &app_url), DATA_SECRET])).await;
-    let stores = stores.expect("it opens");
+    let stores = stores.expect("the store opens");
     stores.import("the test", &workspace(&vendor.base_url()).to_string()).await.expect("imported");
     drop(stores);
     let callback = format!("http://127.0.0.1:{port}/api/pulse/callback");
@@ -71,7 +71,7 @@ async fn a_killed_applications_turn_is_due_within_seconds_of_its_restart() {
     scheduler.kill().await;
     app.kill().await;
     let stores = Stores::open(&server::app_config(&[("DATABASE_URL", &app_url), DATA_SECRET])).await;
-    let notifications = notification_texts(&stores.expect("it opens")).await;
+    let notifications = notification_texts(&stores.expect("the store opens")).await;
     assert_eq!(notifications.len(), 1, "{notifications:?}");
     assert!(notifications[0].1.ends_with("All is well."), "{notifications:?}");
 }

@@ -186,7 +186,7 @@ async fn a_user_schedules_turns_and_tools_for_themselves() {
     let post = async |user, body: &Value| ask(&bench.app, user, "POST", "/api/pulse/jobs", Some(body)).await;
     let turn = json!({"payload": {"kind": "agent", "agentId": "a1", "message": "Good morning"},
         "delayMs": 3_600_000, "idempotencyKey": "k"});
-    // A colleague may talk to the agent, and has keys of their own.
+    // A colleague may talk to the agent, and has separate idempotency keys.
     let mut ids = Vec::new();
     for user in [OWNER, COLLEAGUE, OWNER] {
         let created = expect_json(post(user, &turn).await, 201).await;
@@ -339,7 +339,7 @@ async fn responses_of_another_server_are_not_repeated() {
             assert_eq!(
                 expect_json(answer, 200).await,
                 json!({"jobs": []}),
-                "somebody else's job is not shown"
+                "another user's job is not shown"
             );
             let one = [json_response("200 OK", "", &valid_page["jobs"][0].to_string())];
             vendor.on("/jobs/j?companyId=c1&userId=u1", one);

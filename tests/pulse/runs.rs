@@ -125,7 +125,7 @@ async fn app_with(stores: &Stores, pulse_url: &str, deadline: Duration, tool: im
     let env = std::collections::BTreeMap::from([("SESSION_SECRET", server::SESSION_SECRET)]);
     let config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("it listens");
+    let address = listener.local_addr().expect("a bound listener");
     let mut app = compose::application(&config, address, stores.clone(), None, &Shutdown::default())
         .expect("an application");
     let (url, secret) = (Url::parse(pulse_url).expect("an address"), Secret::new(PULSE_SECRET));

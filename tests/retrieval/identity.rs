@@ -24,7 +24,7 @@ const HIDDEN: [&str; 3] = ["hiddentitle", "hiddenheading", "hiddentext"];
 /// Minimum number of cells.
 const MIN_CELLS: usize = 1_000;
 
-/// An agent: its id, the documents of its prompt, those that it searches, and whether its turns do so.
+/// An agent: its id, the documents of its prompt, the documents that it searches, and whether its turns search.
 type Agent = (&'static str, &'static str, &'static str, bool);
 
 /// The agents of both companies. Some name documents that only one of the companies has.
@@ -36,7 +36,7 @@ const AGENTS: [Agent; 6] = [
     ("luring", "x", "ydxe", true),
     ("bare", "", "", false),
 ];
-/// An agent of each company that the other one does not have.
+/// An agent of each company that the other company does not have.
 const OWN_AGENTS: [Agent; 2] = [("inner", "", "e", true), ("outer", "y", "", true)];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -279,7 +279,7 @@ fn documents_in(output: &str) -> Vec<(&'static str, char)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_cell_has_words_of_documents_it_may_not_read() {
+async fn no_caller_receives_words_of_forbidden_documents() {
     let app_test = RetrievalApp::start(&["alpha", "beta"], |_| true).await;
     let mut cells = 0;
     for caller in &CALLERS {
@@ -333,7 +333,7 @@ fn account(path: AccessPath, answer: &str) -> Value {
     }
 }
 
-/// Other companies' documents, and those that an agent does not name, change no score, count or term.
+/// Other companies' documents, and documents that an agent does not name, change no score, count or term.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_documents_change_nothing_in_the_account_of_a_search() {
     let owner = &CALLERS[0];

@@ -114,11 +114,11 @@ async fn documents_are_found_by_their_meaning_once_they_are_embedded() {
     .await;
     let status = &result["indexed"];
     assert_eq!((&status["embedder"], &status["chunks"]), (&json!("openai/m"), &json!(1)), "{result}");
-    // Only documents that are searched were sent; other companies' are not, and neither are those of no agent.
+    // Only documents that are searched were sent, not other companies' documents nor documents that no agent has.
     let texts = server.take_texts();
     assert!(texts.iter().all(|text| !text.contains("burnt") && !text.contains("safe")), "{texts:?}");
     assert!(server.keys().iter().all(|key| *key == format!("Bearer {KEY}")));
-    // What was read can be written back, and a changed document is found by its new meaning.
+    // A document can be written back as it was read, and a changed document is found by its new meaning.
     let mut changed = document(&app, "travel").await;
     changed["text"] = json!("Days of vacation are granted by the office.");
     let request = app.request("PUT", "/api/documents/travel").bearer_auth(session_token("u1", "c1"));

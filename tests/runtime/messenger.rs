@@ -373,7 +373,7 @@ async fn invalid_calls_are_not_sent() {
     ] {
         expect_problem(request.send().await.expect("an answer"), status, code).await;
     }
-    assert_eq!(vendor.connections(), 0, "nobody was called");
+    assert_eq!(vendor.connections(), 0, "no server was called");
 
     // A valid call is sent, with an empty object in place of missing parameters.
     for body in [good.to_string(), with("params", Value::Null), with("params", json!({}))] {

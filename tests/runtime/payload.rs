@@ -183,7 +183,7 @@ async fn a_request_without_a_time_zone_uses_the_user_s() {
 }
 
 #[tokio::test]
-async fn application_runtime_and_vendor_are_one_chain() {
+async fn requests_pass_from_application_to_runtime_to_vendor() {
     const SECRET: &str = "runtime-canary-0123456789";
     let vendor = Vendor::start().await;
     let runtime = server::runtime(&[("RUNTIME_SECRET", SECRET)]).await;

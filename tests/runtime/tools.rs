@@ -198,7 +198,7 @@ async fn calls_to_a_killed_tool_server_fail_and_the_run_continues() {
             );
         }
         assert_eq!(result_of(&events, "c3"), (r#"{"sum":1}"#, false), "{revision:?}");
-        assert_eq!(*anew.works.begun.borrow(), 0, "what may have run is not sent again");
+        assert_eq!(*anew.works.begun.borrow(), 0, "a call that may have run is not sent again");
     }
 }
 
@@ -257,7 +257,7 @@ fn cacheable_discovery() -> Vec<Step> {
         "capabilities": {"tools": {}}, "ttlMs": 60_000, "cacheScope": "public"}))
 }
 
-/// Runs one call of `tool` at `tools` with a token of its own, and returns its result.
+/// Runs one call of `tool` at `tools` with a new token, and returns its result.
 async fn run_with_token(
     runtime: &Server,
     tools: &FakeMcpServer,

@@ -13,8 +13,9 @@ async fn health_has_the_number_of_jobs_in_each_state() {
     bench.create_job(json!({"delayMs": 60_000}), payload("later")).await;
     let done = bench.create_job(json!({"delayMs": 0}), payload("done")).await;
     bench.wait_for_state(&done, "completed").await;
-    let fetch =
-        async || json_of(bench.scheduler.request("GET", "/health").send().await.expect("it answers")).await;
+    let fetch = async || {
+        json_of(bench.scheduler.request("GET", "/health").send().await.expect("the server answers")).await
+    };
     // A delivery ends after its outcome is stored.
     let health = poll_until(fetch, |health| health["delivering"] == 0).await;
     for (name, value) in [
@@ -28,7 +29,7 @@ async fn health_has_the_number_of_jobs_in_each_state() {
         assert_eq!(health.pointer(name), Some(&value), "{name}: {health}");
     }
     for path in ["/livez", "/readyz"] {
-        let response = bench.scheduler.request("GET", path).send().await.expect("it answers");
+        let response = bench.scheduler.request("GET", path).send().await.expect("the server answers");
         assert_eq!(response.status(), 200);
     }
 }
@@ -44,12 +45,12 @@ async fn metrics_count_requests_jobs_and_deliveries() {
     let bad = bench.create_job(json!({"delayMs": 0}), payload("bad")).await;
     bench.wait_for_state(&done, "completed").await;
     bench.wait_for_state(&bad, "discarded").await;
-    let response = bench.scheduler.request("GET", "/metrics").send().await.expect("it answers");
+    let response = bench.scheduler.request("GET", "/metrics").send().await.expect("the server answers");
     let kind = response.headers()["content-type"].to_str().expect("text").to_owned();
     assert!(kind.starts_with("application/openmetrics-text"), "{kind}");
     drop(response);
     let fetch = async || {
-        let response = bench.scheduler.request("GET", "/metrics").send().await.expect("it answers");
+        let response = bench.scheduler.request("GET", "/metrics").send().await.expect("the server answers");
         response.text().await.expect("a body")
     };
     // A delivery ends after its outcome is stored.

@@ -60,7 +60,11 @@ async fn deliveries_that_a_shutdown_aborts_are_retried_by_another_scheduler() {
     let second = server::scheduler(jobs, &callback(&bench.receiver), &settings).await;
     let bench = SchedulerFixture { scheduler: second, receiver: bench.receiver };
     bench.wait_for_state(&under_way, "completed").await;
-    assert_eq!(bench.receiver.received_bodies("slow")[1]["attempt"], 1, "the aborted one used up none");
+    assert_eq!(
+        bench.receiver.received_bodies("slow")[1]["attempt"],
+        1,
+        "an aborted delivery used up no attempt"
+    );
     assert_eq!(bench.get(&soon).await["state"], "scheduled");
 }
 

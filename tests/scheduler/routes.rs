@@ -370,7 +370,7 @@ async fn every_route_needs_the_secret() {
         for bearer in [None, Some("pulse-canary-012345678"), Some("")] {
             let request = bench.scheduler.request(method, path);
             let request = bearer.into_iter().fold(request, reqwest::RequestBuilder::bearer_auth);
-            expect_problem(request.send().await.expect("it answers"), 401, "UNAUTHENTICATED").await;
+            expect_problem(request.send().await.expect("the server answers"), 401, "UNAUTHENTICATED").await;
         }
     }
     let list = |bearer: &str| bench.scheduler.request("GET", "/jobs").bearer_auth(bearer).send();

@@ -31,7 +31,7 @@ const INITDB_ARGUMENTS: [&str; 5] =
 pub(crate) struct Cluster {
     folder: TempDir,
     programs: PathBuf,
-    /// User and group id that the server runs as; `None` for those of this process.
+    /// User and group id that the server runs as; `None` for the ids of this process.
     user: Option<(u32, u32)>,
     /// Maximum file size in bytes (`RLIMIT_FSIZE`), which simulates a full disk.
     file_bytes: Option<u64>,
@@ -264,7 +264,7 @@ impl Cluster {
         server.wait().expect("ended");
     }
 
-    /// Keeps the current data as those of a standby, for [`fail_over`](Self::fail_over). Restarts the server.
+    /// Keeps the current data as the data of a standby, for [`fail_over`](Self::fail_over). Restarts the server.
     pub(crate) fn fork_standby(&mut self) {
         self.crash();
         self.run("cp", |command| {

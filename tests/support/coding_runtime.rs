@@ -30,7 +30,7 @@ impl CodingRuntime {
     /// Starts a runtime on a free port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it listens");
+        let address = listener.local_addr().expect("a bound listener");
         let issuer = Arc::new(ScriptedIssuer::new(Arc::new(SystemClock)));
         issuer.set_sign_ins(Duration::from_secs(1), Duration::from_secs(900));
         let task = tokio::spawn({

@@ -83,7 +83,7 @@ async fn an_import_until_it_is_killed() {
     let config = AppConfig::load(&Flags::default(), &ProcessEnv).expect("the settings are right");
     let file = std::env::var_os(FILE_ENV).expect("a file");
     let stores = Stores::open(&config).await.expect("a store");
-    stores.import_file(Path::new(&file)).await.expect("it is imported");
+    stores.import_file(Path::new(&file)).await.expect("the workspace is imported");
     report_done();
 }
 

@@ -30,7 +30,7 @@ impl ControlledVendor {
     /// Starts a vendor on a free port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it listens");
+        let address = listener.local_addr().expect("a bound listener");
         let (gate, opened) = watch::channel(false);
         let slow = SlowRequests::default();
         let task = tokio::spawn(async move {

@@ -26,7 +26,7 @@ const WORD_COMPONENTS: usize = 64;
 /// The server's behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Answers correctly, the last text first: the index tells the order.
+    /// Answers correctly, the last text first: the index gives the order.
     Answers,
     /// Answers 500.
     Fails,
@@ -40,7 +40,7 @@ pub enum Behaviour {
     NoNumbers,
     /// Answers a vector less than there are texts.
     TooFew,
-    /// Answers vectors that have no relation to the texts: each text has one of its own.
+    /// Answers vectors that have no relation to the texts: a different vector for each text.
     Meaningless,
     /// Answers the sums of the vectors of the texts' words.
     Words,
@@ -64,7 +64,7 @@ impl EmbeddingServer {
     /// Starts a server on a free port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it listens");
+        let address = listener.local_addr().expect("a bound listener");
         let (state, behaviour) = (Arc::<Mutex<State>>::default(), watch::Sender::new(Behaviour::Answers));
         let task = tokio::spawn(serve(listener, state.clone(), behaviour.subscribe()));
         Self { address, state, behaviour, task }

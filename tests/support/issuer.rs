@@ -2,7 +2,7 @@
 //! on demand.
 //!
 //! Refresh tokens are valid once: a second use is refused as `refresh_token_reused`. Time passes as the issuer's `now`
-//! says where a lifetime matters; the times of its calls are those of the machine.
+//! says where a lifetime matters; the times of its calls are the machine's.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;

@@ -24,7 +24,11 @@ impl LogBuffer {
                 .with_span_events(FmtSpan::FULL)
                 .with_ansi(false)
                 .with_writer(log.clone());
-            tracing_subscriber::registry().with(lines).with(filter).try_init().expect("nobody else collects");
+            tracing_subscriber::registry()
+                .with(lines)
+                .with(filter)
+                .try_init()
+                .expect("no other subscriber collects events");
             log
         };
         SHARED.get_or_init(install).clone()

@@ -23,7 +23,7 @@ pub mod control;
 pub mod embedder;
 pub mod fake_network;
 pub mod grants;
-// Tests of the application use more of this module than those of the runtime do.
+// Tests of the application use more of this module than tests of the runtime.
 #[allow(dead_code)]
 pub mod issuer;
 pub mod log;
@@ -106,7 +106,7 @@ pub fn refused_url() -> String {
 }
 
 /// Returns an HTTP client that uses no proxy and follows no redirect, so that a test sees what the server sends. It keeps
-/// no connection, since those of one test's runtime are of no use to the next.
+/// no connection, since connections of one test's runtime are of no use to the next.
 pub fn client() -> reqwest::Client {
     // Building one takes so long that a server may close the connections of a test that builds many.
     static CLIENT: OnceLock<reqwest::Client> = OnceLock::new();

@@ -89,7 +89,7 @@ impl SchedulerProcess {
 
     /// Sends a request that creates a job.
     pub async fn post(&self, job: &Value) -> Response {
-        self.request("POST", "/jobs").json(job).send().await.expect("it answers")
+        self.request("POST", "/jobs").json(job).send().await.expect("the server answers")
     }
 
     /// Creates a job and returns its id.
@@ -103,14 +103,14 @@ impl SchedulerProcess {
 
     /// Returns the JSON response to a GET.
     pub async fn get(&self, path: &str) -> Value {
-        let response = self.request("GET", path).send().await.expect("it answers");
+        let response = self.request("GET", path).send().await.expect("the server answers");
         let body = response.text().await.expect("a body");
         serde_json::from_str(&body).unwrap_or_else(|_| panic!("{path}: {body}"))
     }
 
     /// Returns the text of `/metrics`.
     pub async fn metrics(&self) -> String {
-        let response = self.request("GET", "/metrics").send().await.expect("it answers");
+        let response = self.request("GET", "/metrics").send().await.expect("the server answers");
         response.text().await.expect("a body")
     }
 
@@ -284,7 +284,7 @@ async fn an_application_until_it_is_killed() {
     logging::init(&config.server.log).expect("a log");
     let stores = stores::Stores::open(&config).await.expect("a store");
     let listener = run::listen(config.server.listen).await.expect("the port is free");
-    let address = listener.local_addr().expect("it listens");
+    let address = listener.local_addr().expect("a bound listener");
     writeln!(std::io::stdout(), "{ADDRESS_PREFIX}{address}").expect("the parent listens");
     run::serve_app(&config, listener, stores, None, run::shutdown_on_signal()).await.expect("it serves");
 }
@@ -298,7 +298,7 @@ async fn a_scheduler_until_it_is_killed() {
     logging::init(&config.log).expect("a log");
     let (jobs, store) = stores::open_jobs(&config).await.expect("a store");
     let listener = run::listen(config.listen).await.expect("a free port");
-    let address = listener.local_addr().expect("it listens");
+    let address = listener.local_addr().expect("a bound listener");
     // `println!` would go to the test harness, which may capture it.
     writeln!(std::io::stdout(), "{ADDRESS_PREFIX}{address}").expect("the parent listens");
     run::serve_scheduler(&config, listener, jobs, store, run::shutdown_on_signal()).await.expect("it serves");

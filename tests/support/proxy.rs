@@ -44,7 +44,7 @@ impl Proxy {
     /// Starts a proxy of processes, none of which is ready before its first check.
     pub async fn start(processes: impl IntoIterator<Item = SocketAddr>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it listens");
+        let address = listener.local_addr().expect("a bound listener");
         let backend = |address| Backend { address, is_ready: AtomicBool::new(false) };
         let state = Arc::new(ProxyState {
             processes: processes.into_iter().map(backend).collect(),

@@ -64,7 +64,7 @@ impl ScriptServer {
     /// Starts a server on a free port. `respond` returns the response to each request.
     pub async fn start(respond: impl Fn(ReceivedRequest) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it listens");
+        let address = listener.local_addr().expect("a bound listener");
         let connections = Arc::<AtomicUsize>::default();
         let (request_counter, request_count) = watch::channel(0);
         let (disconnect_counter, disconnects) = watch::channel(0);

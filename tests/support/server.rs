@@ -38,7 +38,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// Builds a request for a path, with an HTTP client of its own.
+    /// Builds a request for a path, with a new HTTP client.
     pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let method = method.parse().expect("a method");
         super::client().request(method, self.url(path))
@@ -90,10 +90,10 @@ pub async fn app(workspace: &Value, settings: &[(&str, &str)]) -> Server {
 
 /// Creates in-memory stores with a workspace, for tests that also read the stores directly.
 pub async fn stores(workspace: &Value) -> Stores {
-    let stores = Stores::in_memory("an empty workspace", "{}").await.expect("it is right");
+    let stores = Stores::in_memory("an empty workspace", "{}").await.expect("a valid workspace");
     // Not checked as an import, so that agents can have names that only stored roles have.
-    let file = WorkspaceFile::parse_stored(&workspace.to_string()).expect("it is right");
-    file.apply(&stores.roles).await.expect("it is imported");
+    let file = WorkspaceFile::parse_stored(&workspace.to_string()).expect("a valid workspace");
+    file.apply(&stores.roles).await.expect("the workspace is imported");
     stores
 }
 
@@ -145,7 +145,7 @@ pub fn app_on(listener: TcpListener, stores: Stores, settings: &[(&str, &str)]) 
 }
 
 fn serve_app(listener: TcpListener, config: AppConfig, stores: Stores) -> Server {
-    let address = listener.local_addr().expect("it listens");
+    let address = listener.local_addr().expect("a bound listener");
     let shutdown = Shutdown::default();
     let task = tokio::spawn({
         let shutdown = shutdown.clone();
@@ -171,7 +171,7 @@ pub fn runtime_config(settings: &[(&str, &str)]) -> RuntimeConfig {
 /// Starts the agent runtime with a configuration.
 pub async fn runtime_with_config(config: RuntimeConfig) -> Server {
     let listener = run::listen(config.server.listen).await.expect("a free port");
-    let address = listener.local_addr().expect("it listens");
+    let address = listener.local_addr().expect("a bound listener");
     let shutdown = Shutdown::default();
     let task = tokio::spawn({
         let shutdown = shutdown.clone();
@@ -191,7 +191,7 @@ pub async fn scheduler(jobs: Arc<dyn JobStore>, callback: &str, settings: &[(&st
     env.extend(settings.iter().copied());
     let config = SchedulerConfig::load(&Flags::default(), &env).expect("the settings are right");
     let listener = run::listen(config.listen).await.expect("a free port");
-    let address = listener.local_addr().expect("it listens");
+    let address = listener.local_addr().expect("a bound listener");
     let shutdown = Shutdown::default();
     let task = tokio::spawn({
         let shutdown = shutdown.clone();

@@ -45,7 +45,7 @@ impl WebhookReceiver {
     /// Starts a receiver on a free port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it listens");
+        let address = listener.local_addr().expect("a bound listener");
         let state = Arc::new(Mutex::new(ReceiverState::default()));
         let (count_sender, delivery_count) = watch::channel(0);
         let task = tokio::spawn(serve(listener, state.clone(), count_sender));

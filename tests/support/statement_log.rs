@@ -36,7 +36,7 @@ const fn exception(name: &'static str, text: &'static str) -> Exception {
     Exception { name, text }
 }
 
-/// The statements that bind no company, each with the reason. Those that return rows of companies serve a task of the
+/// The statements that bind no company, each with the reason. Statements that return rows of companies serve a task of the
 /// process itself, which then reads or writes each row under its company.
 const EXCEPTIONS: [Exception; 22] = [
     // Each process needs the changes of all companies that it caches, and old ones are deleted by their age.
@@ -60,7 +60,7 @@ const EXCEPTIONS: [Exception; 22] = [
         "sweep: finds runs that wait for decisions and are due",
         "FROM runs WHERE state = 'waiting' AND coalesce(due_ms, 0) <= $1",
     ),
-    // A process knows the ids of its own runs alone, and those of a process that has ended concern all.
+    // A process knows only the ids of its own runs; the runs of an ended process concern all processes.
     exception(
         "leases: finds runs whose process has ended",
         "WHERE processes.id = runs.process AND lease_ms > $1",
@@ -264,7 +264,7 @@ impl Statement {
         self.values.get(position)?.as_deref()
     }
 
-    /// Returns the values of conditions `column = $n`, and those of `column` in rows that the statement inserts or joins
+    /// Returns the values of conditions `column = $n`, and the values of `column` in rows that the statement inserts or joins
     /// with a condition on the column.
     fn bound(&self, column: &str) -> BTreeSet<String> {
         let mut bound = BTreeSet::new();

@@ -52,7 +52,7 @@ impl RmcpServer {
     /// Starts a server at an address, without the sessions of an earlier server there.
     pub async fn start_at(era: McpRevision, address: SocketAddr) -> Self {
         let listener = TcpListener::bind(address).await.expect("the port is free");
-        let address = listener.local_addr().expect("it listens");
+        let address = listener.local_addr().expect("a bound listener");
         let works = RmcpTools {
             era,
             meeting: Arc::new(Barrier::new(2)),

@@ -39,7 +39,7 @@ async fn a_token_is_accepted_in_header_query_and_body() {
 }
 
 #[tokio::test]
-async fn invalid_tokens_are_refused_alike_in_every_location() {
+async fn invalid_tokens_are_refused_equally_in_every_location() {
     let bench = open(|_| {}).await;
     let good = bench.mint_widget(WidgetGrant::default()).await;
     let revoked = bench.mint_widget(WidgetGrant::default()).await;
@@ -86,7 +86,7 @@ async fn invalid_tokens_are_refused_alike_in_every_location() {
             answers.insert(problem["detail"].to_string());
         }
     }
-    assert_eq!(answers.len(), 1, "none says what was wrong: {answers:?}");
+    assert_eq!(answers.len(), 1, "no response says what was wrong: {answers:?}");
     assert!(bench.vendor.received().is_empty());
 }
 

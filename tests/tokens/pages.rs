@@ -18,7 +18,7 @@ fn grant_for_origin() -> WidgetGrant {
 fn is_readable_from(headers: &HeaderMap, origin: &str) -> bool {
     assert!(!headers.contains_key("access-control-allow-credentials"));
     let varies = headers.get_all("vary").iter().any(|value| value.to_str().expect("text").contains("origin"));
-    assert!(varies, "caches are told: {headers:?}");
+    assert!(varies, "the response varies by origin: {headers:?}");
     headers.get("access-control-allow-origin").is_some_and(|allowed| allowed == origin)
 }
 

@@ -51,7 +51,7 @@ async fn send_and_get_tool_result(app: &Server, vendor: &Vendor) -> String {
 }
 
 #[tokio::test]
-async fn a_message_goes_through_the_operators_runtime() {
+async fn messages_are_sent_by_the_operators_runtime() {
     let (vendor, workspace) = start().await;
     let runtime = runtime(&vendor).await;
     let url = runtime.url("/");

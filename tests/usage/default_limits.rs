@@ -74,7 +74,7 @@ async fn a_company_has_sixty_four_runs_at_once() {
     let shown = test.shown("boss").await;
     assert_eq!((shown.len(), &shown[0]["kind"], &shown[0]["reserved"]), (1, &json!("company"), &json!(64)));
     assert!(test.shown("u1").await.is_empty(), "the company's limits are for its admins");
-    // Another company has a limit of its own, and so has a company with a budget.
+    // Another company has a separate limit, and so has a company with a budget.
     assert_eq!(test.ask("u2", "c2", "a2").await.status(), 200);
     test.put_company(json!([{"unit": "concurrentRuns", "amount": 1}])).await;
     assert!(test.shown("boss").await.is_empty(), "the budget replaces it");

@@ -56,7 +56,7 @@ async fn five_hundred_disconnects_are_five_hundred_rows() {
         let [entry] = &entries[..] else { panic!("d{run} after {bytes} bytes: {entries:?}") };
         assert!(matches!(entry.outcome.as_str(), "ok" | "cancelled"), "{entry:?}");
         let is_cancelled = entry.outcome == "cancelled";
-        // What is counted by the vendor is not an estimate, even if the client has left afterwards.
+        // Usage that the vendor has counted is not an estimate, even if the client has left afterwards.
         assert!(is_cancelled || !entry.estimated, "{entry:?}");
         assert!(entry.tokens.input_tokens > 0, "{entry:?}");
         cancelled += u64::from(is_cancelled);

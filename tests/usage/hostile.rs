@@ -58,7 +58,7 @@ async fn a_budget_that_ends_between_two_attempts_ends_the_run() {
 }
 
 #[tokio::test]
-async fn a_user_who_is_deleted_during_a_run_is_booked_all_the_same() {
+async fn the_run_of_a_deleted_user_is_booked() {
     let test = UsageApp::start().await;
     let gate = watch::Sender::new(false);
     let mut steps = tool_calls(&[("c1", "readTodos", "{}")]);
@@ -118,7 +118,7 @@ async fn many_visitors_use_only_the_budgets_of_token_and_company() {
             return true;
         }
         let problem = expect_problem(response, 402, "BUDGET_EXCEEDED").await;
-        assert_eq!(problem.get("budget"), None, "visitors are told the code alone");
+        assert_eq!(problem.get("budget"), None, "visitors receive only the error code");
         false
     };
     let mut answered = 0;
@@ -141,7 +141,7 @@ async fn many_visitors_use_only_the_budgets_of_token_and_company() {
         let limit = test.settled(owner_path).await;
         (limit["used"].clone(), limit["reserved"].clone())
     };
-    assert_eq!(of_owner().await, (json!(0), json!(0)), "the owner has spent nothing");
+    assert_eq!(of_owner().await, (json!(0), json!(0)), "the owner's budget is unused");
     let rows = test.rows("boss", "groupBy=user").await;
     let spent: Vec<_> = rows.iter().map(|row| (row["userId"].as_str(), &row["calls"])).collect();
     let visitors = format!("widget:{}", minted.token.id);

@@ -69,7 +69,7 @@ impl KilledApp {
         let app = Self { url, catalog, vendor };
         let stores = app.open().await;
         let workspace = workspace(&app.vendor.base_url(), "m").to_string();
-        stores.import("the test", &workspace).await.expect("it is imported");
+        stores.import("the test", &workspace).await.expect("the workspace is imported");
         for (kind, subject, limits) in BUDGETS {
             put_budget(&stores, (kind, subject), serde_json::from_str(limits).expect("JSON")).await;
         }
@@ -79,7 +79,7 @@ impl KilledApp {
     async fn open(&self) -> Stores {
         Stores::open(&app_config(&[("DATABASE_URL", self.url.as_str()), DATA_SECRET]))
             .await
-            .expect("it opens")
+            .expect("the store opens")
     }
 
     async fn start(&self) -> AppProcess {

@@ -148,7 +148,10 @@ async fn a_call_is_reported_in_the_run_that_made_it() {
     );
     let [(tool, arguments, result)] = &calls(&events)[..] else { panic!("{events:?}") };
     assert_eq!((tool.as_str(), arguments), ("createTodo", &json!({"title": "Buy soil"})));
-    assert_eq!(result["content"], answer["result"]["content"][0]["text"], "what the workflow was given");
+    assert_eq!(
+        result["content"], answer["result"]["content"][0]["text"],
+        "the run shows the result that the workflow received"
+    );
     assert!(result.get("metadata").is_none(), "{result}");
 
     // A workflow may continue after its response. Its token is valid, but the run that would report the call has

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_checksum_says_both() {
+    fn a_wrong_checksum_reports_both_sums() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         std::fs::write(&path, "abc").unwrap();

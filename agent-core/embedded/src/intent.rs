@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn words_tell_which_tools_are_worth_weighing() {
+    fn tools_are_preselected_by_words() {
         let tools = [
             tool("createTodo", "Adds a task to the list."),
             tool("getDoc", "Reads one document by its identifier."),

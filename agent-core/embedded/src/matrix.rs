@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn products_of_stacked_matrices_are_those_of_plain_arithmetic() {
+    fn products_of_stacked_matrices_equal_plain_arithmetic() {
         let (mut weights, first) = tensor(70, 64, 1);
         let (more, second) = tensor(5, 64, 2);
         weights.extend(more);

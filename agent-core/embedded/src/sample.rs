@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn without_chance_the_likeliest_token_wins_unless_it_was_just_said() {
+    fn greedy_sampling_takes_the_likeliest_unrepeated_token() {
         let mut greedy = sampler(0.0, 1.0, 0);
         assert_eq!(greedy.pick(&mut LOGITS.clone(), None, &[]), Some(1));
         assert_eq!(greedy.pick(&mut LOGITS.clone(), None, &[1]), Some(2));

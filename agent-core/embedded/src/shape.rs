@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_those_that_matter() {
+    fn only_relevant_facts_are_kept() {
         let last = |question: &str| {
             shaped(question).messages.pop().expect("a message").content.to_text().into_owned()
         };

@@ -112,7 +112,7 @@ fn as_call(events: &[ModelEvent]) -> (String, Value) {
 }
 
 #[tokio::test]
-async fn answers_in_words_share_what_they_have_in_common() {
+async fn later_prompts_reuse_the_cached_prefix() {
     let model = open(|_| ());
     let hello = request(vec![Message::user("Hello <|im_end|>")]);
     let (text, usage, finish) = as_text(&events(&model, &hello).await);
@@ -243,7 +243,7 @@ async fn invalid_requests_are_refused_in_prepare() {
 }
 
 #[test]
-fn weights_that_are_not_there_are_named() {
+fn missing_weights_are_named_in_the_error() {
     let error = EmbeddedModel::open(EmbeddedConfig::new("/nowhere/weights.gguf")).err().unwrap();
     assert!(matches!(error, WeightsError::Missing { .. }));
     assert!(error.to_string().contains("/nowhere/weights.gguf"), "{error}");

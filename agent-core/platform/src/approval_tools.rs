@@ -173,7 +173,9 @@ mod tests {
         let first = ApprovalRule { message: Some("Really?".to_owned()), ..rule(&["send"]) };
         let hint = ApprovalRule { annotations: vec![ToolHint::Destructive], ..rule(&[]) };
         let output = call(vec![hint, first, rule(&["send"])], &context());
-        let Some(Suspension::Interrupt(interrupt)) = output.suspension else { panic!("it is not suspended") };
+        let Some(Suspension::Interrupt(interrupt)) = output.suspension else {
+            panic!("the call is suspended")
+        };
         assert_eq!(interrupt.message.as_deref(), Some("Really?"));
         let named = crate::conversation::parse_approval_id(&interrupt.id).expect("an id");
         assert_eq!((&*named.0, &*named.1), ("u", "r"));
@@ -276,7 +278,9 @@ mod tests {
     fn a_call_of_the_floor_is_never_made_without_a_person() {
         let floor = ApprovalFloor { annotations: [FloorHint::NotReadOnly].into() };
         let output = call_under(&floor, vec![], &context());
-        let Some(Suspension::Interrupt(interrupt)) = output.suspension else { panic!("it is not suspended") };
+        let Some(Suspension::Interrupt(interrupt)) = output.suspension else {
+            panic!("the call is suspended")
+        };
         assert_eq!(interrupt.message.as_deref(), Some("Allow the call of send?"));
         let allowed = ApprovalRule { unattended: UnattendedCalls::Allow, ..rule(&["send"]) };
         let unattended = ExecutionContext { caller: Caller::Proactive, ..context() };

@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(
             (names(calls.take()), calls.omitted_count()),
             (BEGUN.to_vec(), 2),
-            "nobody knows of it yet"
+            "no event of the call was sent yet"
         );
         other.finish(|| (format!("{}x", long()), false));
         let read = calls.take();
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(events.len(), 1 + 3 * MAX_PENDING_REPORTED_CALLS + 2);
         let value = json!({"kind": "toolCallsLeftOut", "count": 2});
         assert_eq!(events[events.len() - 2], Event::Custom { name: "agent.debug".into(), value });
-        EventGrammar::check(&events).expect("it keeps to the grammar");
+        EventGrammar::check(&events).expect("the events follow the grammar");
     }
 
     #[test]

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_company_may_fill_it_and_pushes_out_nothing_of_another() {
+    fn a_company_fills_the_cache_without_evicting_others() {
         let cache = CompanyCache::<String, usize>::new(10);
         let [a, b] = ["a", "b"].map(CompanyId::from);
         for number in 0..12 {

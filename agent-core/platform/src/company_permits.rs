@@ -161,7 +161,7 @@ mod tests {
         let company = CompanyId::from("c");
         let held = [one.try_acquire(&company), one.try_acquire(&company)];
         assert!(held.iter().all(Option::is_some) && one.try_acquire(&company).is_none());
-        let third = other.try_acquire(&company).expect("what was refused holds no permit");
+        let third = other.try_acquire(&company).expect("a refused request holds no permit");
         assert!(other.try_acquire(&company).is_none() && other.try_acquire(&"d".into()).is_some());
         let beyond = one.acquire_beyond(&company);
         drop((held, third));
@@ -177,7 +177,7 @@ mod tests {
         let acquire = |company: &str, count| permits.try_acquire_many(&company.into(), count);
         let six = acquire("one", 6).expect("the share");
         assert!(acquire("one", 1).is_none() && acquire("two", 5).is_none());
-        let four = acquire("two", 4).expect("the refusal has taken none");
+        let four = acquire("two", 4).expect("a refused request takes no permit");
         assert!(acquire("three", 1).is_none() && acquire("three", 0).is_some());
         drop((six, four));
         assert!(acquire("one", 7).is_none() && acquire("one", usize::MAX).is_none(), "more than the share");

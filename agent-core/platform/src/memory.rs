@@ -263,12 +263,12 @@ mod tests {
         put("b", "12345678").expect("there is room");
         assert!(matches!(put("c", "1"), Err(StoreError::Unavailable(_))));
         assert!(matches!(put("a", "123456789"), Err(StoreError::Unavailable(_))));
-        put("a", "87654321").expect("what is replaced makes room");
+        put("a", "87654321").expect("a replaced value frees its memory");
         put("a", "1").expect("less is taken");
-        put("c", "1234").expect("what was freed is room");
+        put("c", "1234").expect("freed memory can be used");
         let deleted = records.delete(&key("b"), Precondition::Any).now_or_never().expect("no wait");
         assert!(deleted.expect("deleted"));
-        put("d", "12345678").expect("what was deleted is room");
+        put("d", "12345678").expect("the memory of deleted records can be used");
     }
 
     #[test]

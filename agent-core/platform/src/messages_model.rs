@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_properties_are_those_of_the_models_version() {
+    fn the_properties_depend_on_the_models_version() {
         use SamplingSupport::{All, Any, OneOfTwo};
         use ThinkingForm::{Adaptive, Budget};
         use ThinkingOff::{BetweenTools, Disabled, Unavailable};
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_thinks_as_it_is_switched_as_far_as_it_can_be() {
+    fn thinking_follows_the_setting_if_the_model_supports_it() {
         for (name, by_default, on, off, is_forced) in [
             ("claude-3-haiku-20240307", false, false, false, true),
             ("claude-haiku-4-5", false, true, false, true),

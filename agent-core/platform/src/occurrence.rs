@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_has_so_many_marks_and_old_ones_are_over() {
+    fn marks_of_a_job_are_bounded_and_expire() {
         let records = MemoryRecords::default();
         let process = ProcessLease::default();
         for occurrence in 1..=MAX_OCCURRENCES_PER_JOB + 5 {

@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn every_parameter_is_read() {
-        let parameters = read(all()).expect("they are right");
+        let parameters = read(all()).expect("valid fields");
         let Value::Object(members) = all() else { panic!("an object") };
         assert_eq!(parameters.names().collect::<Vec<_>>(), members.keys().collect::<Vec<_>>());
         assert_eq!(parameters.ignored(ModelApi::Ollama, "qwen3", None, None), Vec::<&str>::new());
@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn ignored_parameters_are_named_and_left_out() {
-        let parameters = read(all()).expect("they are right");
+        let parameters = read(all()).expect("valid fields");
         for (api, model, expected) in [
             (ModelApi::ChatCompletions, "gpt-4o", &["topK", "reasoning"][..]),
             (ModelApi::ChatCompletions, "house-model", &["topK"]),
@@ -528,7 +528,7 @@ mod tests {
             ("house-model", with("temperature", json!(1.5)), None, &[]),
             ("house-model", sampling(), Some(true), all),
         ] {
-            let set = read(parameters.clone()).expect("they are right");
+            let set = read(parameters.clone()).expect("valid fields");
             let ignored = set.ignored(ModelApi::Messages, model, thinking, None);
             assert_eq!(ignored, expected, "{model} {parameters} {thinking:?}");
         }

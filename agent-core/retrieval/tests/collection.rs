@@ -144,7 +144,7 @@ fn documents_outside_the_scope_are_not_visible() {
 }
 
 #[test]
-fn merged_stored_and_unmerged_indexes_rank_alike() {
+fn merged_stored_and_unmerged_indexes_rank_equally() {
     let collection = Collection::read();
     let mut company = CompanyIndex::new();
     for (id, index) in collection.indexes.iter().rev() {
@@ -162,7 +162,7 @@ fn merged_stored_and_unmerged_indexes_rank_alike() {
 }
 
 #[test]
-fn questions_of_another_world_are_answered_by_nothing() {
+fn unrelated_questions_find_nothing() {
     let collection = Collection::read();
     let company = collection.company(|_| true);
     let questions = [

@@ -49,7 +49,7 @@ pub async fn backend<B: Backend>(make: impl AsyncFn(Scenario) -> Option<BackendS
     }
     if let Some(subject) = make(Scenario::Rejects).await {
         let started = with_timeout("a refusal", start(&subject)).await;
-        assert!(started.is_err(), "what is known before the backend has accepted is an error of start");
+        assert!(started.is_err(), "an error before the backend has accepted is an error of start");
     }
 }
 
@@ -133,7 +133,7 @@ fn prepare_is_a_function_of_the_turn<B: Backend>(subject: &BackendSubject<B>) {
         assert!(json.is_ok(), "a payload that is said to be JSON is JSON: {json:?}");
     }
     if let Some(open) = &subject.open {
-        assert_eq!(open(), 0, "preparing touches nothing outside");
+        assert_eq!(open(), 0, "preparing begins no work");
     }
 }
 
@@ -164,7 +164,7 @@ async fn dropping_the_stream_ends_the_run<B: Backend>(subject: BackendSubject<B>
     with_timeout("the first words of a run that hangs", begun).await;
     assert!(!events.is_over(), "a run that hangs is not over");
     if let Some(open) = &subject.open {
-        assert!(open() > 0, "a run that hangs is work under way");
+        assert!(open() > 0, "a run that hangs is work in progress");
     }
     drop(events);
     if let Some(open) = &subject.open {

@@ -72,7 +72,7 @@ pub async fn context_layer(make: impl AsyncFn(Scenario) -> Option<ContextLayerSu
     fragments_are_well_formed(&subject).await;
     the_same_turn_has_the_same_fragments(&subject).await;
     stability_holds(&subject).await;
-    companies_are_apart(&subject).await;
+    companies_are_isolated(&subject).await;
     if let Some(open) = &subject.open {
         wait_until_idle("collecting leaves no work behind", open).await;
     }
@@ -159,7 +159,7 @@ async fn stability_holds(subject: &ContextLayerSubject) {
     );
 }
 
-async fn companies_are_apart(subject: &ContextLayerSubject) {
+async fn companies_are_isolated(subject: &ContextLayerSubject) {
     let Some(secret) = &subject.company_text else { return };
     let contains = |fragments: &[ComparableFragment]| {
         fragments.iter().any(|fragment| fragment.text.contains(secret) || fragment.id.contains(secret))

@@ -51,7 +51,7 @@ pub async fn model(make: impl AsyncFn(Scenario) -> Option<ModelSubject>) {
     }
     if let Some(subject) = make(Scenario::Rejects).await {
         let started = with_timeout("a refusal", start(&*subject.model, "Hello")).await;
-        assert!(started.is_err(), "what is known before the first delta is an error of start");
+        assert!(started.is_err(), "an error before the first delta is an error of start");
     }
 }
 
@@ -102,7 +102,7 @@ fn info_is_complete(model: &dyn Model) {
         info.context_window > info.max_output_tokens,
         "beside the answer there is room for a prompt: {info:?}"
     );
-    assert_eq!(info, model.info(), "a model says the same of itself each time");
+    assert_eq!(info, model.info(), "a model's info is the same each time");
 }
 
 fn prepare_is_a_function_of_the_request(model: &dyn Model) {
@@ -155,7 +155,7 @@ async fn dropping_the_stream_ends_the_call(subject: ModelSubject) {
     let first = with_timeout("the first delta", stream.next()).await;
     assert!(matches!(first, Some(Ok(_))), "an answer that hangs has begun: {first:?}");
     if let Some(open) = &subject.open {
-        assert!(open() > 0, "an answer that hangs is work under way");
+        assert!(open() > 0, "an answer that hangs is work in progress");
     }
     drop(stream);
     if let Some(open) = &subject.open {

@@ -133,7 +133,7 @@ pub async fn tool_registry(make: impl AsyncFn(Scenario) -> Option<ToolRegistrySu
     results_conform(&subject).await;
     a_call_that_was_never_polled_has_no_effect(&subject).await;
     progress_reaches_its_own_call(&subject).await;
-    companies_are_apart(&subject).await;
+    companies_are_isolated(&subject).await;
     if let Some(open) = &subject.open {
         wait_until_idle("calls that are over leave no work behind", open).await;
     }
@@ -297,7 +297,7 @@ async fn a_call_that_was_never_polled_has_no_effect(subject: &ToolRegistrySubjec
     }
     assert_eq!(subject.count_effects(), before, "a call that was never polled has no effect");
     if let Some(open) = &subject.open {
-        wait_until_idle("a call that was never polled is no work", open).await;
+        wait_until_idle("a call that was never polled begins no work", open).await;
     }
 }
 
@@ -336,7 +336,7 @@ async fn progress_reaches_its_own_call(subject: &ToolRegistrySubject) {
     }
 }
 
-async fn companies_are_apart(subject: &ToolRegistrySubject) {
+async fn companies_are_isolated(subject: &ToolRegistrySubject) {
     let Some(probe) = &subject.tenants else { return };
     subject.call_ok(&probe.write).await;
     let company_result = subject.call_ok(&probe.read).await;

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_empty_role_says_nothing() {
+    async fn an_empty_role_adds_no_text() {
         assert_eq!(fragments(json!({"systemPrompt": " ", "rules": [""], "agentConfig": null})).await, "");
     }
 

@@ -1,4 +1,4 @@
-//! `agentd budget`: the operator's commands on budgets, among them those of whole companies.
+//! `agentd budget`: the operator's commands on budgets, also on budgets of whole companies.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -98,7 +98,7 @@ async fn check_company(
     }
 }
 
-/// Types of a company's providers, with the models whose context windows they tell.
+/// Types of a company's providers, with the models whose context windows are known.
 struct CompanyModels(BTreeMap<String, (ProviderType, BTreeSet<String>)>);
 
 impl CompanyModels {

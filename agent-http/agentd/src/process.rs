@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// timers, and 144 for connections beyond the limit, which wait for a slot or carry a health probe.
 const RESERVED_DESCRIPTORS: u64 = 400;
 
-/// Descriptors of a connection to a service that calls others: its own and that of the upstream request.
+/// Descriptors of a connection to a service that calls another one: for the connection and for the upstream request.
 pub(crate) const DESCRIPTORS_PER_RELAY: u64 = 2;
 
 /// Descriptors of a connection to a service that answers by itself.
@@ -41,7 +41,7 @@ fn reachable_connections(descriptors: u64, descriptors_each: u64) -> u32 {
     u32::try_from(reachable).unwrap_or(u32::MAX).max(1)
 }
 
-/// Returns the limit on descriptors after raising it; `None` if there is none.
+/// Returns the limit on descriptors after raising it; `None` if the system has no limit.
 fn raise_descriptor_limit() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let current = current?;

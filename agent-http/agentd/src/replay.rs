@@ -95,7 +95,7 @@ async fn load(
     Ok(bundle.ok_or_else(|| CommandError::NoRun(run.to_owned()))?.check_ended()?)
 }
 
-/// Sets the secrets of a bundle's role to those of the stored agent.
+/// Sets the secrets of a bundle's role to the secrets of the stored agent.
 async fn with_secrets(stores: &Stores, bundle: RunBundle) -> Result<RunBundle, CommandError> {
     let Some(inputs) = &bundle.inputs else { return Ok(bundle) };
     let stored = stores.roles.role(&inputs.company_id, &bundle.run.agent_id).await;

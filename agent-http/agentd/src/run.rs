@@ -36,7 +36,7 @@ const SUMMARY_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time in which the usage of the last calls is stored.
 const USAGE_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Exit code of a process that had to be ended by force: that of an interrupted shell command.
+/// Exit code of a process that had to be ended by force: the code of an interrupted shell command.
 const FORCED_EXIT_CODE: i32 = 130;
 
 /// Runs the application until a stop signal.

@@ -173,7 +173,7 @@ impl Stores {
     }
 }
 
-/// A workspace file without errors of its own.
+/// A workspace file that was parsed without errors.
 pub(crate) struct ParsedWorkspace {
     /// Name of the file in errors.
     origin: String,
@@ -335,7 +335,7 @@ pub async fn open_jobs(config: &SchedulerConfig) -> Result<(Arc<dyn JobStore>, &
     })
 }
 
-/// Timeouts of the application's statements and locks: shorter than those of a scheduler, since a user waits. A process
+/// Timeouts of the application's statements and locks: shorter than the scheduler's, since a user waits. A process
 /// that stops within a transaction holds its locks for no longer.
 #[cfg(feature = "postgres")]
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);

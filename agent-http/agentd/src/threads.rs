@@ -101,7 +101,7 @@ mod tests {
 
     #[tokio::test]
     async fn threads_of_one_user_are_exported_and_deleted() {
-        let stores = Stores::in_memory("the test's", "{}").await.expect("it is right");
+        let stores = Stores::in_memory("the test's", "{}").await.expect("a valid workspace");
         for (company, user, id) in
             [("c1", "ada", "a"), ("c1", "ada", "b"), ("c1", "bob", "t"), ("c2", "ada", "t")]
         {

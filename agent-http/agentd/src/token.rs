@@ -104,7 +104,7 @@ async fn mint(
     Ok(())
 }
 
-/// Checks that the agent may use each of the tools, since a token for others would grant nothing.
+/// Checks that the agent may use each of the tools, since a token for other tools would grant nothing.
 async fn check_tools(
     tools: &[String],
     (agent, company): (&AgentId, &CompanyId),
@@ -270,7 +270,7 @@ mod tests {
 
     async fn stores() -> Stores {
         let file = r#"{"agents": [{"id": "guide", "companyId": "acme"}]}"#;
-        Stores::in_memory("the test's workspace", file).await.expect("it is right")
+        Stores::in_memory("the test's workspace", file).await.expect("a valid workspace")
     }
 
     fn new_grant(grant: Grant, ttl: Option<Duration>, label: Option<&str>) -> NewGrant {
@@ -343,7 +343,7 @@ mod tests {
     async fn an_mcp_token_is_for_tools_of_the_agent() {
         let file =
             r#"{"agents": [{"id": "guide", "companyId": "acme", "content": {"mcpPreset": ["readTodos"]}}]}"#;
-        let stores = Stores::in_memory("the test's workspace", file).await.expect("it is right");
+        let stores = Stores::in_memory("the test's workspace", file).await.expect("a valid workspace");
         let guide = AgentId::from("guide");
         let mint = async |tools: &[&str]| {
             let tools = tools.iter().map(|tool| (*tool).to_owned()).collect();
@@ -364,7 +364,7 @@ mod tests {
     async fn an_api_token_is_for_agents_of_one_company() {
         let file = r#"{"agents": [{"id": "guide", "companyId": "acme"}, {"id": "cook", "companyId": "acme"},
             {"id": "other", "companyId": "zeta"}]}"#;
-        let stores = Stores::in_memory("the test's workspace", file).await.expect("it is right");
+        let stores = Stores::in_memory("the test's workspace", file).await.expect("a valid workspace");
         let mint = async |agents: &[&str]| {
             let agents = agents.iter().map(|agent| AgentId::from(*agent)).collect();
             let grant = Grant::Api(ApiGrant { user_id: "ann".into(), agents, caps: None });
@@ -385,7 +385,7 @@ mod tests {
     async fn the_company_decides_between_agents_of_the_same_id() {
         let file =
             r#"{"agents": [{"id": "guide", "companyId": "acme"}, {"id": "guide", "companyId": "zeta"}]}"#;
-        let stores = Stores::in_memory("the test's workspace", file).await.expect("it is right");
+        let stores = Stores::in_memory("the test's workspace", file).await.expect("a valid workspace");
         let guide = AgentId::from("guide");
         let mint = async |company: Option<&CompanyId>| {
             written(async |out| mint("Widget token", (&guide, company), widget_grant(), &stores, out).await)

@@ -13,7 +13,7 @@ use crate::command_error::CommandError;
 use crate::config::AppConfig;
 use crate::stores::Stores;
 
-/// Columns after those of the groups.
+/// Columns after the columns of the groups.
 const SUM_HEADER: &str =
     "runs\tcalls\tinput\tcached\twritten\toutput\treasoning\ttools\tunpriced\testimated (USD)\tcost (USD)";
 

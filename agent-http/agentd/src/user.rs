@@ -94,7 +94,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_deletion_removes_only_the_users_own_data() {
-        let stores = Stores::in_memory("the test's", &workspace().to_string()).await.expect("it is right");
+        let stores =
+            Stores::in_memory("the test's", &workspace().to_string()).await.expect("a valid workspace");
         let tokens = Tokens::new(stores.records.clone(), Arc::new(SystemClock));
         let mint = async |company: &str, user: &str| {
             let grant = McpGrant { user_id: user.into(), ..McpGrant::default() };
@@ -151,7 +152,7 @@ mod tests {
                 item["companyId"] != "c1" || owner != Some("ada")
             });
         }
-        let expected = WorkspaceFile::parse(&expected.to_string()).expect("it is right");
+        let expected = WorkspaceFile::parse(&expected.to_string()).expect("a valid workspace");
         assert_eq!(left.users, expected.users);
         assert_eq!(left.plans, expected.plans);
         assert_eq!(left.assignments, expected.assignments);

@@ -9,7 +9,7 @@ use agent_core::budget::TokenBudget;
 use agent_core::payload::PayloadBuilder;
 use mcp_url::push_mcp_server_url;
 
-/// Token budget assumed for models that are not known, such as those of a workflow.
+/// Token budget assumed for unknown models, such as the models of a workflow.
 pub const DEFAULT_REMOTE_BUDGET: TokenBudget = TokenBudget { max_prompt_tokens: 128_000 - 16_384 };
 
 /// Appends an optional member to a JSON object that already has at least one member.

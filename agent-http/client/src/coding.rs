@@ -33,7 +33,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_DEVICE_CODE_BYTES: usize = 2_048;
 /// Longest description of a problem that is passed on, in bytes.
 const MAX_DETAIL_BYTES: usize = 200;
-/// Interval of polls if the runtime names none (RFC 8628, section 3.2).
+/// Interval of polls if the runtime returns no interval (RFC 8628, section 3.2).
 const DEFAULT_INTERVAL_SECONDS: u64 = 5;
 
 /// Calls a subscription's issuer through `/coding-auth` of the operator's own runtime. Bodies are never logged.

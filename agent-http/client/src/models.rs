@@ -56,7 +56,7 @@ pub struct HostedVendor {
     pub base_url: Url,
     /// The operator's API key, sent only to the base URL and below it.
     pub key: Option<BoundSecret>,
-    /// Model used if the settings name none, `OPENAI_MODEL` or `ANTHROPIC_MODEL`.
+    /// Model used if the settings name no model, `OPENAI_MODEL` or `ANTHROPIC_MODEL`.
     pub default_model: String,
     /// Setting that contains the key, for error messages.
     pub key_setting: &'static str,
@@ -73,7 +73,7 @@ pub struct OllamaServer {
     pub outbound: OutboundClient,
     /// The server's base URL, `OLLAMA_BASE_URL`, if configured.
     pub base_url: Option<Url>,
-    /// Model used if the settings name none, `OLLAMA_MODEL`.
+    /// Model used if the settings name no model, `OLLAMA_MODEL`.
     pub default_model: Option<String>,
     /// Context window in tokens, prompt and answer together, `OLLAMA_NUM_CTX`.
     pub num_ctx: usize,
@@ -325,7 +325,7 @@ impl EmbeddedModels {
         self.hosted.outbound.target(&url, trust).map(drop)
     }
 
-    /// Returns the provider that `settings` select; `auto` if none is configured.
+    /// Returns the provider that `settings` select; `auto` if no provider is configured.
     fn provider<'a>(&self, settings: &'a EmbeddedAi) -> &'a str {
         match settings.provider.as_deref().and_then(non_blank).unwrap_or(AUTO) {
             AUTO if self.hosted.key.is_some() || has_own_endpoint(settings) => openai::PROVIDER,

@@ -91,7 +91,7 @@ pub struct OutboundConfig {
     pub extra_roots: Vec<CertificateDer<'static>>,
     /// Name resolution and TCP connect. Default: [`SystemNetwork`].
     pub network: Arc<dyn Network>,
-    /// Optimizations of streams that are passed on. Default: those of the build.
+    /// Optimizations of streams that are passed on. Default: the build's optimizations.
     pub relay: RelayOptions,
 }
 

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn every_page_may_load_it() {
+    fn every_page_may_load_the_widget() {
         for path in ["/widget.js".to_owned(), format!("/widget/{HASH}/widget/main.js")] {
             let response = get(&path).expect("a file");
             for (name, value) in HEADERS {

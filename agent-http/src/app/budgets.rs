@@ -26,7 +26,7 @@ const TAG: &str = "usage";
 /// Maximum number of budgets of a company.
 const MAX_BUDGETS: u64 = 10_000;
 
-/// Budgets of a company: those of one kind for operations on one, and all of them for the list.
+/// Budgets of a company: of one kind for operations on a budget, of all kinds for the list.
 pub(super) struct CompanyBudgets {
     app: Arc<App>,
     budgets: Budgets,
@@ -171,7 +171,7 @@ impl CompanyBudgets {
     }
 }
 
-/// Returns a limit with its state. Each run has a state of its own, which is not shown.
+/// Returns a limit with its state. Each run has a separate state, which is not shown.
 fn limit_json(kind: BudgetKind, status: &LimitStatus) -> Value {
     let LimitStatus { limit, used, reserved, resets_at } = status;
     let mut view = json!(limit);

@@ -96,7 +96,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     response::json(StatusCode::OK, &with_assumed_budget(report, max_prompt_tokens))
 }
 
-/// Adds to a report the budget of the prompt that was assumed, for an agent whose backend reports none.
+/// Adds to a report the budget of the prompt that was assumed, for an agent whose backend reports no budget.
 fn with_assumed_budget(mut report: Value, max_prompt_tokens: Option<usize>) -> Value {
     if max_prompt_tokens.is_none() {
         report["assumedMaxPromptTokens"] = DEFAULT_REMOTE_BUDGET.max_prompt_tokens.into();

@@ -58,7 +58,7 @@ impl ThreadView {
         Self { thread, nodes: None, next_cursor: None }
     }
 
-    /// Creates the view of a page. `approvals` are those that the thread waits with.
+    /// Creates the view of a page. `approvals` are the open approvals of the thread.
     pub(super) fn new(page: NodePage, format: NodeFormat, approvals: &[Approval]) -> Self {
         let NodePage { thread, nodes, next_cursor } = page;
         let nodes = match format {

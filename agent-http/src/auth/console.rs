@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_come_from_our_own_pages() {
+    fn requests_must_come_from_the_services_pages() {
         for (method, site, is_own_origin, is_accepted) in [
             ("POST", None, Some(true), true),
             ("POST", Some("same-origin"), Some(true), true),

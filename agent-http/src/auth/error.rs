@@ -17,7 +17,7 @@ pub enum AuthError {
     /// More than one explicit credential, or a repeated one.
     #[error("exactly one credential is allowed")]
     Ambiguous,
-    /// Session cookie on a request that does not come from our own pages.
+    /// Session cookie on a request that does not come from the service's own pages.
     #[error("a request with a session cookie must have the application's own origin in Origin")]
     CrossOrigin,
     /// Console session, or request to the console, under a host that is not the application's.

@@ -500,7 +500,7 @@ fn a_widget_token_makes_a_visitor_of_its_own() {
 }
 
 #[test]
-fn widget_tokens_that_do_not_hold_are_refused_alike() {
+fn invalid_widget_tokens_are_refused_equally() {
     let widgets = widgets();
     let (_, good) = widgets.widget(&[]);
     let (revoked, revoked_text) = widgets.widget(&["https://a.example"]);

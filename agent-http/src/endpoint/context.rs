@@ -66,7 +66,7 @@ impl LimitedBody {
         self
     }
 
-    /// Reads the whole body without parsing it. `headers` are those of its request.
+    /// Reads the whole body without parsing it. `headers` are its request's headers.
     ///
     /// # Errors
     /// Same as [`read_json_bytes`].
@@ -74,7 +74,7 @@ impl LimitedBody {
         read_json_bytes(headers, self.body, &self.limits).await
     }
 
-    /// Reads the whole body of any content type. `headers` are those of its request.
+    /// Reads the whole body of any content type. `headers` are its request's headers.
     ///
     /// # Errors
     /// Same as [`read_body`].
@@ -82,7 +82,7 @@ impl LimitedBody {
         read_body(headers, self.body, &self.limits).await
     }
 
-    /// Reads the whole body and parses it as JSON. `headers` are those of its request.
+    /// Reads the whole body and parses it as JSON. `headers` are its request's headers.
     ///
     /// # Errors
     /// Same as [`read_json_bytes`] and [`parse_json`].

@@ -92,7 +92,7 @@ fn error_type(status: StatusCode) -> &'static str {
     }
 }
 
-/// Returns OpenAI's code where it has one, and else our own in lower case.
+/// Returns the corresponding code of OpenAI, or else the platform's code in lower case.
 fn wire_code(code: Code, param: Option<&str>) -> String {
     match (code, param) {
         (Code::Unauthenticated, _) => "invalid_api_key".to_owned(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent_core::error::AgentError;
 use agent_platform::usage::BudgetExceededError;
 
-/// Type of the problems of our own limits, by the same draft.
+/// Type of the problems of the service's own limits, by the same draft.
 pub(super) const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 const MINUTE: Duration = Duration::from_secs(60);

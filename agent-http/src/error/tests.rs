@@ -170,7 +170,7 @@ async fn a_failed_run_keeps_its_kind_and_message() {
 }
 
 #[tokio::test]
-async fn a_store_without_its_setting_names_it_and_any_other_trouble_is_ours() {
+async fn a_store_without_its_setting_names_it_and_other_errors_are_internal() {
     for (error, status, detail) in [
         (StoreError::NotConfigured("DATA_SECRET"), 503, Some("DATA_SECRET is not set")),
         (StoreError::unavailable("db at 10.0.0.7"), 503, None),

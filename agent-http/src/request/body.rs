@@ -30,7 +30,7 @@ impl Default for BodyLimits {
     }
 }
 
-/// Reads the whole body. `headers` are those of its request.
+/// Reads the whole body. `headers` are its request's headers.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The scheduler's own metrics, beside those of HTTP requests.
+//! The scheduler's own metrics, beside the metrics of HTTP requests.
 
 use agent_jobs::job::{AttemptOutcome, JobCounts, JobState};
 use prometheus_client::encoding::EncodeLabelSet;

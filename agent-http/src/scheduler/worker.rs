@@ -206,7 +206,7 @@ impl Worker {
         }
     }
 
-    /// Releases claims whose deliveries have not started. Returns those of jobs that another transaction has locked. If the
+    /// Releases claims whose deliveries have not started. Returns the claims of jobs that another transaction has locked. If the
     /// store fails, their leases expire, which counts as an abandoned delivery.
     async fn release(&self, jobs: Vec<Job>) -> Vec<Job> {
         if jobs.is_empty() {
@@ -402,7 +402,7 @@ struct CancelledBatch {
     cancelled: u64,
     /// True if jobs of the batch were left out, since other transactions have locked them.
     has_locked: bool,
-    /// Last id of the batch, if others follow.
+    /// Last id of the batch, if further batches follow.
     next: Option<JobId>,
 }
 

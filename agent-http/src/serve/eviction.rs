@@ -26,7 +26,7 @@ use crate::connection_permit::ConnectionPermit;
 /// Divisor of the maximum number of connections: the idle connections of one address beyond which these are closed first.
 const ADDRESS_SHARE: u32 = 16;
 
-/// Open connections by address, with the idle ones in the order in which they became idle.
+/// Open connections by address, with the idle connections in the order in which they became idle.
 #[derive(Debug)]
 pub(super) struct EvictionQueue {
     /// Number of idle connections of an address beyond which these are closed first.

@@ -25,7 +25,7 @@ pub struct ServeLimits {
     /// Time that running exchanges have to finish after [`lame_duck`](Self::lame_duck); 10 s. Runs are ended with an
     /// error shortly before, see [`FINAL_EVENT_TIMEOUT`](super::FINAL_EVENT_TIMEOUT). The rest is dropped then.
     pub drain: Duration,
-    /// Optimizations of responses that stream; those of the build.
+    /// Optimizations of responses that stream. Default: the build's optimizations.
     pub relay: RelayOptions,
 }
 

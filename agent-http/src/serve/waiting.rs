@@ -109,7 +109,7 @@ impl WaitingConnections {
         self.connections.into_iter().for_each(WaitingConnection::refuse);
     }
 
-    /// Waits until the first bytes of a connection have arrived, or one that has sent none has ended.
+    /// Waits until the first bytes of a connection have arrived, or a connection without input has ended.
     ///
     /// Cancel safe: nothing is read from a socket.
     pub(super) async fn wait_for_input(&mut self) {

@@ -18,7 +18,7 @@ use crate::error::{Code, HttpError, OpenAiError};
 /// Maximum size in bytes of the arguments of calls that are kept until the end of the run.
 const MAX_ARGUMENT_BYTES: usize = 1024 * 1024;
 
-/// Text in place of the results of calls that wait for a person.
+/// Text that replaces the results of calls that wait for a person.
 const WAITING_NOTICE: &str = "A tool call of this answer waits for a person's approval.";
 
 /// Message of a run that was cancelled by another request.

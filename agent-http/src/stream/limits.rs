@@ -15,7 +15,7 @@ pub struct StreamLimits {
     pub run_timeout: Duration,
     /// Maximum bytes of text, arguments and results that [`Framing::Json`](super::Framing::Json) collects; 8 MiB.
     pub max_collected_bytes: usize,
-    /// Optimizations of encoding and writing; those of the build.
+    /// Optimizations of encoding and writing. Default: the build's optimizations.
     pub relay: RelayOptions,
     /// Shutdown of the service, at whose end a run fails; by default one that never begins.
     pub shutdown: Shutdown,

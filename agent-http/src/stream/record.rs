@@ -20,13 +20,13 @@ pub(crate) enum DisconnectOutcome {
 
 /// Recorder of a run's events.
 pub(crate) trait RunRecorder: Send {
-    /// Returns the id of the turn that the run belongs to, which is that of the turn's first run.
+    /// Returns the id of the turn that the run belongs to, which is the id of the turn's first run.
     fn turn_id(&self) -> Option<RunId>;
 
     /// Records an event, before the client receives it.
     fn record(&mut self, event: &Event);
 
-    /// Polls until the recorder can take further events; it takes those of the end at any time.
+    /// Polls until the recorder can take further events; it takes the events of the end at any time.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// Stores the end of the run, after its terminal event was recorded. Returns the terminal event to send.

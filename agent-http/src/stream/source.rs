@@ -109,7 +109,7 @@ impl From<EventStream> for RunSource {
 pub(super) struct QueueErrorSlot(Arc<Mutex<Option<HttpError>>>);
 
 impl QueueErrorSlot {
-    /// Takes the error out of the slot; returns `error`, which is that of the run, if the slot is empty.
+    /// Takes the error out of the slot; returns `error`, the error of the run, if the slot is empty.
     pub(super) fn take_or(self, error: impl Into<HttpError>) -> HttpError {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_else(|| error.into())
     }

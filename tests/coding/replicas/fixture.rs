@@ -73,15 +73,15 @@ impl Installation {
         let issuer = StrictIssuer::new();
         let endpoint = issuer.open_endpoint().await;
         let config = config(&database, &endpoint);
-        let stores = Stores::open(&config).await.expect("it opens");
+        let stores = Stores::open(&config).await.expect("the store opens");
         let connector = json!({"name": "SubscriptionConnector", "content": {"model": "coder"}});
         let workspace = json!({
             "users": [{"id": "u0", "companyId": "c1"}],
             "agents": [{"id": "a1", "name": "Coder", "ownerId": "u0", "companyId": "c1",
                 "content": {"systemPrompt": "Be brief."}, "children": [connector]}],
         });
-        let file = WorkspaceFile::parse_stored(&workspace.to_string()).expect("it is right");
-        file.apply(&stores.roles).await.expect("it is imported");
+        let file = WorkspaceFile::parse_stored(&workspace.to_string()).expect("a valid workspace");
+        file.apply(&stores.roles).await.expect("the workspace is imported");
         let app = server::app_with_config(config, stores.clone()).await;
         let (sender, users) = mpsc::channel(SIGN_INS_AT_A_TIME);
         // Users sign in at a process that is not killed.

@@ -1,6 +1,6 @@
 //! A double of the runtime over an issuer that ends a whole sign-in when one of its refresh tokens is presented twice.
 //!
-//! Each process has an address of its own, so that the issuer knows which process has presented a token. Users confirm
+//! Each process has a separate address, so that the issuer knows which process has presented a token. Users confirm
 //! their sign-ins at once. The latency of refreshes is random, before and after the token is exchanged.
 
 use std::net::SocketAddr;
@@ -99,7 +99,7 @@ impl StrictIssuer {
     /// Opens an address for another process.
     pub async fn open_endpoint(&self) -> Endpoint {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it listens");
+        let address = listener.local_addr().expect("a bound listener");
         let process = {
             let mut state = self.lock();
             state.processes += 1;

@@ -30,7 +30,7 @@ fn ok(body: &Value) -> Vec<Step> {
     json_answer("200 OK", body)
 }
 
-/// Returns the answer that starts a sign-in, with other members in place of its own.
+/// Returns the answer that starts a sign-in, with some members replaced.
 fn started(dialect: DeviceAuthDialect, more: &Value) -> Value {
     let mut answer = match dialect {
         Rfc8628 => json!({"device_code": "d-canary", "user_code": "ABCD-1234", "expires_in": 600,

@@ -1,4 +1,4 @@
-//! `POST /coding-chat`: the request as it is sent, and the responses that pass.
+//! `POST /coding-chat`: the sent request, and the responses that are passed on.
 
 use reqwest::Response;
 use serde_json::{Value, json};
@@ -456,7 +456,7 @@ async fn a_refused_connection_is_reported_as_unreachable() {
 }
 
 #[tokio::test]
-async fn the_bytes_arrive_as_they_come() {
+async fn bytes_are_passed_on_unbuffered() {
     let vendor = Vendor::start().await;
     let runtime = runtime_for(&vendor, &[]).await;
     let (open, gate) = watch::channel(false);

@@ -55,7 +55,7 @@ fn content() -> Arc<[u8]> {
 /// is the number of bytes written when the writing is blocked for the first time, else 0.
 async fn serve(content: Arc<[u8]>, size: usize, piece: usize) -> (SocketAddr, watch::Receiver<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("it listens");
+    let address = listener.local_addr().expect("a bound listener");
     let (blocking, blocked) = watch::channel(0);
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("a connection");

@@ -15,7 +15,7 @@ const ACCOUNT: &str = "chat-account-canary-0123456789";
 const UPSTREAM_TEXT: &str = "upstream-text-canary-0123456789";
 const GUESS: &str = "guessed-token-canary-0123456789";
 
-/// Heads of all responses, and bodies of those that are problems.
+/// Heads of all responses, and bodies of problems.
 #[derive(Default)]
 struct Transcript(String);
 

@@ -5,7 +5,7 @@ use super::*;
 /// Number of rounds of a race.
 const ROUNDS: usize = 6;
 
-/// Returns the decisions of the audit log once it has those about two runs, one of each process. A process writes its
+/// Returns the decisions of the audit log once it has the decisions about two runs, one of each process. A process writes its
 /// entries in order, so that all earlier ones are stored as well.
 async fn audited(app: &Server, last_runs: &[String; 2]) -> Vec<Value> {
     let read = async || {
@@ -23,8 +23,8 @@ async fn approve_and_deny_at_once(database: TestDatabase) {
     vendor.on_all_with(ask_for_todo);
     let mut all = everyone(&vendor.base_url());
     all["agents"][0]["content"]["approvals"] = json!([{"tools": ["createTodo"], "by": "company"}]);
-    let stores = Stores::open(&config(&database)).await.expect("it opens");
-    stores.import("the test", &all.to_string()).await.expect("it is imported");
+    let stores = Stores::open(&config(&database)).await.expect("the store opens");
+    stores.import("the test", &all.to_string()).await.expect("the workspace is imported");
     let apps = [start_process(&database).await, start_process(&database).await];
     let mut expected = vec!["Water the basil".to_owned()];
     for round in 0..ROUNDS {
@@ -38,7 +38,7 @@ async fn approve_and_deny_at_once(database: TestDatabase) {
         let statuses = join_all(posts).await;
         let accepted: Vec<&str> =
             statuses.iter().filter(|(_, status)| *status == 200).map(|(decision, _)| *decision).collect();
-        assert_eq!(accepted.len(), 4, "one decision counts, and the same again: {statuses:?}");
+        assert_eq!(accepted.len(), 4, "one decision counts, and its repetitions are accepted: {statuses:?}");
         assert!(accepted.iter().all(|decision| *decision == accepted[0]), "{statuses:?}");
         assert!(statuses.iter().all(|(_, status)| matches!(status, 200 | 409)), "{statuses:?}");
         let path = format!("/api/threads/{thread}");
@@ -47,11 +47,11 @@ async fn approve_and_deny_at_once(database: TestDatabase) {
         assert_eq!(runs.as_array().expect("runs").len(), 2, "{round}: the run is continued once");
         expected.extend((accepted[0] == "approve").then_some(thread));
     }
-    let stores = Stores::open(&config(&database)).await.expect("it opens");
+    let stores = Stores::open(&config(&database)).await.expect("the store opens");
     assert_eq!(
         todo_titles(&stores, "l1").await,
         expected,
-        "an approved call is made once, a denied one never"
+        "an approved call is made once, a denied call never"
     );
     let mut last = [const { String::new() }; 2];
     for (app, run) in apps.iter().zip(&mut last) {
@@ -113,7 +113,7 @@ async fn a_message_sent_with_a_decision_leaves_a_consistent_thread() {
         for (status, text) in join_all(sent).await {
             assert!(matches!(status, 200 | 400 | 409), "{round}: {status} {text}");
         }
-        // What is left open is withdrawn; then the thread goes on.
+        // Open questions are withdrawn; then the thread continues.
         let path = format!("/api/threads/{thread}");
         let run = test.get(&path).await["openRunId"].clone();
         if let Some(run) = run.as_str() {
@@ -225,7 +225,7 @@ async fn results_of_the_client_count_while_others_decide() {
     let types: Vec<&Value> = turn.events.iter().map(|event| &event["type"]).collect();
     assert_eq!(types, ["RUN_STARTED", "RUN_FINISHED"]);
     assert_eq!(turn.last()["outcome"], json!({"type": "interrupt", "interrupts": [theirs]}));
-    // The same again is answered by the open questions again.
+    // The same request again is answered by the open questions again.
     let again = test.continue_turn(json!({"threadId": "t", "messages": [result]})).await;
     assert_eq!(again.last()["outcome"], turn.last()["outcome"]);
     let other = json!([{"role": "tool", "toolCallId": "c2", "content": "painted blue"}]);

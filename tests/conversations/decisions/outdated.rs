@@ -31,7 +31,7 @@ async fn an_approver_who_has_moved_to_another_company_decides_nothing() {
 }
 
 #[tokio::test]
-async fn an_owner_who_has_given_the_agent_away_decides_nothing() {
+async fn a_former_owner_decides_nothing() {
     let test = start(json!({"by": "owner"})).await;
     test.vendor.on_all_with(ask_for_todo);
     let interrupt = test.ask("t").await;

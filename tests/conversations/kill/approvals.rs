@@ -63,8 +63,9 @@ async fn create(url: &str) -> Vendor {
         json!({"id": format!("l{round}"), "ownerId": "u1", "companyId": "c1", "name": "List", "todos": []})
     });
     all["todoLists"] = lists.collect();
-    let stores = Stores::open(&app_config(&[("DATABASE_URL", url), DATA_SECRET])).await.expect("it opens");
-    stores.import("the test", &all.to_string()).await.expect("it is imported");
+    let stores =
+        Stores::open(&app_config(&[("DATABASE_URL", url), DATA_SECRET])).await.expect("the store opens");
+    stores.import("the test", &all.to_string()).await.expect("the workspace is imported");
     vendor
 }
 
@@ -196,7 +197,8 @@ async fn run_kill_rounds(url: &str, vendor: &Vendor, other: Option<AppProcess>) 
         }
     }
     drop(other);
-    let stores = Stores::open(&app_config(&[("DATABASE_URL", url), DATA_SECRET])).await.expect("it opens");
+    let stores =
+        Stores::open(&app_config(&[("DATABASE_URL", url), DATA_SECRET])).await.expect("the store opens");
     for round in 0..rounds() {
         let titles = todo_titles(&stores, &format!("l{round}")).await;
         for (_, thread, count) in expected.iter().filter(|(of, ..)| *of == round) {

@@ -22,7 +22,7 @@ const LINES: usize = 5;
 enum KillPoint {
     /// Both at once, while their runs stream.
     Streaming,
-    /// One is killed while its runs stream, and the other one once it has interrupted one of these runs.
+    /// One process is killed while its runs stream, and the other process once it has interrupted one of these runs.
     Interrupting,
     /// Both at once, after this number of runs has asked the model, whatever of their beginnings is stored.
     Beginning(usize),

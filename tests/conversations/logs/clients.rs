@@ -123,7 +123,11 @@ async fn a_run_is_cancelled_from_any_process() {
         assert_eq!((&run["state"], &run["reason"]), (&json!("cancelled"), &json!("requested")), "{path}");
         let (status, again) =
             super::super::call_as(app, &session, "POST", &format!("/api/runs/r{number}/cancel"), None).await;
-        assert_eq!((status, &again["state"]), (200, &json!("cancelled")), "once more, nothing changes");
+        assert_eq!(
+            (status, &again["state"]),
+            (200, &json!("cancelled")),
+            "a repeated request changes nothing"
+        );
     }
     let nodes = test.get("/api/threads/t").await["nodes"].clone();
     assert_eq!(nodes.as_array().expect("nodes").last().expect("an answer")["status"], "cancelled");
@@ -237,7 +241,7 @@ async fn a_killed_process_leaves_the_partial_answer_and_a_closed_log() {
     let nodes = test.get("/api/threads/t").await["nodes"].clone();
     assert_eq!(nodes[1]["status"], "incomplete");
     let beyond = read_log(&test.app, "?after=17").await;
-    assert_eq!(beyond.lines().count(), 1, "a client that saw more is told of the end: {beyond}");
+    assert_eq!(beyond.lines().count(), 1, "a client that is ahead of the log receives the end: {beyond}");
     test.say("t", "Go on").await;
     assert_eq!(test.prompt(), dialogue(&["Lost?", "Partly", "Go on"]));
 }

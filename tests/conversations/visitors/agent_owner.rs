@@ -150,7 +150,7 @@ impl Caller {
 }
 
 impl ConversationApp {
-    /// Returns status, body and headers of an answer, without what every answer has of its own.
+    /// Returns status, body and headers of a response, without parts that differ in every response.
     async fn answer_to(
         &self,
         caller: &Caller,

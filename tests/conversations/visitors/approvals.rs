@@ -141,7 +141,7 @@ async fn a_visitor_decides_by_the_route_and_the_answer_is_a_visitor_s() {
         }
         let (_, third) = results.iter().find(|(call, _)| call == "c3").expect("the later call");
         assert!(third.contains("getDoc"), "{third}");
-        // The same again changes nothing, another is a conflict.
+        // The same decision again changes nothing; a different decision is a conflict.
         assert_eq!(test.decide_as(&visitor, &interrupt, decision).await.0, 200);
         let other = if expected.is_none() { "deny" } else { "approve" };
         assert_eq!(test.decide_as(&visitor, &interrupt, json!({"decision": other})).await.0, 409);

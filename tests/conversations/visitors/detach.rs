@@ -63,7 +63,7 @@ async fn a_deleted_thread_ends_attached_streams() {
     let (visitor, other) = (test.visitor("a1").await, test.another_process().await);
     let run = start_run(&test, &visitor).await;
     let (here, there) = (attach(&test.app, &visitor, &run).await, attach(&other, &visitor, &run).await);
-    // The store's own deletion, as by the command of an operator, tells no process.
+    // A deletion in the store, as by an operator's command, notifies no process.
     let key = ThreadKey::new("c1", format!("widget:{}:{FIRST_KEY_SHA256}", visitor.token_id), "t");
     assert!(test.stores.conversations.delete(&key).await.expect("deleted").is_some());
     tokio::join!(ends(here), ends(there));

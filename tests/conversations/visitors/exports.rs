@@ -92,7 +92,11 @@ async fn a_thread_is_exported_during_a_run_and_deleted_during_the_export() {
         parts.extend(part);
     }
     if let Ok(parsed_export) = serde_json::from_slice::<Value>(&parts) {
-        assert_eq!(parsed_export["nodes"].as_array().map(Vec::len), Some(901), "it is whole or cut");
+        assert_eq!(
+            parsed_export["nodes"].as_array().map(Vec::len),
+            Some(901),
+            "the export is complete or cut off"
+        );
     }
     gate.send_replace(true);
     let text = running.text().await.expect("it ends");
@@ -191,7 +195,7 @@ async fn no_number_reveals_hidden_messages_to_a_visitor() {
     for ((path, before), (_, after)) in before.into_iter().zip(look().await) {
         assert_eq!(after, before, "{path}");
     }
-    // The run's own messages may be more than those that are shown.
+    // A run may have more messages than are shown.
     let (_, exported) = test.send_for_json(&visitor, "GET", "/api/threads/t/export").await;
     let run = &exported["runs"][0];
     assert_eq!((&run["nodeIds"], run.get("parentId")), (&json!([]), None), "{run}");

@@ -38,7 +38,10 @@ async fn a_message_is_rated_and_the_owner_of_the_agent_is_notified() {
     assert!(all[0].get("message").is_none(), "{first}");
     assert_eq!(all[1]["message"], json!({"role": "assistant", "content": "One."}));
     assert!(second.get("nextCursor").is_none(), "{second}");
-    assert!(!format!("{first}{second}").contains("canary"), "neither thread nor person nor unshared words");
+    assert!(
+        !format!("{first}{second}").contains("canary"),
+        "the list has no thread, no person and no text that is not shared"
+    );
     for (user, company) in [("u2", "c1"), ("u3", "c2")] {
         let session = session_token(user, company);
         let (_, list) = call_as(&test.app, &session, "GET", "/api/agents/a1/feedback", None).await;

@@ -21,7 +21,7 @@ async fn no_job_is_lost_and_no_effect_doubled_by_kills_on_sqlite() {
     run_kill_rounds(&database).await;
     let TestDatabase::Sqlite(folder) = &database else { unreachable!("it is SQLite") };
     let store = SqliteStore::open(folder.path().join("scheduler.db"), SqliteOptions::default());
-    let findings = store.expect("it opens").check_integrity().await.expect("a check");
+    let findings = store.expect("the store opens").check_integrity().await.expect("a check");
     assert_eq!(findings, Vec::<String>::new());
 }
 

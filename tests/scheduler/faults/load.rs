@@ -108,7 +108,7 @@ impl JobLoad {
         self.stop().await;
         let jobs: Vec<String> = self.jobs.lock().expect("unpoisoned").values().cloned().collect();
         let path = format!("/jobs/{}", self.periodic);
-        let cancelled = scheduler.request("DELETE", &path).send().await.expect("it answers");
+        let cancelled = scheduler.request("DELETE", &path).send().await.expect("the server answers");
         assert_eq!(cancelled.status(), 200, "the periodic job is cancelled");
         let open = |health: &Value| {
             ["scheduled", "running", "retryable"].iter().any(|state| health["jobs"][state].as_u64() > Some(0))
@@ -123,7 +123,7 @@ impl JobLoad {
         let periodic = effects.remove(&self.periodic).unwrap_or_default();
         let missing: Vec<_> = jobs.iter().filter(|id| !effects.contains_key(*id)).collect();
         assert!(missing.is_empty(), "these were acknowledged and never came: {missing:?}");
-        assert_eq!(effects.len(), jobs.len(), "nothing came that was not asked for");
+        assert_eq!(effects.len(), jobs.len(), "only requested jobs were delivered");
         for (id, times) in effects {
             assert_eq!(times.len(), 1, "{id} has had its effect again: {times:?}");
         }

@@ -54,7 +54,7 @@ async fn a_read_only_database_keeps_its_jobs(
     };
     // The first requests fail because their connections were closed.
     let waiting = async { while refusal().await != "the store is unavailable: the database is read-only" {} };
-    tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("it says what is wrong");
+    tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("the health response names the fault");
     for path in ["/readyz", "/health"] {
         let health = scheduler.poll_until(path, |health| health["status"] == "unavailable").await;
         assert!(
@@ -62,18 +62,20 @@ async fn a_read_only_database_keeps_its_jobs(
             "{health}"
         );
     }
-    let cancelled = scheduler.request("DELETE", &format!("/jobs/{waits}")).send().await.expect("it answers");
+    let cancelled =
+        scheduler.request("DELETE", &format!("/jobs/{waits}")).send().await.expect("the server answers");
     expect_problem(cancelled, 503, "STORE_UNAVAILABLE").await;
     let listed = scheduled_job_ids(scheduler).await;
     assert!(listed.iter().any(|id| *id == waits), "it can be read: {listed:?}");
-    assert!(listed.iter().all(|id| before.contains(id)), "it has nothing that was refused: {listed:?}");
+    assert!(listed.iter().all(|id| before.contains(id)), "no refused job is stored: {listed:?}");
     set_read_only(&database.url(), false).await;
     scheduler.wait_for_state(&soon, "completed").await;
     scheduler.poll_until("/readyz", |ready| ready["status"] == "ok").await;
     assert_eq!(sink.effects()[&soon].len(), 1);
     // The cancellation that was refused has had no effect.
     assert_eq!(scheduler.get(&format!("/jobs/{waits}")).await["state"], "scheduled");
-    let cancelled = scheduler.request("DELETE", &format!("/jobs/{waits}")).send().await.expect("it answers");
+    let cancelled =
+        scheduler.request("DELETE", &format!("/jobs/{waits}")).send().await.expect("the server answers");
     assert_eq!(cancelled.status(), 200);
     // With further attempts, since the receiver may answer the first one with an error.
     let more = later(0).await;

@@ -50,8 +50,9 @@ async fn a_full_disk_is_reported_and_every_acknowledged_job_is_stored() {
         let list = json_of(bench.ask("GET", "/jobs?limit=200&order=asc", None).await).await;
         list["jobs"].as_array().expect("a list").iter().map(|job| job["jobId"].clone()).collect::<Vec<_>>()
     };
-    assert_eq!(listed().await, made, "what was acknowledged is there, and nothing else");
-    let health = json_of(bench.scheduler.request("GET", "/health").send().await.expect("it answers")).await;
+    assert_eq!(listed().await, made, "exactly the acknowledged jobs are stored");
+    let health =
+        json_of(bench.scheduler.request("GET", "/health").send().await.expect("the server answers")).await;
     assert_eq!(health["status"], "ok", "it can be read: {health}");
     bench.scheduler.stop();
     bench.scheduler.stopped().await;

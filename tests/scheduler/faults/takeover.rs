@@ -37,7 +37,7 @@ fn gated_response(status: &str) -> (watch::Sender<bool>, Vec<Step>) {
 
 /// Settings of the replicas, one of which is suspended past its lease.
 const SETTINGS: [(&str, &str); 1] = [("SCHEDULER_LEASE_MS", "3000")];
-/// Settings of the replicas, one of which is killed. A loaded machine does not keep the other one from extending its leases.
+/// Settings of the replicas, one of which is killed. A loaded machine does not keep the other replica from extending its leases.
 const LONG_LEASE: [(&str, &str); 1] = [("SCHEDULER_LEASE_MS", "12000")];
 /// Time after which a suspended replica is assumed to hold a database lock, so that the other replica cannot take
 /// over.
@@ -79,7 +79,7 @@ async fn a_replica_that_is_suspended_past_its_lease_changes_nothing(database: &T
         assert_eq!(statuses, [&Value::Null, &json!(200)], "{job}");
         let deliveries = vendor.received_bodies(&agent);
         let of = |name: &str| deliveries.iter().map(|delivery| delivery[name].clone()).collect::<Vec<_>>();
-        assert_eq!(of("attempt"), [json!(1), json!(1)], "the lost one uses up no attempt");
+        assert_eq!(of("attempt"), [json!(1), json!(1)], "a lost delivery uses up no attempt");
         assert_eq!(of("occurrence"), [json!(1), json!(1)], "it is the same message");
         return;
     }
@@ -118,7 +118,7 @@ async fn the_jobs_of_a_killed_replica_are_delivered_by_the_other(database: &Test
         let job = second.wait_for_state(id, "completed").await;
         repeated += job["attempts"].as_array().expect("attempts").len() as u64 - 1;
     }
-    assert_eq!(repeated, had, "what the killed one had in hand came a second time, and nothing else");
+    assert_eq!(repeated, had, "only the deliveries of the killed replica are repeated");
     let mut occurrences: Vec<(String, u64)> = vendor
         .received_bodies("held")
         .iter()

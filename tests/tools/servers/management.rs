@@ -92,7 +92,7 @@ async fn faults_are_refused_and_the_secret_stays_with_its_address() {
         discover(&app, "crm").await["error"].as_str().expect("text").contains("credential is not configured")
     );
     assert!(other.received().is_empty());
-    // The pins of a deleted agent are not those of the next one.
+    // A new agent does not have the pins of a deleted agent.
     workspace.pointer_mut(path).expect("a server")["url"] = json!(server.plain_url());
     workspace.pointer_mut(path).expect("a server")["auth"]["secret"] = json!(SECRET);
     assert_eq!(put_agent(&app, &workspace).await.status(), 200);

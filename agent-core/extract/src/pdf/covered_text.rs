@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn text_within_what_is_painted_later_is_covered() {
+    fn text_is_covered_by_later_paint() {
         let mut text = CoveredText::default();
         for (number, left) in [0.0, 100.0, 200.0].into_iter().enumerate() {
             assert!(text.add((0, number), rectangle(left, left + 50.0)));

@@ -66,7 +66,7 @@ fn encrypted_office_documents_are_recognized() {
 }
 
 #[test]
-fn damaged_archives_are_what_they_are_declared_as() {
+fn damaged_archives_keep_their_declared_type() {
     let office = [MediaType::Docx, MediaType::Xlsx, MediaType::Pptx];
     for bytes in [&b"PK\x03\x04"[..], b"PK\x03\x04\x14\0\0\0\x08\0 a part of an archive", b"PK\x05\x06"] {
         for declared in office {

@@ -388,7 +388,7 @@ fn the_next_occurrence_is_remembered_as_long_as_its_number_is_known() {
         (job.occurrence, job.execute_at.as_second())
     };
     assert_eq!(run(1, true, 10), (Some(2), 15));
-    assert_eq!(run(1, true, 20), (Some(2), 15), "an older one says nothing new");
+    assert_eq!(run(1, true, 20), (Some(2), 15), "an older status changes nothing");
     assert_eq!(run(2, false, 20), (None, 15), "the next number is the scheduler's to give");
     assert_eq!(run(3, true, 30), (Some(4), 35));
 }

@@ -286,7 +286,7 @@ mod tests {
             assert!(size(&entries, planned.form) <= LIMITS.available, "{turns}");
         }
         let limits = PlanLimits { keep_turns: 50, ..LIMITS };
-        assert!(plan(&large(5), limits).form.summarized > 0, "or nothing would fit");
+        assert!(plan(&large(5), limits).form.summarized > 0, "turns are summarized if they do not fit");
     }
 
     #[test]

@@ -178,8 +178,8 @@ mod tests {
         assert_eq!(hashed(&hashes, &messages[..80]), 80);
         assert_eq!(hashed(&hashes, &messages[..80]), 0);
         assert_eq!(hashed(&hashes, &messages[..95]), 15);
-        assert_eq!(hashed(&hashes, &messages[..80]), 0, "that of the present summary");
-        assert_eq!(hashed(&hashes, &messages[..81]), 81, "none was asked for");
+        assert_eq!(hashed(&hashes, &messages[..80]), 0, "the hash of the current summary is cached");
+        assert_eq!(hashed(&hashes, &messages[..81]), 81, "a hash that was not requested is not cached");
         assert_eq!(hashed(&hashes, &messages), 5);
         // An equal message in another object proves nothing.
         messages[3] = message("3");

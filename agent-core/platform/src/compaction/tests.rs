@@ -35,7 +35,7 @@ use crate::records::Records;
 #[derive(Default)]
 struct FactModel {
     calls: AtomicUsize,
-    /// Text in place of the facts.
+    /// Text that replaces the facts.
     answer: Option<Result<String, fn() -> AgentError>>,
     /// Permits of calls to end.
     gate: Option<Arc<Semaphore>>,

@@ -25,17 +25,23 @@ pub async fn approval_floors(make: impl AsyncFn() -> Arc<dyn Records>) {
     let version = put_approval_floor(records, &acme, &destructive, Precondition::Absent).await;
     let version = version.expect("written");
     assert_eq!(load(&acme).await, destructive, "a written floor is read at once");
-    assert_eq!(load(&other).await, ApprovalFloor::default(), "a floor is that of its company alone");
+    assert_eq!(load(&other).await, ApprovalFloor::default(), "a floor applies to its company only");
     let found = get_approval_floor(records, &acme).await.expect("read").expect("a floor");
     assert_eq!((found.version, found.value), (version, destructive));
     let all = floor(FloorHint::NotReadOnly);
     let absent = put_approval_floor(records, &acme, &all, Precondition::Absent).await;
-    assert!(matches!(absent, Err(StoreError::Conflict { .. })), "a condition holds: {absent:?}");
+    assert!(
+        matches!(absent, Err(StoreError::Conflict { .. })),
+        "creating an existing floor conflicts: {absent:?}"
+    );
     let replaced = put_approval_floor(records, &acme, &all, Precondition::Version(version)).await;
     assert!(replaced.expect("written") > version, "versions grow");
     assert_eq!(load(&acme).await, all, "the latest floor is read");
     let stale = delete_approval_floor(records, &acme, Precondition::Version(version)).await;
-    assert!(matches!(stale, Err(StoreError::Conflict { .. })), "a condition holds: {stale:?}");
+    assert!(
+        matches!(stale, Err(StoreError::Conflict { .. })),
+        "deleting an old version of a floor conflicts: {stale:?}"
+    );
     for was_there in [true, false] {
         let deleted = delete_approval_floor(records, &acme, Precondition::Any).await.expect("deleted");
         assert_eq!(deleted, was_there, "a floor is deleted once");

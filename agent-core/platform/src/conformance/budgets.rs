@@ -100,7 +100,7 @@ async fn amounts(process: &UsageRecorder) -> (i64, i64) {
     (status.limits[0].used, status.limits[0].reserved)
 }
 
-/// Begins a call, and reads the whole answer unless it is to be abandoned.
+/// Begins a call, and reads the whole answer unless the call is to be abandoned.
 async fn call(process: &UsageRecorder, is_abandoned: bool) -> Result<(), AgentError> {
     let context = ExecutionContext {
         user_id: "ada".into(),
@@ -118,7 +118,7 @@ async fn call(process: &UsageRecorder, is_abandoned: bool) -> Result<(), AgentEr
     payload.prompt_tokens(Some(10));
     let mut answer = model.start(payload.finish()).await?;
     if is_abandoned {
-        // As at the sudden end of the process.
+        // Simulates the sudden end of the process.
         std::mem::forget(answer);
         return Ok(());
     }
@@ -162,13 +162,13 @@ async fn a_limit_is_used_up_and_never_exceeded(stores: &[BudgetStores], spawner:
         budgets_of(process).flush().await;
     }
     let (used, reserved) = amounts(&processes[1]).await;
-    assert_eq!(reserved, 0, "something is still reserved");
+    assert_eq!(reserved, 0, "no reservation is left after the calls");
     assert!((AMOUNT * 99 / 100..=AMOUNT).contains(&used), "{used} of {AMOUNT} are used");
     let calls = used / CALL_TOKENS;
-    assert_eq!(ledger_tokens(&stores[2]).await, (calls, used), "the ledger and the meter differ");
+    assert_eq!(ledger_tokens(&stores[2]).await, (calls, used), "the ledger and the meter agree");
 }
 
-/// Returns the number of calls and the tokens that the sums of the ledger have; the entries have the same.
+/// Returns the number of calls and the tokens that the sums of the ledger have; checks that the entries agree.
 async fn ledger_tokens((_, usage): &BudgetStores) -> (i64, i64) {
     let days =
         UsageFilter { from: jiff::civil::Date::ZERO, to: jiff::civil::Date::MAX, agent: None, user: None };
@@ -180,7 +180,7 @@ async fn ledger_tokens((_, usage): &BudgetStores) -> (i64, i64) {
     let of_entries: i64 =
         entries.iter().map(|entry| tokens(entry.tokens.input_tokens, entry.tokens.output_tokens)).sum();
     let of_days = tokens(sums.tokens.input_tokens, sums.tokens.output_tokens);
-    assert_eq!(of_entries, of_days, "the entries and the sums of the days differ");
+    assert_eq!(of_entries, of_days, "the entries and the daily sums agree");
     (i64::try_from(sums.calls).expect("few calls"), of_days)
 }
 
@@ -190,12 +190,12 @@ async fn reservations_of_a_lost_process_are_settled(stores: &[BudgetStores], spa
         [recorder(&stores[1], spawner, Duration::ZERO), recorder(&stores[2], spawner, Duration::ZERO)];
     set_budget(&lost).await;
     for _ in 0..10 {
-        call(&lost, true).await.expect("within the limit");
+        call(&lost, true).await.expect("a call within the limit is admitted");
     }
     let reserved = 10 * (11 + 1_024);
     assert_eq!(amounts(&processes[0]).await, (0, reserved));
     SystemClock.sleep(Duration::from_millis(2)).await;
-    // Two processes find them at the same time.
+    // Two processes find the reservations at the same time.
     let passes = processes.iter().zip(&stores[1..]).map(|(process, (inventory, _))| async move {
         let mut sweep = ReservationSweep::default();
         while sweep.settle_page(&**inventory, budgets_of(process), process).await.expect("a page") {}
@@ -231,7 +231,7 @@ async fn concurrent_runs_are_counted_over_all_processes(stores: &[BudgetStores],
     for _ in 0..2 {
         let runs = (0..CLIENTS).map(|client| start_run(&backends[client % backends.len()]));
         let (begun, refused): (Vec<_>, Vec<_>) = join_all(runs).await.into_iter().partition(Result::is_ok);
-        assert_eq!(begun.len(), CONCURRENT_RUNS, "so many runs at once over all processes");
+        assert_eq!(begun.len(), CONCURRENT_RUNS, "the limit on concurrent runs counts over all processes");
         for error in refused.into_iter().filter_map(Result::err) {
             assert_eq!(error.kind(), AgentErrorKind::RateLimited, "{error:?}");
         }
@@ -313,7 +313,11 @@ async fn runs_count_once_they_are_stored(stores: &[BudgetStores], spawner: &Arc<
         budgets_of(process).flush().await;
     }
     let counted = counted_runs(&processes[0]).await;
-    assert_eq!((stored, counted), (RUNS, (RUNS, 0)), "the stored runs count, and the last one begins");
+    assert_eq!(
+        (stored, counted),
+        (RUNS, (RUNS, 0)),
+        "only stored runs count, so as many begin as the limit permits"
+    );
 }
 
 /// A store without runs.
@@ -326,7 +330,7 @@ impl StoredRuns for NoRuns {
     }
 }
 
-/// A run is not stored for longer than its reservation lasts without a renewal.
+/// A run that stays unstored for longer than its reservation lasts without a renewal.
 async fn a_run_that_is_stored_late_counts(stores: &[BudgetStores], spawner: &Arc<dyn Spawner>) {
     let clock = ManualClock::at(SystemClock.now());
     let lease = Duration::from_secs(600);
@@ -337,8 +341,12 @@ async fn a_run_that_is_stored_late_counts(stores: &[BudgetStores], spawner: &Arc
     let mut sweep = ReservationSweep::new(Some(Arc::new(NoRuns)));
     for _ in 0..8 {
         while sweep.settle_page(&*stores[1].0, budgets_of(&other), &other).await.expect("a page") {}
-        assert_eq!(counted_runs(&other).await, (0, 1), "the run is not stored, and not lost");
-        // Its process has renewed the reservation when it waits for the next time.
+        assert_eq!(
+            counted_runs(&other).await,
+            (0, 1),
+            "the reservation of a run that is not stored yet is kept"
+        );
+        // Its process has renewed the reservation once it sleeps again.
         clock.wait_for_sleepers(1).await;
         clock.advance(Duration::from_secs(20));
     }

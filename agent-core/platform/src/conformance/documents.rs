@@ -27,7 +27,7 @@ pub async fn documents(make: impl AsyncFn() -> Arc<dyn Inventory>) {
     storage::an_upload_can_be_renamed(&fixture().await).await;
     storage::interrupted_uploads_are_swept(&fixture().await).await;
     storage::uploads_replaced_by_old_processes_are_swept(&fixture().await).await;
-    storage::companies_are_apart(&fixture().await).await;
+    storage::companies_are_isolated(&fixture().await).await;
     quotas::concurrent_uploads_stay_within_the_quotas(&fixture().await).await;
     quotas::concurrent_documents_stay_within_the_quota(&fixture().await).await;
     extraction::a_text_is_extracted(&fixture().await).await;

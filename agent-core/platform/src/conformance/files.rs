@@ -99,16 +99,16 @@ fn parts(message: &Message) -> Vec<String> {
 /// If the contract is violated, with a message that describes the violation.
 pub async fn files(make: impl AsyncFn() -> Arc<dyn Inventory>) {
     let fixture = async || FileFixture::new(make().await);
-    a_file_comes_back_as_it_was(&fixture().await).await;
-    a_deleted_file_leaves_nothing(&fixture().await).await;
+    a_file_is_returned_as_it_was_uploaded(&fixture().await).await;
+    a_deleted_file_leaves_no_records(&fixture().await).await;
     concurrent_files_stay_within_the_quotas(&fixture().await).await;
-    only_their_user_reads_the_files(&fixture().await).await;
-    files_end_with_their_time_and_their_threads(&fixture().await).await;
+    files_are_visible_to_their_user_only(&fixture().await).await;
+    files_are_deleted_after_their_time_and_threads(&fixture().await).await;
     references_are_replaced_by_contents(&fixture().await).await;
     a_prompt_has_the_newest_files(&fixture().await).await;
 }
 
-async fn a_file_comes_back_as_it_was(fixture: &FileFixture) {
+async fn a_file_is_returned_as_it_was_uploaded(fixture: &FileFixture) {
     let records = &*fixture.records;
     let mut total = 0;
     for bytes in [1_usize, 512 * 1024, 512 * 1024 + 1, 2_000_000] {
@@ -116,30 +116,30 @@ async fn a_file_comes_back_as_it_was(fixture: &FileFixture) {
         let file = fixture.upload("ada", "image/png", content.clone()).await;
         total += bytes as u64;
         let stored_file = fixture.find(&file.id).await.expect("a file").value;
-        assert_eq!(stored_file, file, "what is returned is stored");
+        assert_eq!(stored_file, file, "the returned file is the stored one");
         assert_eq!((stored_file.bytes, stored_file.media_type.as_str()), (bytes as u64, "image/png"));
         let read = stored_file.read(records, &fixture.company).await.expect("read");
         assert_eq!(read.as_deref(), Some(&content[..]), "{bytes} bytes come back");
     }
     let usage = UploadUsage::load(records, &fixture.company).await.expect("read");
-    assert_eq!(usage.bytes, total, "files count for the company's quota");
+    assert_eq!(usage.bytes, total, "files count towards the company's quota");
     let listed = list_user_files(records, fixture.owner(), &ListQuery::default()).await.expect("listed");
     let sizes: Vec<u64> = listed.items.iter().map(|file| file.bytes).collect();
-    assert_eq!(sizes, [1, 512 * 1024, 512 * 1024 + 1, 2_000_000], "the oldest first");
+    assert_eq!(sizes, [1, 512 * 1024, 512 * 1024 + 1, 2_000_000], "the oldest file is listed first");
 }
 
-async fn a_deleted_file_leaves_nothing(fixture: &FileFixture) {
+async fn a_deleted_file_leaves_no_records(fixture: &FileFixture) {
     let records = &*fixture.records;
     let file = fixture.upload("ada", "image/png", vec![1; 600_000]).await;
     assert!(delete_user_file(records, fixture.owner(), &file.id).await.expect("deleted"));
     assert!(!delete_user_file(records, fixture.owner(), &file.id).await.expect("deleted"));
-    assert_eq!(fixture.collections().await, [QUOTAS], "nothing of it is left");
+    assert_eq!(fixture.collections().await, [QUOTAS], "a deleted file leaves no records but the quotas");
     assert_eq!(file.read(records, &fixture.company).await.expect("read"), None);
     fixture.upload("ada", "image/png", vec![1; 600_000]).await;
     fixture.upload("ada", "text/plain", vec![b'x'; 10]).await;
     let others = fixture.upload("bob", "text/plain", vec![b'x'; 10]).await;
     let deleted = delete_user(records, &fixture.company, &fixture.user).await.expect("deleted");
-    assert_eq!(deleted.files, 2, "a user is deleted with the files");
+    assert_eq!(deleted.files, 2, "a user's files are deleted with the user");
     let bob = UserId::from("bob");
     let left = get_user_files(records, (&fixture.company, &bob), &[&others.id]).await.expect("read");
     assert!(left[0].is_some(), "another user's file stays");
@@ -159,7 +159,7 @@ async fn concurrent_files_stay_within_the_quotas(fixture: &FileFixture) {
     let refused = outcomes.iter().filter(|outcome| is_exceeded(outcome)).count();
     assert_eq!((outcomes.iter().flatten().count(), refused), (3, 5), "{outcomes:?}");
 
-    // With the three there are two fewer than the user may have.
+    // Together with the three files, the user has two files fewer than the maximum.
     let file = outcomes.iter().flatten().next().expect("a file").clone();
     let stored_file = fixture.find(&file.id).await.expect("a file");
     let prefix = stored_file.id.strip_suffix(&file.id).expect("the key ends with the id");
@@ -177,10 +177,10 @@ async fn concurrent_files_stay_within_the_quotas(fixture: &FileFixture) {
     let refused = outcomes.iter().filter(|outcome| is_full(outcome)).count();
     assert_eq!((outcomes.iter().flatten().count(), refused), (2, 6), "{outcomes:?}");
     let usage = UploadUsage::load(records, &fixture.company).await.expect("read");
-    assert_eq!(usage.bytes, 50, "nothing is left of those that were refused");
+    assert_eq!(usage.bytes, 50, "refused files leave no bytes");
 }
 
-async fn only_their_user_reads_the_files(fixture: &FileFixture) {
+async fn files_are_visible_to_their_user_only(fixture: &FileFixture) {
     let records = &*fixture.records;
     let file = fixture.upload("ada", "text/plain", b"secret".to_vec()).await;
     let (bob, other) = (UserId::from("bob"), CompanyId::from("other"));
@@ -199,7 +199,7 @@ async fn only_their_user_reads_the_files(fixture: &FileFixture) {
     assert!(fixture.find(&file.id).await.is_some());
 }
 
-async fn files_end_with_their_time_and_their_threads(fixture: &FileFixture) {
+async fn files_are_deleted_after_their_time_and_threads(fixture: &FileFixture) {
     let records = &*fixture.records;
     let free = fixture.upload("ada", "text/plain", b"free".to_vec()).await;
     let held = fixture.upload("ada", "text/plain", b"held".to_vec()).await;
@@ -208,12 +208,12 @@ async fn files_end_with_their_time_and_their_threads(fixture: &FileFixture) {
     fixture.load(&messages, None).await;
     assert!(
         fixture.find(&held.id).await.expect("a file").value.threads.is_empty(),
-        "a preview holds nothing"
+        "a preview adds no thread to a file"
     );
     fixture.load(&messages, Some(&thread)).await;
     fixture.load(&messages, Some(&thread)).await;
     let record = fixture.find(&held.id).await.expect("a file");
-    assert_eq!(record.value.threads, std::slice::from_ref(&thread), "a thread has a file once");
+    assert_eq!(record.value.threads, std::slice::from_ref(&thread), "a file lists a thread once");
 
     assert!(fixture.expired(fixture.now).await.is_empty());
     let expired = fixture.expired(fixture.now + DAY).await;
@@ -223,20 +223,20 @@ async fn files_end_with_their_time_and_their_threads(fixture: &FileFixture) {
     for file in &expired {
         let is_deleted =
             delete_expired_file(records, &fixture.company, file, &existing).await.expect("swept");
-        assert_eq!(is_deleted, file.value.id == free.id, "a file stays with its thread");
+        assert_eq!(is_deleted, file.value.id == free.id, "an expired file is kept while a thread has it");
     }
-    // A thread that takes the file while it is swept keeps it.
+    // A thread that begins to use the file during the sweep keeps it.
     let stale = fixture.find(&held.id).await.expect("a file");
     add_file_thread(records, &fixture.company, &stale, &"t2".into()).await.expect("held");
     let swept =
         delete_expired_file(records, &fixture.company, &stale, &BTreeSet::new()).await.expect("swept");
-    assert!(!swept, "the record has changed");
-    // Another process holds it at the same time: neither thread is lost.
+    assert!(!swept, "a file whose record has changed is not deleted");
+    // Another process adds a thread to the file at the same time: neither thread is lost.
     add_file_thread(records, &fixture.company, &stale, &"t3".into()).await.expect("held");
     let held = fixture.find(&held.id).await.expect("a file");
     assert_eq!(held.value.threads, [thread, "t2".into(), "t3".into()]);
     assert!(delete_expired_file(records, &fixture.company, &held, &BTreeSet::new()).await.expect("swept"));
-    assert_eq!(fixture.collections().await, [QUOTAS], "nothing of it is left");
+    assert_eq!(fixture.collections().await, [QUOTAS], "an expired file leaves no records but the quotas");
 }
 
 async fn references_are_replaced_by_contents(fixture: &FileFixture) {
@@ -270,9 +270,13 @@ async fn a_prompt_has_the_newest_files(fixture: &FileFixture) {
         messages.push(user_message(vec![reference(&file.id)]));
     }
     let loaded = fixture.load(&messages, None).await;
-    assert_eq!(parts(&loaded[0]), ["[file \"a file\" of type image/png, not sent]"], "beyond 20 MiB");
+    assert_eq!(
+        parts(&loaded[0]),
+        ["[file \"a file\" of type image/png, not sent]"],
+        "a file beyond 20 MiB is not sent"
+    );
     for message in &loaded[1..] {
-        assert!(parts(message)[0].starts_with("image image/png "), "the newest ones");
+        assert!(parts(message)[0].starts_with("image image/png "), "the newest files are sent");
     }
     let small = fixture.upload("ada", "image/png", vec![7]).await;
     let many: Vec<_> = (0..=MAX_PROMPT_FILES).map(|n| reference(&format!("gone-{n}"))).collect();
@@ -281,5 +285,5 @@ async fn a_prompt_has_the_newest_files(fixture: &FileFixture) {
         MessageFiles { records: &*fixture.records, company_id: &fixture.company, user_id: &fixture.user };
     assert!(files.find_missing(&messages.clone().map(Arc::new)).await.expect("read").is_some());
     let loaded = fixture.load(&messages, None).await;
-    assert_eq!(parts(&loaded[0]), ["[file, no longer stored]"], "the newest references alone are looked up");
+    assert_eq!(parts(&loaded[0]), ["[file, no longer stored]"], "only the newest references are looked up");
 }

@@ -22,7 +22,7 @@ const CANARY: &str = "sk-canary-0123456789";
 pub async fn providers(make: impl AsyncFn() -> Arc<dyn Records>) {
     keys_are_kept_replaced_and_cleared(make().await).await;
     keys_are_stored_sealed(make().await).await;
-    companies_are_apart(make().await).await;
+    companies_are_isolated(make().await).await;
     one_of_concurrent_writers_wins(make().await).await;
     a_change_is_seen_by_every_instance(make().await).await;
     providers_are_listed_and_deleted(make().await).await;
@@ -118,7 +118,7 @@ async fn keys_are_stored_sealed(records: Arc<dyn Records>) {
     assert!(matches!(refused, Err(StoreError::NotConfigured(_))), "a key needs a secret to seal it");
 }
 
-async fn companies_are_apart(records: Arc<dyn Records>) {
+async fn companies_are_isolated(records: Arc<dyn Records>) {
     let providers = own(&records);
     put(&providers, &json!({"type": "openai", "apiKey": "k1"})).await;
     let other = CompanyId::from("other");

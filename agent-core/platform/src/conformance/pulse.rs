@@ -24,7 +24,7 @@ pub struct PulseSubject {
 }
 
 /// Runs the conformance suite of [`Pulse`] against schedulers that behave as the scenario says: they work, do not
-/// answer, break off their answers, or are away or refuse the client. The factory must provide the first scenario,
+/// answer, break off their answers, or are unreachable or refuse the client. The factory must provide the first scenario,
 /// [`Scenario::Completes`]. The suite uses companies of its own, so the scheduler may hold other jobs; it need not
 /// deliver any.
 ///
@@ -35,7 +35,7 @@ pub async fn pulse(make: impl AsyncFn(Scenario) -> Option<PulseSubject>) {
     let pulse = &*subject.pulse;
     expect_ok("checking a scheduler that works", pulse.check_health().await);
     a_job_is_as_requested(pulse).await;
-    scopes_are_apart(pulse).await;
+    scopes_are_isolated(pulse).await;
     an_idempotency_key_creates_one_job(pulse).await;
     open_jobs_are_limited_after_the_key(pulse).await;
     invalid_requests_are_refused(pulse).await;
@@ -114,7 +114,7 @@ async fn all_in(pulse: &dyn Pulse, filter: &JobFilter, order: JobOrder, limit: u
         let JobViewPage { jobs: page_jobs, next_cursor } = page;
         assert!(page_jobs.len() <= limit, "a page has at most {limit} jobs: {}", page_jobs.len());
         jobs.extend(page_jobs);
-        assert!(jobs.len() <= 1_000, "a list comes to its end");
+        assert!(jobs.len() <= 1_000, "a list ends");
         cursor = next_cursor;
         if cursor.is_none() {
             return jobs;
@@ -173,7 +173,7 @@ async fn an_idempotency_key_creates_one_job(pulse: &dyn Pulse) {
         "an idempotency key of another request is a conflict: {refused:?}"
     );
     let elsewhere = schedule(pulse, &keyed(&new_id())).await;
-    assert_ne!(elsewhere.job_id, first.job_id, "idempotency keys of companies are apart");
+    assert_ne!(elsewhere.job_id, first.job_id, "idempotency keys of companies are independent");
     let scope = scope_of(&company, "ada");
     assert_eq!(all(pulse, &filter(&scope), 10).await.len(), 1, "one job was stored");
     let unkeyed = request(&company, "ada");
@@ -194,7 +194,7 @@ async fn open_jobs_are_limited_after_the_key(pulse: &dyn Pulse) {
     let wider = JobRequest { max_open_jobs: Some(2), ..limited("first", "ada") };
     for repeated in [limited("first", "ada"), wider] {
         let again = schedule(pulse, &repeated).await;
-        assert_eq!(again.job_id, first.job_id, "a repeated request gets its job, with any limit");
+        assert_eq!(again.job_id, first.job_id, "a repeated request gets its job whatever the limit is");
     }
     schedule(pulse, &limited("of bob", "bob")).await;
     expect_ok("cancelling a job", pulse.cancel_job(&scope_of(&company, "ada"), &first.job_id).await);
@@ -244,7 +244,7 @@ async fn assert_absent(pulse: &dyn Pulse, scope: &JobScope, id: &JobId, what: &s
     }
 }
 
-async fn scopes_are_apart(pulse: &dyn Pulse) {
+async fn scopes_are_isolated(pulse: &dyn Pulse) {
     let (company, other) = (new_id(), new_id());
     let request = request(&company, "ada");
     let job = schedule(pulse, &request).await;
@@ -413,17 +413,17 @@ async fn pages_join(pulse: &dyn Pulse) {
     expected.sort();
     for limit in [1, 2, 3, 7, MAX_JOBS_PER_PAGE] {
         let job_ids = ids(&all(pulse, &filter(&scope), limit).await);
-        assert_eq!(job_ids, expected, "pages of {limit} join in the order of ids");
+        assert_eq!(job_ids, expected, "pages of {limit} cover the list in the order of ids");
         let mut job_ids = ids(&all_in(pulse, &filter(&scope), JobOrder::NewestFirst, limit).await);
         job_ids.reverse();
-        assert_eq!(job_ids, expected, "pages of {limit} join, the newest first");
+        assert_eq!(job_ids, expected, "pages of {limit} cover the list, the newest first");
     }
     for cursor in ["", "zzz", "01A1FF61-C9E6-701E-AD68-2ADF832E7177", "%01a1ff61-c9e6-701e-ad68-2adf832e7177"]
     {
         let page = pulse.list_jobs(&filter(&scope), JobOrder::OldestFirst, Some(cursor), 3).await;
         assert!(
             matches!(page, Err(PulseError::Invalid(_))),
-            "a cursor that no page has given is PulseError::Invalid: {cursor:?}: {page:?}"
+            "a cursor that no page returned is PulseError::Invalid: {cursor:?}: {page:?}"
         );
     }
 }
@@ -482,7 +482,7 @@ async fn an_outage_is_reported_by_every_call(pulse: &dyn Pulse, scenario: Scenar
         ("control_job", pulse.control_job(&scope, &id, JobControl::Pause).await.map(drop)),
         ("check_health", pulse.check_health().await),
     ];
-    // The health of a scheduler may be public, so that a wrong credential does not fail it.
+    // A scheduler's health endpoint may be public, so a wrong credential need not fail it.
     let is_checked = |call: &str| call != "check_health" || scenario != Scenario::Rejects;
     for (call, result) in results.into_iter().filter(|(call, _)| is_checked(call)) {
         assert!(

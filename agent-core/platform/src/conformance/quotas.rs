@@ -61,7 +61,7 @@ async fn assert_created<T, E: std::fmt::Debug>(
             Err(error) => assert!(is_refusal(&error), "a refused creation of {what}: {error:?}"),
         }
     }
-    assert_eq!(created, QUOTA, "concurrent creations of {what} are as many as fit");
+    assert_eq!(created, QUOTA, "as many concurrent creations of {what} succeed as fit");
 }
 
 fn is_conflict(error: &agent_core::store_error::StoreError) -> bool {
@@ -98,7 +98,7 @@ async fn providers_stay_within_their_quota(processes: &[Arc<dyn Records>]) {
     assert_created("providers", create, is_conflict).await;
     assert_eq!(stores[0].count(&company()).await.expect("counted"), QUOTA);
     let page = stores[0].list(&company(), &ListQuery::default()).await.expect("listed");
-    assert!(page.records.iter().all(|record| record.value.has_key()), "keys are stored with them");
+    assert!(page.records.iter().all(|record| record.value.has_key()), "providers are stored with their keys");
 }
 
 async fn budgets_stay_within_their_quota(processes: &[Arc<dyn Records>], spawner: &Arc<dyn Spawner>) {

@@ -25,7 +25,7 @@ use crate::workspace::{
     document_index_status, get_document, index_key, replace_document_index, save_document,
 };
 
-/// Words of the documents and the queries. Documents of equal words tie, which the order of ids decides.
+/// Words of the documents and the queries. Documents of equal words have equal scores; ids decide their order.
 const WORDS: [&str; 12] = [
     "invoice", "receipt", "holiday", "travel", "train", "booking", "server", "backup", "printer", "ordering",
     "salary", "meeting",
@@ -40,8 +40,8 @@ const ROUNDS: u32 = 8;
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub async fn retrieval(make: impl AsyncFn() -> SharedRecords) {
-    rankings_are_those_of_the_documents(make().await).await;
-    companies_are_apart(make().await).await;
+    rankings_match_the_documents(make().await).await;
+    companies_are_isolated(make().await).await;
     vectors_without_meaning_have_no_effect(make().await).await;
     dropped_vectors_are_gone_for_every_process(make().await).await;
     long_indexes_are_stored_in_pieces(make().await).await;
@@ -117,7 +117,7 @@ fn index_of(id: &str, text: &str) -> DocIndex {
     DocIndex::build(&document, &StructuralChunker::default()).expect("a short text")
 }
 
-/// Ranks documents by indexes that are made now.
+/// Ranks documents by newly built indexes.
 fn expected(texts: &BTreeMap<String, String>, ids: &[String], text: &str) -> Ranking {
     let index = |id: &String| Some((DocumentId::from(id.as_str()), index_of(id, texts.get(id)?)));
     let indexes: Vec<_> = ids.iter().filter_map(index).collect();
@@ -127,7 +127,7 @@ fn expected(texts: &BTreeMap<String, String>, ids: &[String], text: &str) -> Ran
 }
 
 /// Two retrievers over one store, as in two processes, give the expected ranking after each of many changes.
-async fn rankings_are_those_of_the_documents(records: SharedRecords) {
+async fn rankings_match_the_documents(records: SharedRecords) {
     let (first, second) = (retriever(&records), retriever(&records));
     let ids: Vec<String> = (0..DOCUMENTS).map(|n| format!("d{n}")).collect();
     let mut texts = BTreeMap::new();
@@ -153,14 +153,14 @@ async fn rankings_are_those_of_the_documents(records: SharedRecords) {
                 let found = search(retriever, "c", &scope, query).await;
                 assert_eq!(
                     found.ranking, expected,
-                    "round {round}, {query}: the ranking is that of the documents"
+                    "round {round}, {query}: the ranking matches the documents"
                 );
                 for hit in &found.ranking.hits {
                     let text = found.documents.get(&hit.document).map(|found| &*found.text);
                     assert_eq!(
                         text,
                         texts.get(hit.document.as_str()).map(String::as_str),
-                        "its text is there"
+                        "a hit has its document's text"
                     );
                 }
             }
@@ -171,8 +171,8 @@ async fn rankings_are_those_of_the_documents(records: SharedRecords) {
     assert_eq!(found.ranking, expected(&texts, &ids, "receipt"), "stored indexes give the same ranking");
 }
 
-/// A company's documents are found neither by others nor in their statistics.
-async fn companies_are_apart(records: SharedRecords) {
+/// A company's documents appear neither in other companies' hits nor in their statistics.
+async fn companies_are_isolated(records: SharedRecords) {
     save(&*records, "c", "d1", "The printer is on the second floor.").await;
     let retriever = retriever(&records);
     let ids = ["d1".to_owned(), "d2".to_owned()];
@@ -191,7 +191,7 @@ async fn companies_are_apart(records: SharedRecords) {
     );
 }
 
-/// Returns the word of a number. It consists of letters alone: identifiers would be taken apart.
+/// Returns the word of a number. It consists of letters only, since identifiers would be split.
 fn made_up_word(number: u64) -> String {
     let letter = |digit: char| char::from(b'a' + digit.to_digit(16).unwrap_or_default() as u8);
     format!("{:x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20).chars().map(letter).collect()
@@ -201,7 +201,7 @@ fn made_up_word(number: u64) -> String {
 const TOPICAL_DOCUMENTS: u64 = 80;
 const TOPICS: u64 = 20;
 
-/// Returns a text with words of a topic and with words of its own.
+/// Returns a text with words of a topic and with unique words.
 fn topical_text(number: u64) -> String {
     let topic = number % TOPICS;
     let of_topic =
@@ -267,10 +267,12 @@ async fn store_vectors(
     let chunks: Vec<usize> = (0..index.chunk_count()).collect();
     let inputs: Option<Vec<String>> =
         chunks.iter().map(|&chunk| index.embedding_input(text, chunk)).collect();
-    let inputs = inputs.expect("the chunks are those of the text");
+    let inputs = inputs.expect("the chunks are ranges of the text");
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
     let embeddings = embedder.embed(&inputs, EmbedRole::Document).await.expect("vectors");
-    let index = index.with_embeddings(&embedder.id, text, &chunks, &embeddings).expect("as many as chunks");
+    let index = index
+        .with_embeddings(&embedder.id, text, &chunks, &embeddings)
+        .expect("there are as many vectors as chunks");
     let document = IndexedDocument { id: id.to_owned(), version, source_digest: None };
     let (status, encoded) = (IndexStatus::of(&index), index.encode());
     let key = index_key(&"c".into(), id).expect("a valid key");
@@ -283,7 +285,7 @@ async fn store_vectors(
     );
 }
 
-/// Vectors count if they mean something. Otherwise the ranking is the one by words, and the result says so.
+/// Meaningless vectors do not change the ranking by words, and the result reports that they were skipped.
 async fn vectors_without_meaning_have_no_effect(records: SharedRecords) {
     let (mut ids, mut texts, mut versions) = (Vec::new(), BTreeMap::new(), Vec::new());
     for number in 0..TOPICAL_DOCUMENTS {
@@ -305,7 +307,7 @@ async fn vectors_without_meaning_have_no_effect(records: SharedRecords) {
         for number in [3, 7, 11] {
             let query = format!("{} {}", made_up_word(1 + number * 100), made_up_word(3 + number * 100));
             let by_words = expected(&texts, &ids, &query);
-            assert!(!by_words.hits.is_empty(), "the query is found");
+            assert!(!by_words.hits.is_empty(), "the query has hits by words");
             let found = search(&first, "c", &ids, &query).await;
             assert_eq!(found.embedder, used, "{name}: the use of the embedder is told");
             assert_eq!(
@@ -320,7 +322,7 @@ async fn vectors_without_meaning_have_no_effect(records: SharedRecords) {
     }
 }
 
-/// Vectors that are dropped are gone with the next search of every process, and those that are stored then are used.
+/// The next search of every process does not use dropped vectors, and uses vectors that are stored afterwards.
 async fn dropped_vectors_are_gone_for_every_process(records: SharedRecords) {
     let (mut ids, mut versions) = (Vec::new(), Vec::new());
     for number in 0..TOPICAL_DOCUMENTS {
@@ -346,19 +348,19 @@ async fn dropped_vectors_are_gone_for_every_process(records: SharedRecords) {
         skips
     };
     store_all(false).await;
-    assert_eq!(skips().await, [Some(EmbedderSkip::MeaninglessVectors); 2], "the vectors mean nothing");
+    assert_eq!(skips().await, [Some(EmbedderSkip::MeaninglessVectors); 2], "meaningless vectors are skipped");
     for id in &ids {
         let dropped = processes[0].drop_vectors(&"c".into(), id).await.expect("the store answers");
         assert!(dropped, "the document has vectors");
     }
     let again = processes[0].drop_vectors(&"c".into(), &ids[0]).await.expect("the store answers");
     assert!(!again, "the document has no vectors");
-    assert_eq!(skips().await, [Some(EmbedderSkip::NoVectors); 2], "every process sees that they are gone");
+    assert_eq!(skips().await, [Some(EmbedderSkip::NoVectors); 2], "no process uses dropped vectors");
     store_all(true).await;
     assert_eq!(skips().await, [None::<EmbedderSkip>; 2], "every process uses the new vectors");
 }
 
-/// The index of a long text of different words needs several records, stays while the text is the same, and is gone with the
+/// The index of a long text of different words needs several records, stays while the text is the same, and is deleted with the
 /// document.
 async fn long_indexes_are_stored_in_pieces(records: SharedRecords) {
     let words: Vec<String> = (1..30_000).map(made_up_word).collect();
@@ -368,18 +370,26 @@ async fn long_indexes_are_stored_in_pieces(records: SharedRecords) {
     let word = &words[20_000];
     let hits = |found: &SearchResult| found.ranking.hits.len();
     assert_eq!(hits(&search(&retriever(&records), "c", &ids, word).await), 1);
-    assert_eq!(hits(&search(&retriever(&records), "c", &ids, word).await), 1, "by the stored index");
+    assert_eq!(
+        hits(&search(&retriever(&records), "c", &ids, word).await),
+        1,
+        "the stored index gives the hit"
+    );
     let company_id = CompanyId::from("c");
     let stored = get_document(&*records, &company_id, "long").await.expect("the store answers");
-    let mut document = stored.expect("it is stored").value;
+    let mut document = stored.expect("the document is stored").value;
     document.owner_id = Some("bob".into());
     let key = Key::new(&company_id, collection::DOCUMENTS, "long").expect("a valid key");
     let version = records.put_as(&key, &document, Precondition::Any).await.expect("the store answers");
-    assert_eq!(hits(&search(&retriever(&records), "c", &ids, word).await), 1, "with another owner");
+    assert_eq!(
+        hits(&search(&retriever(&records), "c", &ids, word).await),
+        1,
+        "a change of the owner keeps the index"
+    );
     let status = document_index_status(&*records, &company_id, "long", version).await;
     assert!(status.expect("the store answers").is_some(), "the index has the version of the document");
     delete_document(&*records, &"c".into(), "long", Precondition::Any).await.expect("deleted");
     let kept = records.count(&crate::records::Collection::new("c", "documentIndexes").expect("a name")).await;
-    assert_eq!(kept.expect("counted"), 0, "the index is gone with the document");
+    assert_eq!(kept.expect("counted"), 0, "the index is deleted with the document");
     assert_eq!(hits(&search(&retriever(&records), "c", &ids, word).await), 0);
 }

@@ -17,10 +17,10 @@ use crate::workspace::{Document, delete_document, save_document};
 /// Maximum time for a document to be indexed.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Changes the documents that a retriever searches. The platform's are in [`Records`].
+/// Changes the documents that a retriever searches. The platform's documents are in [`Records`].
 #[async_trait]
 pub trait DocumentWriter: Send + Sync {
-    /// Stores a text with the title `Title` as a document of a company, in place of the one with this identifier.
+    /// Stores a text with the title `Title` as a document of a company, replacing a document with this identifier.
     async fn save(&self, company_id: &CompanyId, id: &str, text: &str);
 
     /// Deletes a document of a company.
@@ -54,9 +54,9 @@ pub async fn retriever(make: impl AsyncFn() -> (Arc<dyn DocumentWriter>, Arc<dyn
     let (documents, retriever) = make().await;
     documents_of_the_scope_are_found(&*documents, &*retriever).await;
     let (documents, retriever) = make().await;
-    companies_are_apart(&*documents, &*retriever).await;
+    companies_are_isolated(&*documents, &*retriever).await;
     let (documents, retriever) = make().await;
-    changes_are_followed(&*documents, &*retriever).await;
+    searches_reflect_changes(&*documents, &*retriever).await;
 }
 
 async fn save(documents: &dyn DocumentWriter, company: &str, id: &str, text: &str) {
@@ -110,9 +110,13 @@ async fn documents_of_the_scope_are_found(documents: &dyn DocumentWriter, retrie
     let mut skipped: Vec<_> = answer.skipped.iter().map(|skipped| (&*skipped.id, skipped.reason)).collect();
     skipped.sort_unstable_by_key(|(id, _)| *id);
     let not_found = SkipReason::NotFound;
-    assert_eq!(skipped, [("none", not_found), ("not/valid\0", not_found)], "others do not exist");
+    assert_eq!(
+        skipped,
+        [("none", not_found), ("not/valid\0", not_found)],
+        "documents that do not exist are skipped as not found"
+    );
     let twice = search_indexed(retriever, "c", &["a", "a"], "zeppelin").await;
-    assert_eq!(twice.scope, ["a"], "a document that is named twice counts once");
+    assert_eq!(twice.scope, ["a"], "a document that is requested twice counts once");
     assert!(found(&search_indexed(retriever, "c", &[], "zeppelin").await).is_empty());
     for n in 0..9 {
         save(documents, "c", &format!("d{n}"), "One more zeppelin.").await;
@@ -123,7 +127,7 @@ async fn documents_of_the_scope_are_found(documents: &dyn DocumentWriter, retrie
     assert_eq!(answer.ranking.hits.len(), 5, "the limit is reached and not exceeded");
 }
 
-async fn companies_are_apart(documents: &dyn DocumentWriter, retriever: &dyn Retriever) {
+async fn companies_are_isolated(documents: &dyn DocumentWriter, retriever: &dyn Retriever) {
     save(documents, "c", "a", "The zeppelin of one company.").await;
     save(documents, "d", "a", "The steamer of another company.").await;
     assert_eq!(found(&search_indexed(retriever, "c", &["a"], "zeppelin").await), ["a"]);
@@ -131,25 +135,28 @@ async fn companies_are_apart(documents: &dyn DocumentWriter, retriever: &dyn Ret
     let texts = theirs.documents.values().map(|found| &*found.text);
     assert!(
         texts.into_iter().all(|text| !text.contains("zeppelin")),
-        "a company finds its own documents alone"
+        "a company finds only its own documents"
     );
     let nobody = search_indexed(retriever, "e", &["a"], "zeppelin").await;
     assert!(found(&nobody).is_empty() && nobody.skipped[0].reason == SkipReason::NotFound);
 }
 
-async fn changes_are_followed(documents: &dyn DocumentWriter, retriever: &dyn Retriever) {
+async fn searches_reflect_changes(documents: &dyn DocumentWriter, retriever: &dyn Retriever) {
     save(documents, "c", "a", "The zeppelin is moored.").await;
     let first = search_indexed(retriever, "c", &["a"], "zeppelin").await;
     assert_eq!(found(&first), ["a"]);
     let version = first.documents.values().next().map(|found| found.version);
     let present = versions(retriever, &["none", "a", "not/valid\0"]).await;
-    assert_eq!(present, [None, version, None], "the version of a hit is the document's");
+    assert_eq!(present, [None, version, None], "a hit has the document's version");
     save(documents, "c", "a", "The steamer is moored.").await;
     let changed = versions(retriever, &["a"]).await;
     assert!(changed[0].is_some() && changed[0] != version, "a changed document has another version");
-    // Without waiting, a search has the present text or none.
+    // Without waiting, a search returns the current text or none.
     let at_once = search(retriever, "c", &["a"], "moored").await;
-    assert!(at_once.documents.values().all(|found| found.text.contains("steamer")), "old texts are gone");
+    assert!(
+        at_once.documents.values().all(|found| found.text.contains("steamer")),
+        "a search returns no outdated text"
+    );
     assert_eq!(found(&search_indexed(retriever, "c", &["a"], "steamer").await), ["a"]);
     documents.delete(&"c".into(), "a").await;
     assert_eq!(versions(retriever, &["a"]).await, [None], "a deleted document has no version");

@@ -323,7 +323,7 @@ async fn roles_are_listed_in_pages(store: &dyn RoleStore) {
             assert_eq!(record.value.id, *record.id, "a role is listed under its id");
             ids.push(record.id);
         }
-        assert!(ids.len() <= 5, "a list comes to its end");
+        assert!(ids.len() <= 5, "a list ends");
         match page.next_cursor {
             Some(cursor) => list.cursor = Some(cursor),
             None => break,

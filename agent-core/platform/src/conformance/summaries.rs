@@ -23,10 +23,10 @@ const WRITERS: usize = 16;
 /// If the contract is violated, with a message that describes the violation.
 pub async fn summaries(make: impl AsyncFn() -> SummaryStores) {
     one_of_many_writers_wins(&make().await).await;
-    a_summary_is_its_owners(&make().await).await;
+    a_summary_is_visible_to_its_owner_only(&make().await).await;
     summaries_end_with_their_threads(&make().await).await;
     summaries_without_a_thread_end_after_their_last_use(&make().await).await;
-    a_user_has_a_bounded_number(&make().await).await;
+    the_summaries_of_a_user_are_bounded(&make().await).await;
 }
 
 fn opened((records, conversations): &SummaryStores) -> Summaries {
@@ -73,7 +73,7 @@ async fn one_of_many_writers_wins(stores: &SummaryStores) {
     assert!(texts.iter().all(|text| *text == stored), "all writers have the stored text: {texts:?}");
 }
 
-async fn a_summary_is_its_owners(stores: &SummaryStores) {
+async fn a_summary_is_visible_to_its_owner_only(stores: &SummaryStores) {
     let summaries = opened(stores);
     let ada = owner("c", "ada", None);
     summaries.add(&ada, "1f", summary("of ada", &ada)).await.expect("stored");
@@ -96,9 +96,13 @@ async fn summaries_end_with_their_threads(stores: &SummaryStores) {
     conversations.delete(&ThreadKey::new("c", "ada", "t1")).await.expect("deleted");
     let gone = owner("c", "ada", Some("t1"));
     let late = summaries.add(&gone, "late", summary("late", &gone)).await.expect("checked");
-    assert_eq!(late, None, "the thread is deleted");
-    assert_eq!(summaries.get(&gone, "late").await.expect("read"), None, "nothing is left of it");
-    assert_eq!(summaries.sweep(&**inventory).await.expect("swept"), 1, "that of the deleted thread");
+    assert_eq!(late, None, "no summary is stored for a deleted thread");
+    assert_eq!(summaries.get(&gone, "late").await.expect("read"), None, "a refused summary leaves no record");
+    assert_eq!(
+        summaries.sweep(&**inventory).await.expect("swept"),
+        1,
+        "the summary of the deleted thread is swept"
+    );
     assert_eq!(summaries.get(&gone, "t1").await.expect("read"), None);
     assert!(summaries.get(&gone, "t2").await.expect("read").is_some(), "the other thread exists");
     let deleted = summaries.delete_obsolete(&"c".into(), &"ada".into()).await.expect("looked");
@@ -117,19 +121,31 @@ async fn summaries_without_a_thread_end_after_their_last_use(stores: &SummarySto
     let ada = owner("c", "ada", None);
     summaries.add(&ada, "1f", summary("text", &ada)).await.expect("stored");
     clock.advance(SUMMARY_RETENTION / 2);
-    assert_eq!(summaries.sweep(&**inventory).await.expect("swept"), 0, "it is used");
+    assert_eq!(
+        summaries.sweep(&**inventory).await.expect("swept"),
+        0,
+        "a summary that was used lately is kept"
+    );
     clock.advance(SUMMARY_RETENTION);
-    assert_eq!(summaries.sweep(&**inventory).await.expect("swept"), 1, "its time is over");
+    assert_eq!(
+        summaries.sweep(&**inventory).await.expect("swept"),
+        1,
+        "a summary is swept after its retention"
+    );
 }
 
-async fn a_user_has_a_bounded_number(stores: &SummaryStores) {
+async fn the_summaries_of_a_user_are_bounded(stores: &SummaryStores) {
     let summaries = opened(stores);
     let ada = owner("c", "ada", None);
     for number in 0..=MAX_USER_SUMMARIES {
         let sha256 = format!("{number:04}");
         summaries.add(&ada, &sha256, summary("text", &ada)).await.expect("stored");
     }
-    assert_eq!(summaries.get(&ada, "0000").await.expect("read"), None, "the oldest is gone");
+    assert_eq!(
+        summaries.get(&ada, "0000").await.expect("read"),
+        None,
+        "the oldest summary is deleted beyond the limit"
+    );
     for kept in ["0001".to_owned(), format!("{MAX_USER_SUMMARIES:04}")] {
         assert!(summaries.get(&ada, &kept).await.expect("read").is_some(), "{kept}");
     }

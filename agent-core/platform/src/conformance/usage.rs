@@ -19,13 +19,13 @@ use crate::usage::{
 /// If the contract is violated, with a message that describes the violation.
 pub async fn usage(make: impl AsyncFn() -> Arc<dyn UsageStore>) {
     an_entry_is_booked_once(&*make().await).await;
-    companies_are_apart(&*make().await).await;
+    companies_are_isolated(&*make().await).await;
     runs_are_counted_once(&*make().await).await;
     runs_of_owners_are_isolated(&*make().await).await;
-    sums_are_those_of_the_reference(&*make().await).await;
-    sums_stop_at_the_greatest_number(&*make().await).await;
-    pages_follow_one_another(&*make().await).await;
-    old_entries_are_deleted_and_days_stay(&*make().await).await;
+    sums_match_the_reference(&*make().await).await;
+    sums_saturate_at_the_maximum(&*make().await).await;
+    pages_cover_the_list(&*make().await).await;
+    old_entries_are_deleted_and_daily_sums_stay(&*make().await).await;
     concurrent_batches_are_booked_exactly(make().await).await;
     batches_of_several_companies_are_booked_exactly(make().await).await;
 }
@@ -118,7 +118,7 @@ async fn total(store: &dyn UsageStore, company: &str) -> UsageSums {
 }
 
 async fn an_entry_is_booked_once(store: &dyn UsageStore) {
-    assert_eq!(rows(store, "acme", &query(&[])).await, [], "nothing is booked");
+    assert_eq!(rows(store, "acme", &query(&[])).await, [], "an empty ledger has no rows");
     assert_eq!(done(store.book(Vec::new()).await), 0);
     let one = entry("1", "run");
     assert_eq!(done(store.book(vec![one.clone()]).await), 1);
@@ -127,7 +127,7 @@ async fn an_entry_is_booked_once(store: &dyn UsageStore) {
     assert_eq!(
         done(store.book(vec![changed, two.clone(), two.clone()]).await),
         1,
-        "the others are booked already"
+        "only the entry with a new id is booked"
     );
     let entries = done(store.run_usage(&"acme".into(), &"run".into()).await);
     assert_eq!(entries, [one, two.clone()], "an entry is read as it was written");
@@ -140,14 +140,18 @@ async fn an_entry_is_booked_once(store: &dyn UsageStore) {
     assert_eq!((sums.cost, sums.estimated_cost), (NanoUsd::new(24_690), NanoUsd::new(12_345)));
 }
 
-async fn companies_are_apart(store: &dyn UsageStore) {
+async fn companies_are_isolated(store: &dyn UsageStore) {
     let mine = entry("1", "run");
     let theirs = UsageEntry {
         scope: RunScope { company_id: "other".into(), ..mine.scope.clone() },
         cost: None,
         ..mine.clone()
     };
-    assert_eq!(done(store.book(vec![mine.clone(), theirs.clone()]).await), 2, "ids are of a company");
+    assert_eq!(
+        done(store.book(vec![mine.clone(), theirs.clone()]).await),
+        2,
+        "companies can use the same entry id"
+    );
     assert_eq!(done(store.run_usage(&"acme".into(), &"run".into()).await), [mine]);
     assert_eq!(done(store.run_usage(&"other".into(), &"run".into()).await), [theirs]);
     assert_eq!(done(store.run_usage(&"third".into(), &"run".into()).await), []);
@@ -187,7 +191,7 @@ async fn runs_of_owners_are_isolated(store: &dyn UsageStore) {
     for owner in [None, Some(owner("loud", None, None))] {
         let RunEntries { entries, truncated } = read(owner.as_ref()).await;
         assert_eq!((entries.len(), truncated), (MAX_RUN_ENTRIES, true), "{owner:?}");
-        assert_eq!(entries[0].id, "many 0", "the first ones are read");
+        assert_eq!(entries[0].id, "many 0", "the earliest entries are returned");
     }
     for (owner, expected) in [
         (owner("quiet", None, None), vec!["1", "4"]),
@@ -202,7 +206,11 @@ async fn runs_of_owners_are_isolated(store: &dyn UsageStore) {
     }
     let scopes = done(store.run_scopes(&"acme".into(), &"run".into()).await);
     let expected = [of("many 0".to_owned(), "loud", None, "guide")].into_iter().chain(others);
-    assert_eq!(scopes, expected.map(|entry| entry.scope).collect::<Vec<_>>(), "one for each owner and agent");
+    assert_eq!(
+        scopes,
+        expected.map(|entry| entry.scope).collect::<Vec<_>>(),
+        "one scope is returned for each owner and agent"
+    );
     assert_eq!(done(store.run_scopes(&"other".into(), &"run".into()).await), []);
 }
 
@@ -211,10 +219,10 @@ async fn runs_are_counted_once(store: &dyn UsageStore) {
     let later = UsageEntry { id: "2".into(), model: "other".into(), ended_at: at(24), ..first.clone() };
     done(store.book(vec![first, later, entry("3", "b")]).await);
     done(store.book(vec![entry("4", "b"), entry("5", "")]).await);
-    assert_eq!(total(store, "acme").await.runs, 2, "calls outside of a run are of none");
+    assert_eq!(total(store, "acme").await.runs, 2, "calls outside of a run count for no run");
     let by_model = rows(store, "acme", &query(&[UsageDimension::Model])).await;
     let runs: Vec<_> = by_model.iter().map(|row| (row.group[0].as_str(), row.sums.runs)).collect();
-    assert_eq!(runs, [("gpt'5", 2), ("other", 0)], "a run counts where it began");
+    assert_eq!(runs, [("gpt'5", 2), ("other", 0)], "a run counts in the group of its first entry");
     let of_another = |id: &str| {
         let plain = entry(id, "a");
         UsageEntry { scope: RunScope { user_id: "zoë".into(), ..plain.scope }, ..plain }
@@ -232,7 +240,7 @@ async fn runs_are_counted_once(store: &dyn UsageStore) {
     assert_eq!(total(store, "acme").await.runs, 6, "runs of a token's visitors with the same id");
 }
 
-async fn sums_are_those_of_the_reference(store: &dyn UsageStore) {
+async fn sums_match_the_reference(store: &dyn UsageStore) {
     let reference = MemoryUsage::default();
     for numbers in [0..40, 30..90, 90..200] {
         let batch: Vec<UsageEntry> = numbers.map(sample_entry).collect();
@@ -262,7 +270,7 @@ async fn sums_are_those_of_the_reference(store: &dyn UsageStore) {
     }
 }
 
-async fn sums_stop_at_the_greatest_number(store: &dyn UsageStore) {
+async fn sums_saturate_at_the_maximum(store: &dyn UsageStore) {
     let greatest = NanoUsd::new(i64::MAX);
     let costly = |id, hours| UsageEntry { cost: Some(greatest), ended_at: at(hours), ..entry(id, id) };
     done(store.book(vec![costly("1", 0), costly("2", 0)]).await);
@@ -275,7 +283,7 @@ async fn sums_stop_at_the_greatest_number(store: &dyn UsageStore) {
     }
 }
 
-async fn pages_follow_one_another(store: &dyn UsageStore) {
+async fn pages_cover_the_list(store: &dyn UsageStore) {
     done(store.book((0..60).map(sample_entry).collect()).await);
     let all = query(&[UsageDimension::Agent, UsageDimension::Day, UsageDimension::Model]);
     let expected = rows(store, "acme", &all).await;
@@ -288,11 +296,11 @@ async fn pages_follow_one_another(store: &dyn UsageStore) {
             let Some(cursor) = page.next_cursor else { break };
             after = Some(UsageCursor::parse(&cursor, all.group_by.len()).expect("a cursor"));
         }
-        assert_eq!(listed_rows, expected, "in pages of {limit}");
+        assert_eq!(listed_rows, expected, "pages of {limit} together are all rows");
     }
 }
 
-async fn old_entries_are_deleted_and_days_stay(store: &dyn UsageStore) {
+async fn old_entries_are_deleted_and_daily_sums_stay(store: &dyn UsageStore) {
     done(store.book((0..50).map(sample_entry).collect()).await);
     let before = total(store, "acme").await;
     assert_eq!(done(store.trim_usage(at(0)).await), 0);
@@ -303,8 +311,8 @@ async fn old_entries_are_deleted_and_days_stay(store: &dyn UsageStore) {
     assert_eq!(done(store.run_usage(&"acme".into(), &"run 7".into()).await).len(), 3);
 }
 
-/// Batches with the same days in different orders, as of several processes: none is lost, and none waits for another
-/// indefinitely.
+/// Batches with the same days in different orders, as from several processes: no batch is lost, and no batch waits
+/// for another one indefinitely.
 async fn concurrent_batches_are_booked_exactly(store: Arc<dyn UsageStore>) {
     let batches = (0..24).map(|batch| {
         let store = store.clone();
@@ -315,7 +323,7 @@ async fn concurrent_batches_are_booked_exactly(store: Arc<dyn UsageStore>) {
         async move { done(store.book(entries).await) }
     });
     let booked: usize = join_all(batches).await.into_iter().sum();
-    assert_eq!(booked, 23 * 5 + 10, "each entry once");
+    assert_eq!(booked, 23 * 5 + 10, "each entry is booked once");
     let reference = MemoryUsage::default();
     done(reference.book((0..booked).map(sample_entry).collect()).await);
     let expected = total(&reference, "acme").await;
@@ -323,10 +331,10 @@ async fn concurrent_batches_are_booked_exactly(store: Arc<dyn UsageStore>) {
     let by_day = query(&[UsageDimension::Day, UsageDimension::User, UsageDimension::Model]);
     let mut sums = UsageSums::default();
     rows(&*store, "acme", &by_day).await.iter().for_each(|row| sums.add(&row.sums));
-    assert_eq!(sums, expected, "days add up to the total");
+    assert_eq!(sums, expected, "the daily sums add up to the total");
 }
 
-/// Batches of two companies, whose ledgers others may have locked: the entries that are left out are
+/// Batches of two companies, whose ledgers other writers may have locked: the entries that are left out are
 /// booked later.
 async fn batches_of_several_companies_are_booked_exactly(store: Arc<dyn UsageStore>) {
     const COMPANIES: [&str; 2] = ["acme", "other"];

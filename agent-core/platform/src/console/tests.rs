@@ -129,7 +129,7 @@ fn a_session_ends_when_idle_and_after_its_longest_time() {
 }
 
 #[test]
-fn requests_in_a_row_write_nothing() {
+fn requests_in_quick_succession_write_nothing() {
     let fixture = fixture();
     let session = fixture.sign_in();
     let stored = fixture.stored();
@@ -144,7 +144,7 @@ fn requests_in_a_row_write_nothing() {
 }
 
 #[test]
-fn sessions_are_revoked_alone_and_together() {
+fn sessions_are_revoked_singly_and_together() {
     let fixture = fixture();
     let (first, second, third) = (fixture.sign_in(), fixture.sign_in(), fixture.sign_in());
     assert!(now(fixture.console.revoke(&first)).expect("revoked"));
@@ -158,7 +158,7 @@ fn sessions_are_revoked_alone_and_together() {
 }
 
 #[test]
-fn the_oldest_session_ends_for_one_too_many() {
+fn a_session_beyond_the_limit_ends_the_oldest() {
     let fixture = fixture();
     let sessions: Vec<String> = (0..=MAX_SESSIONS_PER_USER).map(|_| fixture.sign_in()).collect();
     assert!(!fixture.is_valid(&sessions[0]));

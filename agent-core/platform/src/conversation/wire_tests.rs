@@ -88,7 +88,7 @@ fn a_node_has_the_members_of_the_wire() {
 }
 
 #[test]
-fn hashes_compare_what_a_message_says() {
+fn hashes_depend_on_the_content_of_a_message() {
     let hash = |content: Content| ContentHash::of(&Message { content, ..Message::user("") });
     let text = |text: &str| ContentPart::Text { text: text.to_owned() };
     let image = |value: &str| ContentPart::Image {

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_one_company_leave_the_way_of_the_others_open() {
+    fn failures_of_one_company_open_no_circuit_of_others() {
         let start = Instant::now();
         let [first, second, third] = ["c", "d", "e"]
             .map(|company| CircuitKey::new("https://a.example", "m", "the operator's", company));

@@ -256,7 +256,7 @@ fn errors_have_classes() {
         (None, "billing_error", Account),
         (None, "not_found_error", Account),
         (None, "request_too_large", Size),
-        // Servers name it in a successful response for faults of their own, too.
+        // Servers name it in a successful response for their own faults, too.
         (None, "invalid_request_error", Transient),
         (None, "429", RateLimit),
         (None, "502", Transient),
@@ -296,7 +296,7 @@ fn the_next_entry_answers_and_each_attempt_is_booked() {
             (Some(3), 1, "second".to_owned(), None, None),
         ]
     );
-    // The next round begins with the entry that answered, and has nothing to tell.
+    // The next round begins with the entry that answered, and reports no attempts.
     let events = fixture.call(&model).expect("an answer");
     assert_eq!((text(&events), reports(&events)), ("Again.".to_owned(), Vec::new()));
     fixture.recorder.flush().now_or_never().expect("no wait");
@@ -519,7 +519,7 @@ fn a_failing_key_opens_only_its_own_circuit() {
     assert_eq!(second.unused_answers(), 0);
     let calls = 1_000 - first.unused_answers();
     assert!((5..=100).contains(&calls), "{calls} calls of the dead model");
-    // Another tenant with a key of its own is not shut out.
+    // Another tenant with a separate key is not affected.
     first.push(ScriptedAnswer::from_text("mine"));
     let own_key_settings =
         EmbeddedAi { api_key: Some(agent_core::secret::Secret::new("own")), ..settings(&["second"]) };
@@ -647,7 +647,7 @@ fn a_model_that_supports_all_content_is_preferred_to_notes() {
     let reasons: Vec<_> =
         preview_attempts(&payload, false).into_iter().map(|attempt| attempt.reason).collect();
     assert_eq!((prepared_entry(&payload), reasons), (1, vec![None, None]));
-    // The model for images fails, and the other one gets the note.
+    // The model for images fails, and the other model gets the note.
     let mut stream = fixture.wait(model.start(payload)).expect("an answer");
     let mut events = Vec::new();
     while let Some(event) = fixture.wait(async { stream.next().await }.boxed()) {

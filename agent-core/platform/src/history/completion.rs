@@ -261,7 +261,7 @@ mod tests {
             }),
             None,
         )
-        .expect("it is right");
+        .expect("valid input");
         assert!(request.is_streamed && request.includes_usage && !request.calls_in_parallel);
         let CompletionRequest { input, .. } = request;
         let turn = &input.turn;
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_api() {
+    fn the_defaults_equal_the_api() {
         let CompletionRequest { input, is_streamed, includes_usage, calls_in_parallel } =
             read(&body(json!({})), None).expect("it is right");
         assert!(!is_streamed && !includes_usage && calls_in_parallel);

@@ -153,7 +153,7 @@ mod tests {
             ),
             (json!({"interruptId": "i", "status": "cancelled"}), Verdict::Cancel),
         ] {
-            let read = entries(&json!({"messages": [], "resume": [request_json]})).expect("it is right");
+            let read = entries(&json!({"messages": [], "resume": [request_json]})).expect("valid input");
             assert_eq!(read, [ResumeEntry { interrupt_id: "i".to_owned(), verdict: expected }]);
         }
         let part = |state: &str| {
@@ -162,7 +162,7 @@ mod tests {
         };
         let messages = json!([{"id": "m", "role": "user", "parts": [{"type": "text", "text": "x"}]},
             {"id": "a", "role": "assistant", "parts": [part("approval-responded"), part("approval-requested")]}]);
-        let read = entries(&json!({"messages": messages})).expect("it is right");
+        let read = entries(&json!({"messages": messages})).expect("valid input");
         let verdict = Verdict::Approve { arguments: None };
         assert_eq!(read, [ResumeEntry { interrupt_id: "i".to_owned(), verdict }]);
     }

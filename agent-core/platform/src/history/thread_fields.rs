@@ -218,7 +218,7 @@ mod tests {
     }
 
     fn fields(body: &Value) -> ThreadFields {
-        input(body, &[]).expect("it is right").thread_fields().expect("they are right").clone()
+        input(body, &[]).expect("valid input").thread_fields().expect("valid fields").clone()
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(fields(&body), expected);
         assert_eq!(fields(&json!({"message": "Hello", "forwardedProps": request_fields})), expected);
         let query = [("store", "false"), ("history", "client"), ("parentId", "n")];
-        let read = input(&json!({"message": "Hello"}), &query).expect("it is right");
+        let read = input(&json!({"message": "Hello"}), &query).expect("valid input");
         assert_eq!(read.thread_fields(), Ok(&expected));
         assert_eq!(fields(&json!({"message": "Hello", "parentId": null})).parent, ParentChoice::Root);
         let forwarded = json!({"message": "Hello", "forwardedProps": {"parentId": null}});
@@ -289,7 +289,7 @@ mod tests {
             ("onBusy", "interrupt"),
             ("background", "true"),
         ];
-        let read = input(&json!({"message": "Hello"}), &query).expect("it is right");
+        let read = input(&json!({"message": "Hello"}), &query).expect("valid input");
         assert_eq!(read.thread_fields(), Ok(&expected));
     }
 
@@ -338,7 +338,7 @@ mod tests {
         for body in [json!({}), json!({"trigger": "submit-message"}), json!({"parentId": null})] {
             assert!(input(&body, &[]).is_err(), "{body}");
         }
-        let read = input(&json!({"message": "Hello", "parentId": "n"}), &[]).expect("it is right");
+        let read = input(&json!({"message": "Hello", "parentId": "n"}), &[]).expect("valid input");
         assert_eq!(read.reject_missing_message(), Ok(()));
     }
 }

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_without_text_says_so() {
+    fn a_document_without_text_is_reported() {
         assert_eq!(without_text(" \n", &[]).as_deref(), Some("no text was found in the document"));
         assert_eq!(without_text(" \n", &[1]), None);
         assert_eq!(without_text("text", &[]), None);

@@ -395,7 +395,7 @@ fn entries_end_with_their_user() {
     assert_eq!(delete("eve", later), (2, 2), "another user's");
     assert_eq!(delete("u", UNIX_EPOCH), (2, 2), "written later, by a person with the same id");
     assert_eq!(delete("u", later), (0, 1));
-    // What is left says that the occurrence has failed.
+    // The remaining record says that the occurrence has failed.
     let run = process.run(JobKind::Agent);
     call(&process.outside, Some("1/0"), "send", json!({})).expect("sent");
     assert_eq!(process.calls.calls().len(), 2, "nothing is recorded");

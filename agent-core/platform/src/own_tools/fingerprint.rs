@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_those_of_rfc_8785() {
+    fn numbers_are_written_as_in_rfc_8785() {
         // Appendix B of the RFC.
         for (bits, expected) in [
             (0x0000_0000_0000_0000, "0"),

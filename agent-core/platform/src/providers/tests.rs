@@ -210,7 +210,7 @@ fn a_role_is_completed_again_only_after_a_change() {
 }
 
 #[test]
-fn the_providers_of_one_company_push_out_none_of_another() {
+fn providers_of_one_company_evict_none_of_another() {
     let providers = providers();
     put(&providers, json!({"type": "openai", "apiKey": KEY}));
     let open = || ready(providers.open(&company(), "acme")).expect("read").expect("a provider");
@@ -228,7 +228,7 @@ fn the_providers_of_one_company_push_out_none_of_another() {
 }
 
 #[test]
-fn the_completed_roles_of_one_company_push_out_none_of_another() {
+fn completed_roles_of_one_company_evict_none_of_another() {
     let (providers, large) = (providers(), CompanyId::from("large"));
     let provider_input = input(json!({"type": "openai", "apiKey": KEY}));
     for company in [&company(), &large] {

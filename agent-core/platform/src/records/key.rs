@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn no_caller_reaches_what_is_the_platforms() {
+    fn callers_cannot_access_the_platforms_records() {
         assert_eq!(Collection::of_platform("agents").expect("a name").company(), "");
         assert!(Collection::new("", "agents").is_err());
     }

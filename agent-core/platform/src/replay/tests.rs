@@ -184,7 +184,7 @@ fn calling_answer(numbers: &mut Numbers, round: usize, shapes: &mut Vec<&'static
         };
         shapes.extend((name == "fail").then_some("tool errors"));
         shapes.extend((name == "slow").then_some("progress"));
-        // The ids of the second round repeat those of the first.
+        // The ids of the second round repeat the ids of the first.
         answer = answer.call(
             format!("call-{}", if round == 1 { call } else { 10 * round + call }),
             name,

@@ -111,7 +111,7 @@ fn a_valid_answer_is_the_run_s_object_and_its_text() {
         " \n{\"item\": \"pear\",\n\"count\": 3}\n",
         "```json\n{\"item\": \"pear\", \"count\": 3}\n```",
         "```\n{\"item\": \"pear\", \"count\": 3}```\n",
-        // Of a member that is there twice, the text has what the object has.
+        // Of a member that occurs twice, the text has the value of the object.
         r#"{"item": 5, "item": "pear", "count": 3}"#,
     ] {
         let deltas = answer.split_inclusive(' ').fold(ScriptedAnswer::new(), ScriptedAnswer::text);
@@ -170,7 +170,7 @@ fn of_hundreds_of_invalid_answers_none_leaves_as_an_object_or_as_text() {
         assert_eq!(error_code(&events), Some("OUTPUT_INVALID"), "{answer:?} {reason:?}");
         assert_eq!((text(&events).as_str(), object(&events)), ("", None), "{answer:?}");
         let is_cut = reason != FinishReason::Stop;
-        assert_eq!(fixture.model.unused_answers(), usize::from(is_cut), "what was cut is not repaired");
+        assert_eq!(fixture.model.unused_answers(), usize::from(is_cut), "a truncated answer is not repaired");
     }
 }
 

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_tell_that_they_follow_words() {
+    fn marks_after_words_are_recognized() {
         let (mut scanner, mut found) = (MarkScanner::default(), Vec::new());
         scanner.scan("array[1], array [2]", &mut found);
         assert_eq!(found.iter().map(|mark| mark.follows_word).collect::<Vec<_>>(), [true, false]);

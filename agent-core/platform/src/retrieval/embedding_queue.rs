@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_attempts_of_one_company_push_out_none_of_another() {
+    fn attempts_of_one_company_evict_none_of_another() {
         let queue = EmbeddingQueue::default();
         let keep = |company: &str, id: &str, next_chunk: usize| {
             let attempt = EmbeddingAttempt { next_chunk, ..EmbeddingAttempt::default() };

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_tells_the_chunker() {
+    fn a_digest_depends_on_the_chunker() {
         let chunkers =
             [StructuralChunker::default(), StructuralChunker::new(40, 0), StructuralChunker::new(40, 10)];
         for chunker in chunkers {

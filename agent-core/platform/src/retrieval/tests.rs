@@ -85,7 +85,7 @@ async fn a_search_goes_without_documents_that_are_not_indexed_in_time() {
 }
 
 #[tokio::test]
-async fn documents_do_not_wait_for_a_long_one_beside_them() {
+async fn documents_do_not_wait_for_a_long_document() {
     let records = Arc::new(MemoryRecords::default());
     let long = "The printer is broken. ".repeat(30_000);
     for (id, text) in [("a", "The printer is broken."), ("b", &long), ("c", "The printer is broken.")] {

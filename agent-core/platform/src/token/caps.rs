@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_has_as_many_runs_as_the_cap_and_then_one_an_interval() {
+    fn a_burst_has_the_runs_of_the_cap_then_one_per_interval() {
         for cap in [1, 2, 3, 7, 20, 59, 1000, 7001] {
             let mut test = CountsFixture::new();
             let (admitted, retry_after) = test.burst(cap);

@@ -51,7 +51,7 @@ impl TokenFixture {
     /// Returns all stored records as text.
     fn stored(&self) -> String {
         let mut all = String::new();
-        // The platform's own company (the empty id), and those that the store lists.
+        // The platform's own company (the empty id), and the companies that the store lists.
         let companies = now(self.records.companies(None)).expect("companies");
         for company in std::iter::once(String::new()).chain(companies) {
             for collection in now(self.records.collections(&company, None)).expect("collections") {
@@ -132,7 +132,7 @@ fn the_secret_is_neither_stored_nor_shown() {
 }
 
 #[test]
-fn a_record_says_what_it_is() {
+fn a_record_has_its_type() {
     let fixture = fixture();
     let minted = fixture.mint(NewToken { ttl: Some(HOUR), ..widget("a") });
     let record = now(fixture.records.get(&key(minted.token.id.parse().expect("a UUID")).expect("a key")));
@@ -150,7 +150,7 @@ fn a_record_says_what_it_is() {
 }
 
 #[test]
-fn no_two_texts_are_alike() {
+fn token_texts_are_unique() {
     let fixture = fixture();
     let secrets: BTreeSet<String> =
         (0..100).map(|_| fixture.mint(widget("a")).text.expose()[26..].to_owned()).collect();
@@ -158,7 +158,7 @@ fn no_two_texts_are_alike() {
 }
 
 #[test]
-fn a_text_that_is_not_the_one_is_refused_for_its_reason() {
+fn wrong_texts_are_refused_with_their_reason() {
     let fixture = fixture();
     let text = fixture.mint(widget("a")).text.expose().to_owned();
     let other = fixture.mint(mcp("a")).text.expose().to_owned();
@@ -222,7 +222,7 @@ fn a_revoked_token_is_refused_at_once_and_for_good() {
     let revoke = |id: &str, company: Option<&str>| {
         now(fixture.tokens.revoke(id, company.map(CompanyId::from).as_ref())).expect("the store works")
     };
-    assert!(!revoke(id, Some("d")), "another company's is as absent as none");
+    assert!(!revoke(id, Some("d")), "another company's token is absent");
     for absent in ["", "x", minted.text.expose(), &agent_core::new_id()] {
         assert!(!revoke(absent, None), "{absent}");
     }

@@ -158,7 +158,7 @@ fn todos() {
 }
 
 #[test]
-fn calls_side_by_side_all_count() {
+fn concurrent_calls_are_all_counted() {
     let (world, ada) = (ToolFixture::new(&demo()), ada());
     for (name, arguments) in [
         ("createTodo", json!({"title": "x"})),
@@ -349,7 +349,7 @@ fn visitors_have_what_the_role_names_for_them_and_the_agent_has() {
 }
 
 #[test]
-fn errors_tell_the_model_how_to_correct_a_call() {
+fn errors_explain_how_to_correct_a_call() {
     let world = ToolFixture::new(&demo());
     let no_list = ExecutionContext { todo_list_id: None, ..ada() };
     let bob = ExecutionContext { user_id: "bob".into(), ..ada() };

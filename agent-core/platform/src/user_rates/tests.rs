@@ -106,7 +106,7 @@ impl RatesFixture {
         self.processes[process].count_run_with_id(&principal("c", "ada"), &run_id.into()).await
     }
 
-    /// Claims an id of a run of the user `ada` by a commit of its own. Returns true if it was not used.
+    /// Claims an id of a run of the user `ada` by a separate commit. Returns true if it was not used.
     async fn claim(&self, run_id: &str) -> bool {
         let registry = RunRegistry::new(self.store.clone(), Arc::new(self.clock.clone()));
         registry.claim(&principal("c", "ada"), &run_id.into()).await.expect("the store works").is_some()
@@ -197,7 +197,7 @@ async fn later_requests_wait_for_an_excess() {
         assert_eq!(refused.retry_after, Duration::from_secs(if process == 0 { 3 } else { 33 }));
     }
     test.clock.advance(3 * SECOND);
-    assert_eq!(test.burst(0, 1).await, 0, "it learns of the excess");
+    assert_eq!(test.burst(0, 1).await, 0, "the process learns of the excess");
     test.clock.advance(29 * SECOND);
     assert_eq!(test.burst(0, 1).await + test.burst(1, 1).await, 0);
     test.clock.advance(SECOND);
@@ -247,7 +247,7 @@ async fn requests_of_a_company_are_counted_by_one_commit() {
 }
 
 #[tokio::test]
-async fn users_and_rates_are_counted_apart() {
+async fn users_and_rates_are_counted_separately() {
     let test = RatesFixture::new(1, 20);
     assert_eq!(test.burst(0, 40).await, 20);
     let rates = &test.processes[0];
@@ -281,9 +281,9 @@ async fn a_process_counts_by_itself_while_the_store_fails() {
     assert_eq!(test.burst(0, 40).await, 20, "a new minute");
     test.set_failing(false);
     test.settle().await;
-    assert_eq!(test.burst(1, 1).await, 1, "it does not know");
+    assert_eq!(test.burst(1, 1).await, 1, "the process does not know the other's runs");
     test.settle().await;
-    assert_eq!(test.burst(1, 1).await, 0, "what the other process has admitted was added");
+    assert_eq!(test.burst(1, 1).await, 0, "the runs that the other process admitted are counted");
 }
 
 #[tokio::test]
@@ -421,11 +421,13 @@ async fn expired_records_are_deleted() {
     while sweep.delete_page(&test.store.inner, test.clock.now()).await.expect("the store works") {}
     assert_eq!((test.records("c/1").await, test.records("d").await), (1, 0), "one user is active");
     assert!(test.store.inner.get(&other).await.expect("the store works").is_some());
-    assert!(sweep.delete_page(&test.store.inner, test.clock.now()).await.expect("it begins again"));
+    assert!(
+        sweep.delete_page(&test.store.inner, test.clock.now()).await.expect("the next sweep begins again")
+    );
 }
 
 #[tokio::test]
-async fn the_runs_of_a_company_are_counted_apart_and_together() {
+async fn runs_are_counted_per_user_and_per_company() {
     let test = RatesFixture::new(2, 20);
     let (company, per_minute) = ("c".into(), NonZeroU32::new(4).expect("a limit"));
     for process in [0, 1] {
@@ -463,7 +465,7 @@ async fn runs_of_a_company_that_do_not_begin_are_taken_back_as_often_as_the_limi
     }
     test.settle().await;
     assert_eq!((test.records("c").await, used(1).await), (0, 0));
-    // Those that the store has counted, below and above half.
+    // Requests that the store has counted, below and above half of the limit.
     let runs: Vec<CountedCompanyRun> =
         [count(0).await, count(0).await, count(0).await].into_iter().map(|run| run.expect("a run")).collect();
     test.settle().await;
@@ -473,9 +475,9 @@ async fn runs_of_a_company_that_do_not_begin_are_taken_back_as_often_as_the_limi
     }
     test.settle().await;
     assert_eq!((used(0).await, used(1).await), (1, 1), "both processes");
-    // The process has refunded four, and the other one none.
+    // The process has refunded four requests, and the other process none.
     drop(count(0).await.expect("below the limit"));
-    assert_eq!(used(0).await, 2, "it stays counted");
+    assert_eq!(used(0).await, 2, "the run stays counted");
     test.settle().await;
     drop(count(1).await.expect("below the limit"));
     test.settle().await;

@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_folder_says_so() {
+    fn a_full_folder_is_reported() {
         let (records, folder) = (MemoryRecords::default(), folder_of("c", "a", None, "ada"));
         let collection_of_folder = folder.collection().expect("a folder");
         let entry = folder.entry("", "x").expect("an entry");

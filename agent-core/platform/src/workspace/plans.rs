@@ -229,7 +229,7 @@ mod tests {
         let write = |context: &ExecutionContext, version| {
             update_plan(&records, context, None, "L", version).now_or_never().expect("no wait")
         };
-        let none = write(&ada, Some(1)).expect_err("there is none to have a version");
+        let none = write(&ada, Some(1)).expect_err("an absent plan has no version");
         assert!(matches!(none, WorkspaceError::NotFound { what: "plan", .. }), "{none:?}");
         let made = write(&ada, None).expect("made");
         assert_ne!(made.id, "l");

@@ -290,7 +290,7 @@ mod tests {
 
         let renamed = TodoChange { title: Some(" new ".to_owned()), done: None };
         for lost in [update(&id, renamed.clone(), Some(first.version)), delete(&id, Some(first.version))] {
-            let message = lost.expect_err("somebody else has changed it").to_string();
+            let message = lost.expect_err("the todo has changed").to_string();
             let expected = format!(
                 "the todo list \"l\" has changed since it was read and is now at version {version}: read it again"
             );

@@ -14,7 +14,7 @@ fn english(text: &str) -> String {
 }
 
 #[test]
-fn identifiers_give_themselves_and_their_parts() {
+fn identifiers_are_indexed_whole_and_in_parts() {
     assert_eq!(english("DiffExecutor"), "diffexecutor diff executor");
     assert_eq!(english("diff_executor"), "diffexecutor diff executor");
     assert_eq!(english("HTTPServer2"), "httpserver2 http server 2");

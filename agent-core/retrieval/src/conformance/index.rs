@@ -69,9 +69,9 @@ async fn chunks_of_the_scope_are_found(index: &dyn SearchIndex) {
         );
         assert!(hit.score.is_finite() && (0.0..=1.0).contains(&hit.relevance), "{hit:?}");
     }
-    assert_eq!(answer.missing, [] as [DocumentId; 0], "nothing is missing");
+    assert_eq!(answer.missing, [] as [DocumentId; 0], "no document is missing");
     let empty = search(index, "c", &[], "zeppelin").await;
-    assert_eq!(empty, IndexResponse::default(), "an empty scope has nothing");
+    assert_eq!(empty, IndexResponse::default(), "an empty scope has no hits");
     let with_unknown = search(index, "c", &[("a", 1), ("none", 1)], "zeppelin").await;
     assert_eq!(with_unknown.missing, [DocumentId::from("none")], "a document that was never put is missing");
 }
@@ -82,7 +82,7 @@ async fn companies_are_isolated(index: &dyn SearchIndex) {
     put(index, "d", "a", 1, other_text).await;
     let answer = search(index, "d", &[("a", 1)], "zeppelin").await;
     let is_own = |hit: &IndexHit| hit.range.end <= other_text.len();
-    assert!(answer.hits.iter().all(is_own), "a company's search finds its own documents alone: {answer:?}");
+    assert!(answer.hits.iter().all(is_own), "a company's search finds only its own documents: {answer:?}");
     let unknown = search(index, "e", &[("a", 1)], "zeppelin").await;
     assert_eq!((found(&unknown), &*unknown.missing), (vec![], &[DocumentId::from("a")][..]));
     index.remove("d", &"a".into()).await.expect("a document is removed");
@@ -122,7 +122,7 @@ async fn hits_are_bounded_and_in_order(index: &dyn SearchIndex) {
     let answer = search(index, "c", &scope, "zeppelin").await;
     assert_eq!(answer.hits.len(), 10, "the limit is reached and not exceeded");
     assert!(answer.hits.is_sorted_by(|left, right| left.score >= right.score), "scores do not ascend");
-    assert_eq!(search(index, "c", &scope, "zeppelin").await, answer, "a repetition gives the same");
+    assert_eq!(search(index, "c", &scope, "zeppelin").await, answer, "a repeated search gives the same hits");
 }
 
 async fn any_query_is_answered(index: &dyn SearchIndex) {

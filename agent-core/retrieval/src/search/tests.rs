@@ -34,7 +34,7 @@ const BIRDS: [&str; 4] = [
 ];
 
 #[test]
-fn scores_are_those_of_bm25() {
+fn scores_equal_bm25() {
     let ranking = search(&["red fish", "blue fish fish bird"], query("fish"), &plain());
     // Two of two chunks have the term; lengths 2 and 4, mean 3; k1 1.2, b 0.75.
     let idf = (1.0 + 0.5 / 2.5_f32).ln();

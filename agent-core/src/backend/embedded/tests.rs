@@ -54,7 +54,7 @@ fn a_turn_runs_with_the_backends_tools_and_limits() {
     assert!(model.payloads().is_empty(), "preparing sends nothing");
     let payload = prepared.payload.clone();
     let events = async { backend.start_turn(prepared).await.expect("started").collect::<Vec<Event>>().await };
-    let events = events.now_or_never().expect("nothing waits");
+    let events = events.now_or_never().expect("the run does not wait");
     EventGrammar::check(&events).expect("the grammar");
     let payloads = model.payloads();
     assert_eq!(payloads[0].bytes(), payload.bytes(), "the prepared bytes are sent");
@@ -74,7 +74,7 @@ fn a_tool_that_the_turn_does_not_offer_is_not_called() {
     let backend = EmbeddedBackend::new(model.clone()).with_tools(tools.clone());
     let prepared = backend.prepare_turn(says_hi(tools.specs()[..1].into())).expect("prepared");
     let run = async { backend.start_turn(prepared).await.expect("started").collect::<Vec<Event>>().await };
-    run.now_or_never().expect("nothing waits");
+    run.now_or_never().expect("the run does not wait");
     assert!(tools.calls().is_empty());
     assert_eq!(model.sent_requests()[1]["messages"][2]["content"], "there is no tool named \"y\"");
 }
@@ -169,21 +169,22 @@ impl ModelSource for CountingModelSource {
 }
 
 #[test]
-fn a_request_is_started_by_the_model_that_built_it_and_once_more_by_another() {
+fn a_request_is_started_by_its_model_and_repeated_by_another() {
     let (script, count) = (Arc::new(ScriptedModel::repeating("Hi.")), Arc::new(AtomicUsize::new(0)));
     let backend = EmbeddedBackend::new(CountingModelSource(script.clone(), count.clone()));
     backend.capabilities_of(&embedded()).expect("a budget");
     let prepared = backend.prepare_turn(says_hi(Arc::new([]))).expect("prepared");
     let mut models = vec![count.load(Ordering::Relaxed)];
     for _ in 0..2 {
-        let result = backend.start_turn(prepared.clone()).now_or_never().expect("nothing waits");
-        let events = result.expect("started").collect::<Vec<Event>>().now_or_never().expect("nothing waits");
+        let result = backend.start_turn(prepared.clone()).now_or_never().expect("the run does not wait");
+        let events =
+            result.expect("started").collect::<Vec<Event>>().now_or_never().expect("the run does not wait");
         EventGrammar::check(&events).expect("the grammar");
         models.push(count.load(Ordering::Relaxed));
     }
     assert_eq!(models, [1, 1, 2]);
     let other_request = PreparedRequest { payload: Payload::text("{}"), turn: prepared.turn };
-    let result = backend.start_turn(other_request).now_or_never().expect("nothing waits");
+    let result = backend.start_turn(other_request).now_or_never().expect("the run does not wait");
     assert!(result.is_ok(), "a request that another backend has built is sent as it is");
     assert_eq!((count.load(Ordering::Relaxed), script.payloads().len()), (3, 3));
 }
@@ -197,7 +198,7 @@ fn a_turn_for_another_backend_is_an_internal_error() {
     assert_eq!(kind(backend.prepare_turn(turn.clone())), AgentErrorKind::Internal);
     let prepared = PreparedRequest { payload: Payload::builder(0).finish(), turn };
     assert_eq!(
-        kind(backend.start_turn(prepared).now_or_never().expect("nothing waits")),
+        kind(backend.start_turn(prepared).now_or_never().expect("the run does not wait")),
         AgentErrorKind::Internal
     );
 }
@@ -209,8 +210,8 @@ fn a_rejection_by_the_model_is_an_error_of_start() {
     let completed = ScriptedAnswer::new().finish(FinishReason::Stop);
     let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::new([rejected, completed])));
     let prepared = backend.prepare_turn(says_hi(Arc::new([]))).expect("prepared");
-    let result = backend.start_turn(prepared.clone()).now_or_never().expect("nothing waits");
+    let result = backend.start_turn(prepared.clone()).now_or_never().expect("the run does not wait");
     assert_eq!(kind(result), AgentErrorKind::RateLimited);
-    let second_result = backend.start_turn(prepared).now_or_never().expect("nothing waits");
+    let second_result = backend.start_turn(prepared).now_or_never().expect("the run does not wait");
     assert!(second_result.is_ok(), "a prepared request can be sent again");
 }

@@ -179,7 +179,7 @@ fn events_that_the_audience_does_not_see_are_reported_once() {
             with_calls(EventStream::new(run(), stream::pending()), &calls),
         ] {
             let mut events = events.for_audience(audience);
-            assert!(!events.take_hidden(), "nothing has come");
+            assert!(!events.take_hidden(), "no hidden event has come");
             while let Some(Some(_)) = events.next().now_or_never() {}
             assert_eq!((events.take_hidden(), events.take_hidden()), (is_hidden, false), "{audience:?}");
         }
@@ -187,7 +187,7 @@ fn events_that_the_audience_does_not_see_are_reported_once() {
 }
 
 #[test]
-fn reported_calls_stand_where_they_were_made() {
+fn reported_calls_are_placed_where_they_were_made() {
     let calls = FakeReportedCalls::default();
     let (say, mut reported_events) = tokio::sync::mpsc::unbounded_channel::<Given>();
     let source = stream::poll_fn(move |cx| reported_events.poll_recv(cx));
@@ -221,7 +221,7 @@ fn reported_calls_stand_where_they_were_made() {
     assert!(calls.is_last_clone(), "the run has ended");
     calls.end_call("never", "3");
     assert_eq!(names_so_far(&mut events), [""; 0]);
-    EventGrammar::check(&delivered).expect("it keeps to the grammar");
+    EventGrammar::check(&delivered).expect("the events follow the grammar");
 }
 
 #[test]

@@ -286,7 +286,7 @@ fn a_notice_is_reported_beside_the_answer_but_not_to_visitors() {
     assert_eq!(progress(&events), [&value]);
     let shown =
         async { read(fixture.start().await.expect("it starts").for_audience(Audience::Visitor)).await };
-    let shown = shown.now_or_never().expect("nothing waits");
+    let shown = shown.now_or_never().expect("the run does not wait");
     assert_eq!((text(&shown).as_str(), progress(&shown).len()), ("Hello", 0));
 }
 

@@ -228,7 +228,7 @@ fn the_output_of_all_rounds_is_bounded() {
         let fixture = fixture(FakeTools::new().answers("x", "y".repeat(1_000)), answers());
         let limits = OutputLimits { max_run_bytes, ..OutputLimits::default() };
         let run = async { read(fixture.start().await.expect("it starts").with_output_limits(limits)).await };
-        (run.now_or_never().expect("nothing waits"), fixture)
+        (run.now_or_never().expect("the run does not wait"), fixture)
     };
     let (events, fixture) = bounded(5_000);
     assert_eq!((text(&events).as_str(), fixture.model.unused_answers()), ("Done.", 0));
@@ -245,7 +245,7 @@ fn the_output_of_all_rounds_is_bounded() {
 fn a_failure_before_the_first_delta_is_an_error_of_start() {
     let refused = ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::RateLimited, "slow down"));
     let fixture = fixture(FakeTools::new(), [refused]);
-    let started = fixture.start().now_or_never().expect("nothing waits");
+    let started = fixture.start().now_or_never().expect("the run does not wait");
     assert_eq!(started.err().expect("refused").kind(), AgentErrorKind::RateLimited);
 }
 

@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_have_the_kind_that_says_what_to_do() {
+    fn sql_states_map_to_error_kinds() {
         use PostgresErrorKind::{
             Busy, Damaged, Denied, Failed, Full, Locked, ReadOnly, TimedOut, Unreachable,
         };

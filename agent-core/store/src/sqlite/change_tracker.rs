@@ -188,7 +188,7 @@ mod tests {
         clock.advance(Duration::from_millis(1));
         assert!(!freshness.may_serve([]));
         freshness.record_counter(10, begun);
-        assert!(!freshness.may_serve([]), "what counts is when a look began");
+        assert!(!freshness.may_serve([]), "the time at which a check began decides");
         freshness.record_counter(10, freshness.now());
         assert!(freshness.may_serve([]));
     }

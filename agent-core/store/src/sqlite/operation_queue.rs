@@ -313,7 +313,7 @@ mod tests {
             polling.start_polling();
             assert!(queue.send("company", Operation(0)).expect("it has room"), "a thread polls");
             send(&queue, "company", [1]);
-            assert_eq!(queue.0.lock().sleeping.len(), 1, "it sleeps on");
+            assert_eq!(queue.0.lock().sleeping.len(), 1, "the other thread stays asleep");
             assert_eq!(polling.poll(), Some(Operation(0)), "the thread that polls is busy from now on");
             assert_eq!(woken.join().expect("no panic"), Some(Operation(1)));
             assert!(!queue.send("company", Operation(2)).expect("it has room"), "no thread polls");
@@ -404,6 +404,6 @@ mod tests {
             go_on.iter().for_each(|gate| gate.send(()).expect("it is kept"));
             queue.close();
         });
-        assert!(operations.try_recv().is_err(), "nothing is received twice");
+        assert!(operations.try_recv().is_err(), "no operation is received twice");
     }
 }

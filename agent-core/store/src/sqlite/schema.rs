@@ -409,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_step_runs_once_and_what_is_there_stays() {
+    fn each_migration_runs_once_and_keeps_existing_rows() {
         let mut connection = Connection::open_in_memory().expect("a database");
         migrate_by(&mut connection, MIGRATIONS).expect("from nothing");
         set_last_version(&connection, 7).expect("written");

@@ -390,7 +390,7 @@ mod tests {
             );
             for mut answer in answers {
                 let Ok(Some(Err(StoreError::Unavailable(source)))) = answer.try_recv() else {
-                    panic!("nothing of {group:?} can be stored")
+                    panic!("no write of {group:?} can be stored")
                 };
                 let error = source.downcast_ref::<SqliteError>().expect("an error");
                 assert_eq!(error.kind(), SqliteErrorKind::ReadOnly);
@@ -398,7 +398,7 @@ mod tests {
         }
         assert!(writer.counts.is_failing.load(Ordering::Relaxed), "the next check writes");
         let read = |sql| writer.connection.query_row(sql, (), |row| row.get::<_, i64>(0)).expect("read");
-        assert_eq!(read("SELECT count(*) FROM records"), 1, "what was acknowledged can be read");
+        assert_eq!(read("SELECT count(*) FROM records"), 1, "an acknowledged write can be read");
         writer.connection.pragma_update(None, "query_only", false).expect("set");
         let (commit, mut answer) = put("a");
         writer.commit_or_recover(vec![commit]);
@@ -464,7 +464,7 @@ mod tests {
         writer.commit(group.into_iter().map(|commit| commit as Box<dyn QueuedWrite>).collect());
         for answer in &mut answers {
             let Ok(Some(Err(StoreError::Unavailable(source)))) = answer.try_recv() else {
-                panic!("nothing was stored, and everybody is told")
+                panic!("no write was stored, and each caller gets the error")
             };
             assert_eq!(
                 source.downcast_ref::<SqliteError>().expect("an error").kind(),

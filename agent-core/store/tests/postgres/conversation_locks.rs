@@ -63,7 +63,10 @@ pub(super) async fn commits_that_wait_for_locks_leave_connections_to_others(clus
     wait_until("commits wait for locks", are_waiting).await;
     for n in 0..8 {
         let key = owner().thread(format!("t{n}").as_str());
-        store.begin_run(begin(key, &format!("r{n}"), Vec::new())).await.expect("it does not wait for them");
+        store
+            .begin_run(begin(key, &format!("r{n}"), Vec::new()))
+            .await
+            .expect("the run does not wait for the locks");
     }
     assert!(patches.iter().all(|patch| !patch.is_finished()), "their threads are locked");
     assert!(puts.iter().all(|put| !put.is_finished()), "their records are locked");
@@ -155,7 +158,7 @@ pub(super) async fn signals_that_cannot_be_deleted_are_taken(cluster: &Cluster) 
     assert_eq!(take().await, [], "it was deleted");
 }
 
-/// A signal expires while its process does nothing, and is left anew while the process deletes it.
+/// A signal expires while its process does nothing, and is stored again while the process deletes it.
 pub(super) async fn a_signal_that_is_set_again_is_not_deleted(cluster: &Cluster) {
     let url = database(cluster, "anew").await;
     let store = Arc::new(PostgresRecords::open(&url, impatient()).await.expect("open"));
@@ -173,9 +176,9 @@ pub(super) async fn a_signal_that_is_set_again_is_not_deleted(cluster: &Cluster)
     wait_until("the deletion waits for the table", is_waiting).await;
     let renew = "UPDATE app.signals SET until_ms = until_ms + 60000; COMMIT";
     holder.batch_execute(renew).await.expect("left anew");
-    assert_eq!(taken.await.expect("done").expect("taken"), [], "it had expired");
+    assert_eq!(taken.await.expect("done").expect("taken"), [], "the expired signal is not delivered");
     let again = store.take_signals("process", at(2_000)).await.expect("taken");
-    assert_eq!(again, [(run, cancel)], "it was not deleted");
+    assert_eq!(again, [(run, cancel)], "the renewed signal is not deleted");
 }
 
 /// More lost runs of one company are locked than one call interrupts.
@@ -222,7 +225,11 @@ pub(super) async fn many_locked_logs_hide_no_expired_log_of_another_company(clus
     let holder = other(cluster, "expired").await;
     let lock = "BEGIN; SELECT FROM app.runs WHERE company = 'c1' FOR UPDATE";
     holder.batch_execute(lock).await.expect("locked");
-    assert_eq!(store.trim_logs(at(40_000)).await.expect("trimmed"), 1, "that of the other company");
+    assert_eq!(
+        store.trim_logs(at(40_000)).await.expect("trimmed"),
+        1,
+        "the log of the other company is deleted"
+    );
     assert_eq!(store.trim_logs(at(40_000)).await.expect("trimmed"), 0);
     holder.batch_execute("ROLLBACK").await.expect("released");
     for expected in [MAX_TRIMMED_LOGS, 1] {

@@ -88,7 +88,7 @@ async fn few_rights_are_too_few(cluster: &Cluster, from: &CopyDatabase) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn an_installation_is_copied_there_and_back() {
+async fn an_installation_is_copied_both_ways() {
     let (cluster, folder) = (Cluster::start(), tempfile::tempdir().expect("a folder"));
     let (first, back) = (folder.path().join("first.db"), folder.path().join("back.db"));
     let store = open(&first);
@@ -124,13 +124,13 @@ async fn an_installation_is_copied_there_and_back() {
     assert!(version > newest && version > 1_000_000, "versions go on where they were: {version}");
     Records::delete(&records, &key(0), Precondition::Any).await.expect("deleted");
 
-    // New threads and runs have numbers of their own.
+    // New threads and runs get new numbers.
     let new = conversation::begin(conversation::owner().thread("new"), "run 4", Vec::new());
     records.begin_run(new).await.expect("begun");
     Conversations::delete(&records, &conversation::owner().thread("new"))
         .await
         .expect("deleted")
-        .expect("there was one");
+        .expect("the thread existed");
     assert_eq!(conversation::contents(&records).await, talks, "the others stay");
 
     let to_file = CopyDatabase::Sqlite(back.clone());

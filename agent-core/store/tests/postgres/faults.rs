@@ -133,7 +133,10 @@ async fn the_listener_reconnects(store: &PostgresJobs, url: &str) {
     let elsewhere = super::store(url).await;
     // If the listener is not connected yet, it gives the signal when it is.
     elsewhere.insert(vec![job("early", -1000)]).await.expect("insert");
-    tokio::time::timeout(RECOVERY_TIMEOUT, wakes.next()).await.expect("it is told").expect("it goes on");
+    tokio::time::timeout(RECOVERY_TIMEOUT, wakes.next())
+        .await
+        .expect("a notification arrives")
+        .expect("the stream continues");
 }
 
 /// Kills one server process. The server then closes all connections, because its shared memory may be
@@ -191,10 +194,10 @@ async fn a_full_disk_is_reported_and_recovers(cluster: &Cluster) {
     let is_told = matches!(refused.0.kind(), PostgresErrorKind::Full | PostgresErrorKind::Failed);
     assert!(is_told && std::error::Error::source(&refused.0).is_some(), "{:?}", refused.0);
     for job in &refused.1 {
-        assert!(!is_there(&store, job).await, "what was refused is not stored, not even in part");
+        assert!(!is_there(&store, job).await, "no part of a refused write is stored");
     }
     for job in &stored {
-        assert!(is_there(&store, job).await, "what was acknowledged is there");
+        assert!(is_there(&store, job).await, "an acknowledged write is stored");
     }
     let client = other(cluster, "packed").await;
     let cancelled = store.cancel_all(&JobFilter::default(), at(1)).await;
@@ -253,8 +256,12 @@ async fn a_lock_timeout_is_reported_and_recovers(cluster: &Cluster) {
         limit: 9,
         quota: CompanyQuota::new(9),
     };
-    let claimed = store.claim_due(claim.clone()).await.expect("claims wait for nobody");
-    assert_eq!(claimed.iter().map(|job| &job.id).collect::<Vec<_>>(), [&jobs[1].id], "it was not cancelled");
+    let claimed = store.claim_due(claim.clone()).await.expect("claims do not wait for locks");
+    assert_eq!(
+        claimed.iter().map(|job| &job.id).collect::<Vec<_>>(),
+        [&jobs[1].id],
+        "a job that waits for a lock is not cancelled"
+    );
     holder.batch_execute("ROLLBACK").await.expect("released");
     assert_eq!(store.claim_due(claim).await.expect("claim").len(), 1);
 }
@@ -271,7 +278,8 @@ async fn a_locked_job_delays_no_step_on_another(cluster: &Cluster) {
     holder.batch_execute(&sql).await.expect("locked");
     let pause = |id: &JobId| (id.clone(), Step::Pause);
     let steps = [pause(&jobs[0].id), pause(&"missing".into()), pause(&jobs[1].id)];
-    let outcomes = store.apply_steps_unlocked(steps.to_vec(), at(1)).await.expect("it waits for nothing");
+    let outcomes =
+        store.apply_steps_unlocked(steps.to_vec(), at(1)).await.expect("steps of unlocked jobs do not wait");
     assert_eq!(outcomes[..2], [None, Some(StepOutcome::NotFound)]);
     assert!(outcomes[2].as_ref().is_some_and(StepOutcome::is_applied), "{outcomes:?}");
     let is_paused = async |job: &Job| {

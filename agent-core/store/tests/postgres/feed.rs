@@ -44,7 +44,7 @@ pub(crate) async fn wait_until_cached(store: &PostgresRecords, key: &Key) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(LIMIT, cached).await.expect("it is cached");
+    timeout(LIMIT, cached).await.expect("the record is cached");
 }
 
 /// Reads until the store returns a value.
@@ -101,7 +101,7 @@ async fn a_transaction_that_commits_late_is_not_missed(
         wait_for(two, &key("acme", "busy"), &round.to_string()).await;
     }
     wait_until_cached(two, &late).await;
-    assert_eq!(value(two, &late).await, "1", "it is not committed");
+    assert_eq!(value(two, &late).await, "1", "an uncommitted value is not read");
     client.batch_execute("COMMIT").await.expect("committed");
     wait_for(two, &late, "2").await;
 }
@@ -152,7 +152,7 @@ async fn changes_of_another_server_end_nothing(
     while cached < 10 {
         rounds += 1;
         set(one, &key("acme", "busy"), &rounds.to_string()).await;
-        // The poll that shows this change would end what is cached here.
+        // The poll that reads this change would invalidate the cache here.
         value(two, &control).await;
         value(two, &watched).await;
         wait_for(two, &key("acme", "busy"), &rounds.to_string()).await;
@@ -203,7 +203,7 @@ async fn commits_of_several_processes_are_serialized() {
     commits_that_cross_do_not_deadlock(&stores).await;
 }
 
-/// Two commits, each of which requires the absence of the record that the other one creates: one of them fails.
+/// Two commits, each of which requires the absence of the record that the other commit creates: one of them fails.
 async fn checks_of_absent_records_hold_until_the_commit(stores: &[PostgresRecords]) {
     for round in 0..100 {
         let (a, b) = (key("acme", &format!("a-{round}")), key("acme", &format!("b-{round}")));

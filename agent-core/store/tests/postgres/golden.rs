@@ -80,7 +80,7 @@ async fn a_running_process_notices_a_newer_version(cluster: &Cluster) {
     let sql = "ALTER TABLE scheduler.schema_version ADD COLUMN compatible_from int4;
                UPDATE scheduler.schema_version SET version = 5, compatible_from = 4";
     other(cluster, "running").await.batch_execute(sql).await.expect("migrated");
-    store.claim_due(claim_at(now)).await.expect("it goes on to claim");
+    store.claim_due(claim_at(now)).await.expect("an older process continues to claim jobs");
     let paused = store.apply_step(&JobScope::default(), &held.id, Step::Pause, now).await.expect("a step");
     assert!(paused.is_applied(), "{paused:?}");
     let sql = "UPDATE scheduler.schema_version SET compatible_from = 5";

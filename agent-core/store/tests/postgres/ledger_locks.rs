@@ -48,7 +48,8 @@ pub(super) async fn a_locked_ledger_delays_no_booking_of_another_company(cluster
     for (round, lock) in locks.into_iter().enumerate() {
         holder.batch_execute(&format!("BEGIN; {lock}")).await.expect("locked");
         let entries = ["c1", "c2", "c3"].map(|company| entry_of(company, &round.to_string()));
-        let locked = store.book_unlocked(entries.to_vec()).await.expect("those of others");
+        let locked =
+            store.book_unlocked(entries.to_vec()).await.expect("entries of other companies are booked");
         assert_eq!(locked, only_c1);
         assert_eq!((booked(&store, "c2").await, booked(&store, "c3").await), (round + 1, round + 1));
         let locked = store.book_unlocked(entries[..1].to_vec()).await.expect("none");
@@ -59,8 +60,8 @@ pub(super) async fn a_locked_ledger_delays_no_booking_of_another_company(cluster
         });
         let is_waiting = async || !admin.query(waits, &[]).await.expect("read").is_empty();
         wait_until("a booking waits for the lock", is_waiting).await;
-        let again = store.book(entries[1..].to_vec()).await.expect("others do not wait");
-        assert_eq!(again, 0, "they are booked already");
+        let again = store.book(entries[1..].to_vec()).await.expect("bookings of other companies do not wait");
+        assert_eq!(again, 0, "the entries are already booked");
         assert!(!waiting.is_finished(), "its ledger is locked");
         holder.batch_execute("ROLLBACK").await.expect("released");
         assert_eq!(waiting.await.expect("done").expect("the lock is free in time"), 1);
@@ -73,7 +74,7 @@ pub(super) async fn a_locked_ledger_delays_no_booking_of_another_company(cluster
 
     let lock = "BEGIN; SELECT FROM app.usage_calls WHERE company = 'c1' FOR UPDATE";
     holder.batch_execute(lock).await.expect("locked");
-    assert_eq!(store.trim_usage(at(1_000)).await.expect("those of others"), 4);
+    assert_eq!(store.trim_usage(at(1_000)).await.expect("entries of other companies are deleted"), 4);
     assert_eq!(booked(&store, "c1").await, 3);
     holder.batch_execute("ROLLBACK").await.expect("released");
     assert_eq!(store.trim_usage(at(1_000)).await.expect("deleted"), 3);

@@ -74,7 +74,7 @@ async fn foreign_and_newer_schemas_are_refused_unchanged(cluster: &Cluster) {
         .expect("made");
     let others = refused(&url).await;
     assert!(matches!(others, PostgresOpenError::OtherProgram { schema: "scheduler" }), "{others:?}");
-    client.batch_execute("INSERT INTO scheduler.jobs VALUES (1)").await.expect("it is as it was");
+    client.batch_execute("INSERT INTO scheduler.jobs VALUES (1)").await.expect("the table is unchanged");
 }
 
 async fn unsuitable_databases_are_refused(cluster: &Cluster) {
@@ -140,7 +140,11 @@ async fn tls_connections_verify_the_server() {
     let another =
         refused(&format!("{}?{trusted}&sslmode=require", cluster.tcp_url("127.0.0.1", "postgres"))).await;
     assert!(why(&another).contains("not valid for name"), "{another:?}");
-    store(&localhost).await.insert(vec![job("acme", 6)]).await.expect("it need not be encrypted");
+    store(&localhost)
+        .await
+        .insert(vec![job("acme", 6)])
+        .await
+        .expect("a connection to localhost may be unencrypted");
 }
 
 /// Formats an error with all its sources.

@@ -85,7 +85,7 @@ async fn a_pooler_that_is_not_named_is_refused(pooler: &Pooler) {
     assert!(refused.to_string().contains(advice), "{refused}");
 }
 
-/// The settings of the pool are those of a copy's transaction too.
+/// A copy's transaction has the settings of the pool, too.
 async fn a_copy_waits_for_locks_for_a_limited_time(
     cluster: &Cluster,
     (from, to): (&CopyDatabase, &CopyDatabase),

@@ -145,10 +145,10 @@ async fn a_read_only_database_is_reported(cluster: &Cluster) {
     set_read_only(&url, true).await;
     let is_told =
         async || fault(store.commit(put(&key("acme", "b"), "1")).await).kind() == PostgresErrorKind::ReadOnly;
-    wait_until("it is told that the database is read-only", is_told).await;
+    wait_until("the caller gets the read-only error", is_told).await;
     let is_told =
         async || fault(jobs.insert(vec![refused.clone()]).await).kind() == PostgresErrorKind::ReadOnly;
-    wait_until("it is told that jobs cannot be stored", is_told).await;
+    wait_until("the caller learns that jobs cannot be stored", is_told).await;
     for _ in 0..2 {
         // Neither a read nor a commit that is rejected before it writes makes the store writable.
         assert!(is_there(&store, &key("acme", "a")).await, "it can be read");
@@ -203,7 +203,7 @@ async fn a_promoted_standby_is_written_in_place_of_the_primary() {
     standby.promote();
     store.check_writable().await.expect("the standby can be written");
     jobs.check_writable().await.expect("the standby can be written");
-    assert!(is_there(&store, &key("acme", "a")).await, "what was replicated is there");
+    assert!(is_there(&store, &key("acme", "a")).await, "a replicated record exists");
     store.commit(put(&key("acme", "b"), "1")).await.expect("it goes on");
     jobs.insert(vec![second.clone()]).await.expect("it goes on");
     for job in [&first, &second] {

@@ -145,7 +145,7 @@ async fn conversations_are_written_in_the_format_of_the_newest_version(cluster: 
     assert_eq!(
         read,
         conversation::contents(&written).await,
-        "what was written then is read as what is written now"
+        "data of an older version reads like current data"
     );
     let read = conversation::contexts(&open(&cluster.url("expected")).await).await;
     assert_eq!(read, conversation::contexts(&written).await);

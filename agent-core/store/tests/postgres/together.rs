@@ -68,7 +68,10 @@ async fn no_job_is_claimed_twice_and_none_is_lost(cluster: &Cluster) {
                 (job.id.clone(), Step::End { fence: job.fence, outcome, duration, status: None, jitter: 0 })
             };
             let ended = store.apply_steps(claimed.iter().map(end).collect(), at(101)).await.expect("steps");
-            assert!(ended.iter().all(|ended| ended.is_applied()), "whoever claims a job holds it");
+            assert!(
+                ended.iter().all(|ended| ended.is_applied()),
+                "the process that claimed a job can complete it"
+            );
             done.extend(claimed.into_iter().map(|job| job.id));
         }
     };
@@ -173,27 +176,30 @@ async fn other_processes_are_notified_of_the_earliest_job_only(cluster: &Cluster
     store.insert(vec![first.clone()]).await.expect("insert");
     heard_until_now("the first is the earliest", 1).await;
     store.insert(vec![job("acme", 2000), job("acme", 1000)]).await.expect("insert");
-    heard_until_now("others are earlier or as early", 0).await;
+    heard_until_now("jobs that are not the earliest send no notification", 0).await;
     let batch: Vec<Job> = (0..50).map(|n| job("acme", 900 - n)).collect();
     store.insert(batch).await.expect("insert");
-    heard_until_now("many at once are told once", 1).await;
+    heard_until_now("many inserts send one notification", 1).await;
     let step = async |step: Step| {
         store.apply_step(&JobScope::default(), &first.id, step, at(1)).await.expect("step")
     };
     step(Step::Pause).await.applied().expect("it is open");
     step(Step::Resume).await.applied().expect("it is open");
-    heard_until_now("it is back where it was", 0).await;
+    heard_until_now("a job that returns to its position sends no notification", 0).await;
     step(Step::Reschedule(Schedule::At(at(10)))).await.applied().expect("it is open");
-    heard_until_now("it was moved to the front", 1).await;
+    heard_until_now("a job that moves to the front sends a notification", 1).await;
     store.claim_due(due(3000, 100, 100)).await.expect("claim");
-    heard_until_now("who claims has nothing to tell", 0).await;
+    heard_until_now("a claim sends no notification", 0).await;
 }
 
 async fn others_wake(cluster: &Cluster) {
     let [one, two] = stores::<2>(cluster).await;
     let mut wakes = two.notifications();
     one.insert(vec![job("acme", 5)]).await.expect("insert");
-    tokio::time::timeout(NOTIFICATION_TIMEOUT, wakes.next()).await.expect("it is told").expect("it goes on");
+    tokio::time::timeout(NOTIFICATION_TIMEOUT, wakes.next())
+        .await
+        .expect("a notification arrives")
+        .expect("the stream continues");
 }
 
 async fn a_cancelled_call_leaves_no_partial_write(cluster: &Cluster) {
@@ -244,5 +250,5 @@ async fn an_unreadable_job_blocks_no_other(cluster: &Cluster) {
     assert!(matches!(&refused, agent_platform::records::StoreError::Malformed { .. }), "{refused:?}");
     assert!(!format!("{refused:?} {refused}").contains("secret\":"), "{refused:?}");
     let next = store.next_run_at().await.expect("read").expect("it is kept");
-    assert!(next > at(5), "it is left alone for a while: {next}");
+    assert!(next > at(5), "an unreadable job is retried only later: {next}");
 }

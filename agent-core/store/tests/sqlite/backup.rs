@@ -38,7 +38,7 @@ async fn a_backup_is_of_one_moment_while_others_write() {
 }
 
 #[tokio::test]
-async fn a_failed_backup_overwrites_nothing_and_leaves_no_file() {
+async fn a_failed_backup_overwrites_and_leaves_no_file() {
     let temp_store = TempStore::new();
     let store = temp_store.store(SqliteOptions::default());
     let to = temp_store.file().with_file_name("backup.db");

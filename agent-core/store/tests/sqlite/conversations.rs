@@ -125,7 +125,7 @@ async fn deleted_conversations_are_erased_from_the_file() {
     }
     assert_eq!(secrets_in_file(&temp_store).len(), 80, "the test finds what is there");
     for n in (0..40).step_by(2) {
-        store.delete(&owner().thread(format!("t{n}"))).await.expect("deleted").expect("there was one");
+        store.delete(&owner().thread(format!("t{n}"))).await.expect("deleted").expect("the thread existed");
     }
     let left: Vec<usize> = (0..80).filter(|n| n % 4 >= 2).collect();
     assert_eq!(secrets_in_file(&temp_store), left, "only the threads that are there");

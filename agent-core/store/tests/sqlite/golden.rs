@@ -115,7 +115,7 @@ async fn conversations_are_written_in_the_format_of_the_newest_version() {
     assert_eq!(
         read,
         conversation::contents(&store).await,
-        "what was written then is read as what is written now"
+        "data of an older version reads like current data"
     );
     assert_eq!((read.0.len(), read.1.len(), read.2.len(), read.3.len()), (2, 7, 3, 3));
     let read = conversation::contexts(&expected.store(uncached())).await;

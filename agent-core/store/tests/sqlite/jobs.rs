@@ -74,7 +74,7 @@ async fn records_and_jobs_share_a_file_and_its_transactions() {
     drop(store);
     let store = temp_store.store(uncached());
     for job in &jobs {
-        assert!(is_there(&store, job).await, "it is there when the store is opened again");
+        assert!(is_there(&store, job).await, "the job exists when the store is opened again");
     }
     assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new());
 }
@@ -109,10 +109,10 @@ async fn changes_of_another_process_are_visible() {
     let mut wakes = one.notifications();
     two.insert(vec![job("acme", 5)]).await.expect("insert");
     assert_eq!(one.next_run_at().await.expect("read"), Some(at(5)));
-    assert_eq!(wakes.next().now_or_never(), None, "who waits for other processes looks");
+    assert_eq!(wakes.next().now_or_never(), None, "a store without notifications is polled");
     let claims = join_all([one.claim_due(claim(5, 1)), two.claim_due(claim(5, 1))]).await;
     let claimed: usize = claims.into_iter().map(|claimed| claimed.expect("claim").len()).sum();
-    assert_eq!(claimed, 1, "one of them has it");
+    assert_eq!(claimed, 1, "exactly one claim gets the job");
 }
 
 #[tokio::test]
@@ -171,10 +171,10 @@ async fn a_full_disk_is_reported_and_loses_no_acknowledged_write() {
     }
     let store = temp_store.store(uncached());
     for job in &acknowledged {
-        assert!(is_there(&store, job).await, "what was acknowledged is there");
+        assert!(is_there(&store, job).await, "an acknowledged write is stored");
     }
     for job in &refused {
-        assert!(!is_there(&store, job).await, "nothing is there by halves, and nothing that was removed");
+        assert!(!is_there(&store, job).await, "no job is stored in part, and no removed job exists");
     }
     assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new());
 }
@@ -279,7 +279,7 @@ async fn waiting_operations_share_a_transaction_and_fail_separately() {
         async { lock.execute_batch("ROLLBACK") },
     );
     release.expect("released");
-    put.expect("what another fails with is not its own");
+    put.expect("an error of another write does not fail this write");
     assert_eq!(fault(taken).kind(), SqliteErrorKind::Failed, "an id is one job's");
     let claimed: Vec<Job> = claims.into_iter().flat_map(|claimed| claimed.expect("claim")).collect();
     let ids = |jobs: &[Job]| jobs.iter().map(|job| job.id.clone()).collect::<std::collections::BTreeSet<_>>();

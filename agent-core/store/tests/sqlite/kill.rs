@@ -39,7 +39,7 @@ async fn acknowledged_commits_survive_a_kill() {
         killed_early += usize::from(acknowledged.len() < COMMITS);
         look(&temp_store, round, &acknowledged).await;
     }
-    assert!(killed_early >= ROUNDS / 2, "the kills come while it writes");
+    assert!(killed_early >= ROUNDS / 2, "most kills come while the process writes");
 }
 
 async fn look(temp_store: &TempStore, round: usize, acknowledged: &[usize]) {
@@ -83,7 +83,7 @@ pub(super) fn start(test: &str, file: &PathBuf, round: usize) -> Child {
 #[ignore = "the child of the test above"]
 async fn writes_until_it_is_killed() {
     let file = std::env::var_os(FILE).expect("the test above says where");
-    let round: usize = std::env::var(ROUND).expect("it says which").parse().expect("a number");
+    let round: usize = std::env::var(ROUND).expect("the round is set").parse().expect("a number");
     let store = Arc::new(SqliteStore::open(file, SqliteOptions::default()).expect("open"));
     let tasks = (0..8).map(|task| {
         let store = Arc::clone(&store);

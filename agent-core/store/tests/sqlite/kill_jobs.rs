@@ -37,7 +37,7 @@ async fn no_acknowledged_job_is_lost_by_a_kill() {
         child.0.wait().expect("ended");
         look(&temp_store, &stored, &done).await;
     }
-    assert!(stored.len() > ROUNDS && done.len() > ROUNDS, "the kills come while it works");
+    assert!(stored.len() > ROUNDS && done.len() > ROUNDS, "jobs are stored and completed before the kills");
 
     // The next process delivers all remaining jobs.
     let store = temp_store.store(uncached());
@@ -62,7 +62,7 @@ async fn look(temp_store: &TempStore, stored: &[String], done: &[String]) {
         get(&store, id).await;
     }
     for id in done {
-        assert_eq!(get(&store, id).await.state(), JobState::Completed, "what was done is done");
+        assert_eq!(get(&store, id).await.state(), JobState::Completed, "completed jobs stay completed");
     }
 }
 
@@ -70,7 +70,7 @@ async fn get(store: &SqliteStore, id: &str) -> Job {
     JobStore::get(store, &JobScope::default(), &id.into())
         .await
         .expect("read")
-        .expect("what was acknowledged is there")
+        .expect("an acknowledged write is stored")
 }
 
 fn claim(now: Timestamp) -> ClaimRequest {

@@ -114,7 +114,7 @@ async fn memory_of_version_3_is_shared_only_if_the_role_says_so() {
     };
     let user_memories =
         list_memories(&store, &MemoryFolder::of_user(&role, &"ada".into()), 10).await.expect("read");
-    assert_eq!(user_memories, [], "of entries without a user nobody knows whom they are about");
+    assert_eq!(user_memories, [], "entries without a user are not assigned to a user");
     let shared = list_memories(&store, &MemoryFolder::of_company(&role), 10).await.expect("read");
     let texts: Vec<&str> = shared.iter().map(|entry| entry.text.as_str()).collect();
     assert_eq!(texts, ["likes tea", "lives in Bonn"]);

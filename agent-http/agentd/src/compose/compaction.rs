@@ -17,7 +17,7 @@ use super::models::{LocalModel, embedded_models, model_limits};
 use crate::config::AppConfig;
 use crate::stores::Stores;
 
-/// Creates the compaction, whose calls are booked apart from those of answers and are not repeated by fallbacks.
+/// Creates the compaction, whose calls are booked separately from calls for answers and are not repeated by fallbacks.
 pub(super) fn compaction(
     config: &AppConfig,
     outbound: &OutboundClient,

@@ -29,7 +29,7 @@ type ProvidedModels =
 /// Models of containers, cached by their settings.
 type CachedModels = ModelCache<FirstContentModels<FormattedModels<EmbeddedModels>>>;
 
-/// Creates the circuits of a process, whose number of open ones is a metric.
+/// Creates the circuits of a process; the number of open circuits is a metric.
 pub(super) fn circuits(metrics: &Metrics) -> Arc<Circuits> {
     let circuits = Arc::default();
     register_circuits(metrics, Arc::clone(&circuits));

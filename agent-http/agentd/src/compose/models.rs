@@ -12,7 +12,7 @@ use agent_platform::company_permits::CompanyPermits;
 use crate::StartError;
 use crate::config::{AppConfig, HostedConfig, OllamaConfig, ServerConfig};
 
-/// Maximum number of calls of the in-process model, the running one included, and of those of a company. The model's own
+/// Maximum number of calls of the in-process model, with the running call, and of its calls of one company. The model's own
 /// queue has room for all.
 const MAX_LOCAL_CALLS: usize = 9;
 const MAX_COMPANY_LOCAL_CALLS: usize = 5;

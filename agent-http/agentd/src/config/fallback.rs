@@ -16,7 +16,7 @@ const PROVIDERS: [&str; 5] = ["anthropic", "local", "ollama", "openai", "openai-
 /// Configuration of the repetition of models' calls.
 #[derive(Debug, Clone)]
 pub struct FallbackConfig {
-    /// Limits and fallbacks of agents that name none.
+    /// Limits and fallbacks of agents whose roles set none.
     pub defaults: FallbackDefaults,
     /// Time in which an answer's first content must arrive.
     pub first_content: Duration,

@@ -117,7 +117,7 @@ fn per_minute(values: &SettingValues, name: &str) -> NonZeroU32 {
     number.expect("the table's bounds are within")
 }
 
-/// Returns the limits of companies and runs whose budgets have none.
+/// Returns the limits of companies and runs whose budgets set none.
 fn default_limits(values: &SettingValues) -> DefaultLimits {
     DefaultLimits {
         company_runs_per_minute: limit(values, "RUNS_PER_MINUTE_COMPANY"),

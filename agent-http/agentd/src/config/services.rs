@@ -60,7 +60,7 @@ pub struct ServerConfig {
     pub log: LogConfig,
 }
 
-/// A hosted model vendor, for agents without a base URL of their own.
+/// A hosted model vendor, for agents that set no base URL.
 #[derive(Debug, Clone)]
 pub struct HostedConfig {
     /// Base URL, such as `https://api.openai.com/v1`.
@@ -75,7 +75,7 @@ pub struct HostedConfig {
     pub needs_key: bool,
 }
 
-/// Ollama server, the default for agents without a base URL of their own; the runtime has none.
+/// Ollama server, the default for agents that set no base URL; the runtime has no default server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OllamaConfig {
     /// Base URL, such as `http://127.0.0.1:11434`.
@@ -149,7 +149,7 @@ pub struct AppConfig {
     pub database: Database,
     /// Maximum number of pooled connections to a PostgreSQL server.
     pub database_connections: usize,
-    /// Secret that encrypts agents' secrets at rest. Without it, none can be saved.
+    /// Secret that encrypts agents' secrets at rest. Without it, agents' secrets cannot be saved.
     pub data_secret: Option<Secret>,
     /// Previous data secret, still accepted for decryption.
     pub data_secret_previous: Option<Secret>,
@@ -165,7 +165,7 @@ pub struct AppConfig {
     pub runtime_secret: Option<Secret>,
     /// Rate limits of sessions.
     pub session_limits: SessionLimits,
-    /// Limits of companies and runs whose budgets have none.
+    /// Limits of companies and runs whose budgets set none.
     pub default_limits: DefaultLimits,
     /// Maximum numbers of a company's resources.
     pub quotas: ResourceQuotas,

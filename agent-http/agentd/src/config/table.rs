@@ -38,7 +38,7 @@ pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
         .chain(fallback::SETTINGS)
 }
 
-/// All settings but those of the modules.
+/// All settings that are not in one of the modules.
 const SETTINGS: &[Setting] = &[
     setting("HOST", ALL_SERVICES, SettingKind::Host, &["127.0.0.1"], "The address to listen on."),
     setting(

@@ -85,7 +85,7 @@ fn ollama_is_preferred_where_address_and_model_are_known() {
 
 /// Checks that the defaults in the table equal the types' `Default`, so that embedding and configuring do not differ.
 #[test]
-fn defaults_are_those_of_the_parts() {
+fn defaults_equal_the_defaults_of_the_parts() {
     let server = app(&[]).unwrap().server;
     let (serve, body) = (ServeLimits::default(), BodyLimits::default());
     assert_eq!(format!("{:?}", server.serve), format!("{serve:?}"));
@@ -566,7 +566,7 @@ fn the_public_address_follows_the_listener() {
 }
 
 #[test]
-fn printing_masks_secrets_and_what_is_wrong() {
+fn printing_masks_secrets_and_invalid_values() {
     let env: Map<'_> = [
         ("SESSION_SECRET", "sk-1-and-more-bytes"),
         ("RUNTIME_URL", "http://user:sk-1@h/"),

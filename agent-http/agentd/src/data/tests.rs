@@ -56,7 +56,7 @@ impl ImportFixture {
     }
 
     async fn messenger_token(&self) -> Result<Option<String>, String> {
-        let stores = Stores::open_existing(&self.config()).await.expect("it opens");
+        let stores = Stores::open_existing(&self.config()).await.expect("the store opens");
         let role = stores.roles.role(&"acme".into(), &"guide".into()).await;
         let role = role.map_err(|error| crate::with_source(&error))?.expect("the agent is there");
         Ok(role.content.messenger_token.as_ref().map(|token| token.expose().to_owned()))
@@ -209,7 +209,7 @@ async fn tokens_of_subscriptions_move_too_and_are_not_exported() {
     let stored = json!({"generation": 1, "signInId": "s", "state": "ok", "access": seal("access"), "refresh": seal("refresh"),
         "accessExpiresAt": "2026-11-22T08:00:00Z", "refreshedAt": "2026-11-22T08:00:00Z"});
     let key = Key::new("acme", coding::TOKEN_COLLECTION, "ada").expect("a key");
-    let store = Stores::open_existing(&desk.config()).await.expect("it opens").records;
+    let store = Stores::open_existing(&desk.config()).await.expect("the store opens").records;
     store.put_as(&key, &stored, Precondition::Absent).await.expect("stored");
     drop(store);
     let exported = desk.export().await.expect("exported");
@@ -220,7 +220,7 @@ async fn tokens_of_subscriptions_move_too_and_are_not_exported() {
     let config = desk.config();
     let moved = said(async |out| rotate(&config, out).await).await.expect("rotated");
     assert_eq!(moved, "1 agents: 3 secrets re-encrypted, 0 already encrypted with DATA_SECRET.\n");
-    let store = Stores::open_existing(&config).await.expect("it opens").records;
+    let store = Stores::open_existing(&config).await.expect("the store opens").records;
     let record = store.get_as::<serde_json::Value>(&key).await.expect("read").expect("there");
     let sealed = record.value["refresh"].as_str().expect("text");
     let opened = sealer("data-secret-1111").open(&seal_path("refresh"), sealed).expect("under the new key");

@@ -38,7 +38,7 @@ pub(super) struct DevCluster {
     folder: PathBuf,
     socket: SocketFolder,
     programs: ServerPrograms,
-    /// Account of the server; `None` for that of this process.
+    /// Account of the server; `None` for the account of this process.
     account: Option<ServerAccount>,
 }
 

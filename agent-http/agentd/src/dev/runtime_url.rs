@@ -9,7 +9,7 @@ use url::Url;
 
 use crate::StartError;
 
-/// URL in the demo workspace: that of the runtime on the default port.
+/// URL in the demo workspace: the runtime's URL on the default port.
 const DEMO_RUNTIME_URL: &str = "http://127.0.0.1:3001";
 
 /// Identifier of the demo agent that the runtime answers for.
@@ -41,7 +41,7 @@ pub(super) async fn update(
         .map_err(|source| StartError::Unwritable { path: file.display().to_string(), source })
 }
 
-/// Replaces the URL in the agent's container; returns false if it has another one.
+/// Replaces the URL in the agent's container; returns false if the container has another URL.
 fn replace(role: &mut RoleBlock, previous: &str, current: &str) -> bool {
     let mut is_replaced = false;
     for container in &mut role.children {

@@ -78,7 +78,7 @@ mod local {
     use crate::weights::InProcessEmbedder;
 
     #[test]
-    fn a_model_that_is_not_there_is_named_with_the_command() {
+    fn a_missing_model_is_named_with_its_command() {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path().to_str().expect("a path");
         let local = |model: &str| {

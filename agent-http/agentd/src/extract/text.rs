@@ -16,7 +16,7 @@ pub struct DocumentExtractor {
 }
 
 impl DocumentExtractor {
-    /// Creates an extractor that passes documents of other formats to `others`.
+    /// Creates an extractor that passes documents of other formats to the extractor `others`.
     pub fn new(others: ProcessExtractor) -> Self {
         Self { others }
     }

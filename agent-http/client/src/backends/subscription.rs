@@ -46,7 +46,7 @@ pub struct SubscriptionModels {
     pub access: Result<SubscriptionAccess, &'static str>,
     /// Limits on the models' tokens.
     pub limits: ModelLimits,
-    /// True if runs that no user is waiting for, such as those of jobs, may use the user's subscription.
+    /// True if runs that no user is waiting for, such as runs of jobs, may use the user's subscription.
     pub allows_unattended: bool,
 }
 

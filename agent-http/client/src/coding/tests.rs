@@ -144,7 +144,7 @@ async fn invalid_runtime_responses_are_errors() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_does_not_listen_was_sent_nothing() {
+async fn a_refused_connection_counts_as_not_sent() {
     let (server, authority) = runtime("200 OK", JSON, "{}").await;
     drop(server);
     // The port is closed once the server's task has ended.

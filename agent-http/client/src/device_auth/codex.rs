@@ -99,7 +99,7 @@ fn no_page() -> AgentError {
     AgentError::new(AgentErrorKind::Failed, message)
 }
 
-/// Returns the authorization code and its verifier, if the verifier is that of the challenge.
+/// Returns the authorization code and its verifier, if the verifier matches the challenge.
 fn authorization(fields: &AnswerFields) -> Option<(&str, &str)> {
     let code = fields.printable("authorization_code", MAX_CODE_BYTES)?;
     let verifier = fields.printable("code_verifier", MAX_VERIFIER_BYTES)?;

@@ -30,7 +30,7 @@ impl DeviceAuthDialect {
     }
 }
 
-/// Configuration of an issuer. Addresses that are absent are those of the dialect below `issuer`.
+/// Configuration of an issuer. Absent addresses are the dialect's default paths below `issuer`.
 #[derive(Debug, Clone)]
 pub struct IssuerConfig {
     /// Base URL of the issuer.
@@ -41,7 +41,7 @@ pub struct IssuerConfig {
     pub client_id: String,
     /// Address that issues device codes.
     pub device_url: Option<Url>,
-    /// Address that is polled; with [`DeviceAuthDialect::Rfc8628`] also that of refreshes.
+    /// Address of polls; with [`DeviceAuthDialect::Rfc8628`] also of refreshes.
     pub token_url: Option<Url>,
     /// Address of the exchange and of refreshes with [`DeviceAuthDialect::Codex`].
     pub exchange_url: Option<Url>,

@@ -33,7 +33,7 @@ pub enum DeviceAuthError {
 pub enum OauthErrorCode {
     /// The person has not entered the code yet.
     AuthorizationPending,
-    /// As [`AuthorizationPending`](Self::AuthorizationPending); the polls must be 5 s further apart from now on.
+    /// Like [`AuthorizationPending`](Self::AuthorizationPending), and the interval of polls must be 5 s longer from now on.
     SlowDown,
     /// The person, or the issuer, has refused.
     AccessDenied,

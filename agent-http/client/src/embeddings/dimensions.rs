@@ -19,7 +19,7 @@ pub(super) struct Dimensions {
 #[derive(Default)]
 struct LearnedDimensions {
     dimensions: Option<usize>,
-    /// Another number, and how many answers in a row have had it.
+    /// A different number of dimensions, and the number of answers in a row that had it.
     other: Option<(usize, u32)>,
 }
 

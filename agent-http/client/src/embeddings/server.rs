@@ -7,7 +7,7 @@ use url::Url;
 use crate::outbound::OutboundClient;
 use crate::secret::BoundSecret;
 
-/// Time that a call may take if none is set.
+/// Default timeout of a call.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An embedding model on a server that the operator has configured.

@@ -26,7 +26,7 @@ enum Api {
 
 const APIS: [Api; 2] = [Api::OpenAi, Api::Ollama];
 
-/// Returns a vector of a text that differs from those of other texts.
+/// Returns a vector of a text that differs from the vectors of other texts.
 fn vector(text: &str, dimensions: usize) -> Vec<f64> {
     let mut vector = vec![0.01; dimensions];
     for (position, byte) in text.bytes().enumerate() {

@@ -86,7 +86,7 @@ impl<'a> ItemMaker<'a> {
         Self { item_type: SIGNATURE_TYPE, name: model }
     }
 
-    /// Returns the maker with this name among those of the Responses API.
+    /// Returns the maker with this name among the makers of the Responses API.
     pub(super) fn responses(name: &'a str) -> Self {
         Self { item_type: RESPONSES_TYPE, name }
     }

@@ -35,9 +35,9 @@ pub struct ModelLimits {
     /// Limit on an answer, in tokens, `MAX_OUTPUT_TOKENS`, or the catalogue's if that is lower. An answer never gets more
     /// than a quarter of the window.
     pub max_output_tokens: usize,
-    /// Limits of the role, in place of all others.
+    /// Limits of the role, which take precedence over all others.
     pub role: TokenLimits,
-    /// Limits of the model by the company's provider, in place of the settings' window and of the catalogue's limits.
+    /// Limits of the model by the company's provider, which take precedence over the settings' window and the catalogue.
     pub company: TokenLimits,
     /// Limits of models.
     pub catalog: Arc<Catalog>,
@@ -79,7 +79,7 @@ impl ResolvedLimits {
 }
 
 impl ModelLimits {
-    /// Returns the limits with those of a role.
+    /// Returns the limits, combined with the limits of a role.
     #[must_use]
     pub(crate) fn with_role(&self, role: TokenLimits) -> Self {
         Self { role, ..self.clone() }
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_calls_of_a_company_have_taught_is_not_used_for_another() {
+    fn windows_learned_from_one_company_are_not_used_for_another() {
         let limits = ModelLimits::default();
         let of = |company: &str, known: &dyn Fn() -> bool| in_tenant(company.into(), known);
         in_tenant("c1".into(), || {

@@ -147,7 +147,7 @@ fn estimated_tokens(request: &ModelRequest, tools: &[Arc<ToolSpec>]) -> usize {
     base_tokens(request, counted) + request.estimated_tokens(tools).saturating_sub(counted)
 }
 
-/// Returns the level of a model whose reasoning has levels; the reasoning of others is on or off.
+/// Returns the level of a model whose reasoning has levels; the reasoning of other models is on or off.
 fn thinking_level(model: &str, level: Option<ReasoningLevel>) -> Option<&'static str> {
     level.filter(|_| model.contains(MODELS_WITH_LEVELS))?.as_low_medium_high()
 }

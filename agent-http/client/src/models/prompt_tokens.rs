@@ -7,7 +7,7 @@ use agent_core::prompt::PromptTokens;
 use agent_core::tool::ToolSpec;
 use agent_platform::messages_model::ClaudeTokenizer;
 
-/// Tokenizers whose counts are estimated from those of `o200k_base`.
+/// Tokenizers whose counts are estimated from the counts of `o200k_base`.
 const ESTIMATED: [ClaudeTokenizer; 2] = [ClaudeTokenizer::Earlier, ClaudeTokenizer::Present];
 
 /// Estimates the tokens of a request to a model without a tokenizer of Anthropic, with `offered` tools.

@@ -1,4 +1,4 @@
-//! Reasoning in the answers of providers, which has a shape of its own at each of them.
+//! Reasoning in the answers of providers, whose form differs between providers.
 
 use std::fmt;
 

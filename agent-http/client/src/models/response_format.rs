@@ -6,7 +6,7 @@ use agent_core::role::ResponseFormat;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Name of a schema that has none.
+/// Default name of a schema.
 const DEFAULT_NAME: &str = "answer";
 
 /// Format as OpenAI's Responses API has it.

@@ -52,7 +52,7 @@ impl ModelSpec {
         }
     }
 
-    /// Sets the level of the model's reasoning, such as `low`, sent in place of a request's switch.
+    /// Sets the level of the model's reasoning, such as `low`, which is sent instead of a request's switch.
     pub fn with_reasoning_effort(self, effort: Option<&str>) -> Self {
         Self { reasoning_effort: effort.map(str::to_owned), ..self }
     }
@@ -79,7 +79,7 @@ impl ModelSpec {
         known.min_by_key(|known| ((*known as u8).abs_diff(level as u8), *known))
     }
 
-    /// Returns the levels that the model has by the catalogue; none if they are not known.
+    /// Returns the model's levels by the catalogue; empty if they are not known.
     pub(super) fn known_levels(&self) -> Vec<ReasoningLevel> {
         let known = self.limits.catalog.model_with_window(self.provider, &self.name);
         let options = known.and_then(|model| model.reasoning.as_deref()).unwrap_or_default();

@@ -163,7 +163,7 @@ const DESCRIBED_ERRORS: [(&str, &[&str]); 5] = [
 
 /// Text of a server that has not loaded its model yet, in lower case, as llama.cpp sends it with status 503.
 const LOADING_PHRASE: &str = "loading model";
-/// Delay before a retry if such a server names none.
+/// Delay before a retry if a server that loads its model names no delay.
 const LOADING_DELAY: Duration = Duration::from_secs(5);
 
 /// The parts of a reported error that are used.
@@ -250,7 +250,7 @@ impl VendorError {
         self.overflow
     }
 
-    /// Returns true if the type or code is that of a rate limit.
+    /// Returns true if the type or code means a rate limit.
     fn is_rate_limit(&self) -> bool {
         let is_limit = |word: &String| word.starts_with("rate_limit") || word == "429";
         [&self.kind, &self.code].into_iter().flatten().any(is_limit)

@@ -80,7 +80,7 @@ impl OutboundRequest {
         }
     }
 
-    /// Sets the headers of a request that continues a trace (W3C Trace Context), or that begins one if there is none.
+    /// Sets the headers of a request that continues a trace (W3C Trace Context), or that begins a new trace.
     pub fn continue_trace(self, trace: Option<&TraceContext>) -> Self {
         trace_headers(trace).fold(self, |request, (name, value)| match HeaderValue::try_from(value) {
             Ok(value) => request.header(HeaderName::from_static(name), value),
@@ -95,13 +95,13 @@ impl OutboundRequest {
         self
     }
 
-    /// Sets the timeout for the response head, in place of the client's.
+    /// Sets the timeout for the response head, overriding the client's.
     pub fn header_timeout(mut self, timeout: Duration) -> Self {
         self.header_timeout = timeout;
         self
     }
 
-    /// Sets the time after which the request is not sent; `None` for that of the response head alone.
+    /// Sets the time after which the request is not sent; `None` if only the timeout of the response head applies.
     pub fn send_by(mut self, time: Option<std::time::Instant>) -> Self {
         self.send_by = time.map(Instant::from_std);
         self

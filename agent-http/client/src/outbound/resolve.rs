@@ -26,7 +26,7 @@ const MAX_LOOKUPS_PER_DOMAIN: usize = 16;
 /// Maximum number of a tenant's concurrent lookups below one domain, so that a domain blocks neither the tenant's other domains
 /// nor other tenants: names of several owners are below one such as `co.uk`.
 const MAX_TENANT_LOOKUPS_PER_DOMAIN: usize = 4;
-/// Maximum number of tracked domains or tenants; beyond it, those without a lookup are removed.
+/// Maximum number of tracked domains or tenants; beyond it, entries without a lookup are removed.
 const MAX_IDLE_KEYS: usize = 1024;
 
 /// Resolves the addresses of a URI and applies the address policy, if there is one.

@@ -11,7 +11,7 @@ use url::{Position, Url};
 
 /// Maximum number of servers; the least used are evicted.
 const MAX_SERVERS: usize = 1024;
-/// Maximum length of a server's address, in bytes; servers with longer ones are not cached.
+/// Maximum length of a server's address, in bytes; servers with longer addresses are not cached.
 const MAX_ADDRESS_BYTES: usize = 512;
 /// Maximum time that a result is used, even if the server allows a longer one.
 const MAX_TTL: Duration = Duration::from_secs(600);

@@ -28,7 +28,7 @@ struct ParamHeader {
 }
 
 impl ParamHeaders {
-    /// Replaces the headers by those of these tools, given with their input schemas.
+    /// Replaces the headers by the headers of these tools, given with their input schemas.
     pub(super) fn set<S: Borrow<JsonObject>>(&self, tools: impl Iterator<Item = (String, S)>) {
         let annotated = tools.filter_map(|(tool, schema)| {
             let mut headers = Vec::new();
@@ -40,7 +40,7 @@ impl ParamHeaders {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = annotated;
     }
 
-    /// Returns the headers of a call. Arguments that are absent, null, lists or objects have none.
+    /// Returns the headers of a call. Arguments that are absent, null, lists or objects have no header.
     pub(super) fn of_call(&self, tool: &str, arguments: &JsonObject) -> Vec<(HeaderName, HeaderValue)> {
         let headers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_argument = |header: &ParamHeader| {

@@ -149,7 +149,7 @@ impl AgentLimiter {
         Ok(Permit { _of_agent: [Some(queued), Some(permit)], _of_company: of_company })
     }
 
-    /// Takes a permit for a subscription. Subscriptions are long-lived, so they have a limit of their own.
+    /// Takes a permit for a subscription. Subscriptions are long-lived, so they have a separate limit.
     pub(super) fn acquire_subscription(&self, identity: &Identity) -> Result<Permit, LimitExceededError> {
         let of_company = acquire_share(&self.subscriptions, identity)?;
         let permit = self.agent(identity).subscriptions.clone().try_acquire_owned();

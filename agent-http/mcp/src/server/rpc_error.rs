@@ -1,4 +1,4 @@
-//! Error responses in JSON-RPC form: our own errors, and errors that `rmcp` returns as plain text.
+//! Error responses in JSON-RPC form: the server's own errors, and errors that `rmcp` returns as plain text.
 
 use std::time::Duration;
 

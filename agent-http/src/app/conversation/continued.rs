@@ -66,7 +66,7 @@ impl DecidedCall {
 }
 
 impl ContinuedTurn {
-    /// Returns the events of the run: the results of the calls, then those of the agent's answer.
+    /// Returns the events of the run: the results of the calls, then the events of the agent's answer.
     pub(super) fn into_events(self) -> EventStream {
         let ids = RunIds { thread_id: self.turn.thread_id.clone(), run_id: self.turn.run_id.clone() };
         let calls: Vec<_> = self.run.approvals.iter().map(|approval| approval.tool_call_id.clone()).collect();
@@ -144,7 +144,7 @@ impl ContinuedTurn {
         Ok(is_begun && continuing.is_some_and(|run| run.state == RunState::Running))
     }
 
-    /// Returns the role of the agent whose call was approved; `None` if there is none, or if it cannot be read.
+    /// Returns the role of the agent whose call was approved; `None` if the agent does not exist or cannot be read.
     async fn role(&self, approval: &Approval) -> Option<Arc<RoleBlock>> {
         let clock = &*self.app.approved_calls.clock;
         let role = read_role(&*self.app.roles, clock, &self.principal.company_id, &approval.agent_id).await;

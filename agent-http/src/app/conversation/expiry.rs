@@ -98,9 +98,9 @@ async fn sweep(
 enum SweptRun {
     /// Its wait for decisions has ended.
     NoLongerWaits,
-    /// It is decided, and could not be continued.
+    /// The run is decided, and could not be continued.
     NotContinued,
-    /// It is left as it is, or was continued because of its decisions.
+    /// The run is left as it is, or was continued because of its decisions.
     Other,
 }
 

@@ -1,4 +1,4 @@
-//! Registration of a stored run among the live ones of its process.
+//! Registration of a stored run among the live runs of its process.
 
 use std::sync::Arc;
 

@@ -135,7 +135,7 @@ impl StoredTurn {
         Ok(merged)
     }
 
-    /// Returns the messages of the prompt, those of former turns with their contexts. They are not repaired if they are
+    /// Returns the messages of the prompt, with the contexts of former turns. They are not repaired if they are
     /// stored ones.
     async fn prompt(
         &self,

@@ -28,9 +28,9 @@ const MAX_SEARCHED_RUNS: usize = 8;
 
 /// Stored results of the calls for which a request contains results again.
 enum EarlierResults {
-    /// The same ones.
+    /// The results equal the stored results.
     Same(Box<SameResults>),
-    /// Another result of one of the calls.
+    /// A result differs from the stored result of its call.
     Other,
 }
 

@@ -117,7 +117,7 @@ impl ConversationService {
         }
     }
 
-    /// Cancels the queued runs of a thread and its run for another one, and waits until they are over.
+    /// Cancels the queued runs of a thread and its run in favour of a new run, and waits until they are over.
     ///
     /// # Errors
     /// [`ConversationError::ThreadBusy`] if a run does not end in time.
@@ -135,7 +135,7 @@ impl ConversationService {
         Ok(())
     }
 
-    /// Cancels a run for another one in its thread, and waits until it has ended.
+    /// Cancels a run in favour of a new run in its thread, and waits until it has ended.
     ///
     /// # Errors
     /// [`ConversationError::ThreadBusy`] if the run does not end in time.

@@ -163,7 +163,7 @@ impl StoredRunRecorder {
         stored
     }
 
-    /// Returns what begins the run, which is queued; `None` if it has ended.
+    /// Returns the data with which the queued run begins; `None` if it has ended.
     pub(super) fn queued_begin(&self) -> Option<QueuedBegin> {
         let (_, live) = self.open.as_ref()?;
         Some(QueuedBegin {

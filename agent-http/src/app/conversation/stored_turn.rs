@@ -19,7 +19,7 @@ pub(in super::super) struct StoredTurn {
     pub(super) trigger: Option<RunTrigger>,
     /// Settings of the agent's role.
     pub(super) settings: ConversationSettings,
-    /// Maximum time in the thread's queue; none for a client's request, whose client may leave.
+    /// Maximum time in the thread's queue; `None` for a client's request, since the client may leave.
     pub(super) max_wait: Option<Duration>,
     /// The client that waits for the start of the run, if any.
     pub(super) client: StartingClient,

@@ -25,7 +25,7 @@ const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const MAX_PURGED_PER_CALL: usize = 500;
 /// Minimum time for counting the jobs that are left, also when the time of the call is up.
 const MIN_COUNT_TIME: Duration = Duration::from_secs(2);
-/// Number of jobs read at once to count those that are left.
+/// Number of jobs read at once to count the remaining jobs.
 const PAGE_SIZE: usize = 500;
 
 /// Runs due jobs of the application's own store until none is due, or a limit of the call is reached. None begins after
@@ -145,7 +145,7 @@ impl LocalRun {
         Ok(claimed)
     }
 
-    /// Returns true if further jobs may begin. While the process shuts down none may: its end would abandon them.
+    /// Returns true if further jobs may begin. While the process shuts down, no job may begin: its end would abandon them.
     fn may_begin(&self) -> bool {
         let is_stopping = self.app.conversations.shutdown.stage() > ShutdownStage::Running;
         !is_stopping && Instant::now() < self.until

@@ -298,7 +298,7 @@ impl LiveRun {
 
 /// Clients that are attached to a run in this process.
 struct AttachedClients {
-    /// Number of attached clients, that of the run's own request included.
+    /// Number of attached clients, including the client of the run's own request.
     count: u32,
     /// True until the client of the run's own request has left.
     has_own_client: bool,
@@ -387,7 +387,7 @@ impl LiveRuns {
 /// Treatment of a run whose own client has disconnected and that continues.
 pub(in crate::app) struct UnattendedRun {
     run: Arc<LiveRun>,
-    /// Ready once the run has had no client for too long; absent for one that needs none.
+    /// Ready once the run has had no client for too long; absent for a run that needs no client.
     abandoned: Option<BoxFuture<'static, ()>>,
     _permit: CompanyPermit,
 }

@@ -9,9 +9,9 @@ use agent_platform::user_rates::CountedRun;
 
 /// Id that the client has chosen for a run that is about to start.
 pub(in crate::app) enum ChosenRunId {
-    /// It is claimed when the run starts.
+    /// The id is claimed when the run starts.
     Unclaimed,
-    /// It was claimed by the commit that counted the run.
+    /// The id was claimed by the commit that counted the run.
     Claimed(RunIdClaim),
     /// The user has used it before.
     Used,

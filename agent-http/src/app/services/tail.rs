@@ -6,7 +6,7 @@ use std::time::Instant;
 use agent_core::event::{Event, Id};
 use agent_platform::conversation::{ChunkReader, ChunkWriter, LogChunk};
 
-/// Maximum size of a run's log; what exceeds it is not logged, except for the terminal event.
+/// Maximum size of a run's log; events beyond it are not logged, except for the terminal event.
 pub(in crate::app) const MAX_LOG_BYTES: usize = 32 << 20;
 /// Maximum size of the events that wait to be stored; the store is unavailable when there are more.
 const MAX_WAITING_BYTES: usize = 1 << 20;

@@ -24,7 +24,7 @@ enum PollOutcome {
     Claimed,
     /// No job is due for this long.
     Wait(Duration),
-    /// Jobs are due, and none could be claimed.
+    /// Jobs are due, but no job could be claimed.
     Contended,
     /// All delivery slots are taken.
     NoFreeSlot,

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_client_that_goes_drops_the_handler() {
+async fn a_disconnect_drops_the_handler() {
     // A pipelined request, an unread body and a half-closed connection each keep hyper from reading the socket.
     let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
     let cases = [get("/"), get("/") + &get("/"), get("/") + "\r\n", format!("{post}hello"), post.to_owned()];
@@ -35,7 +35,7 @@ async fn a_client_that_goes_drops_the_handler() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_drops_the_response_body() {
+async fn a_disconnect_drops_the_response_body() {
     for pipelined in [false, true] {
         let (server, mut dropped) = with_endless_bodies(patient_limits()).await;
         let mut client = server.connect().await;

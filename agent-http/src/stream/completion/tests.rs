@@ -122,7 +122,7 @@ fn usage_is_sent_to_those_who_ask_and_if_it_is_known() {
 }
 
 #[test]
-fn the_texts_of_messages_are_apart() {
+fn the_texts_of_messages_are_separated() {
     let events = [
         piece("m1", "One."),
         piece("m2", "Two"),

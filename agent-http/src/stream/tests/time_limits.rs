@@ -145,7 +145,7 @@ async fn the_latest_waker_is_woken_at_the_idle_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_is_never_pending_meets_the_deadline_alone() {
+async fn a_source_that_is_never_pending_meets_the_deadline() {
     let pieces = stream::repeat_with(|| Ok(SourceEvent::from(piece("m", &"x".repeat(1000)))));
     let endless = stream::iter([Ok(text("m").into())]).chain(pieces);
     let mut bench = BodyHarness::over(EventStream::new(run(), endless), limits(3, 10)).await;

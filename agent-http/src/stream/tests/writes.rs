@@ -15,7 +15,7 @@ async fn ready_events_are_written_together_at_once() {
 }
 
 #[tokio::test]
-async fn the_first_piece_does_not_wait_for_what_else_is_ready() {
+async fn the_first_chunk_is_sent_at_once() {
     let mut bench = BodyHarness::new().await;
     bench.send([text("m"), piece("m", "a"), piece("m", "b"), piece("m", "c")]);
     assert_eq!(bench.events(), [started(), text("m"), piece("m", "a")]);
@@ -37,7 +37,7 @@ async fn the_first_piece_does_not_wait_for_what_else_is_ready() {
 
 /// hyper polls a pending body repeatedly while it writes.
 #[tokio::test(start_paused = true)]
-async fn a_run_that_has_nothing_is_asked_again_when_it_has_woken_the_task() {
+async fn a_pending_run_is_polled_again_after_its_wake_up() {
     let (feed, mut events) = mpsc::unbounded_channel::<Item>();
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = asked.clone();

@@ -159,7 +159,7 @@ fn symbols_readings_and_deleted_rows() {
 }
 
 #[test]
-fn colors_of_themes_are_those_of_the_theme() {
+fn theme_colors_are_resolved() {
     let theme = "<a:theme><a:clrScheme><a:dk1><a:sysClr val=\"windowText\" lastClr=\"000000\"/></a:dk1><a:lt1><a:sysClr \
         val=\"window\" lastClr=\"FFFFFF\"/></a:lt1></a:clrScheme></a:theme>";
     let theme = ("word/theme/theme1.xml", theme);
@@ -255,7 +255,7 @@ fn tracked_changes_are_read_as_accepted() {
 }
 
 #[test]
-fn lines_of_a_paragraph_stay_apart() {
+fn lines_of_a_paragraph_stay_separate() {
     let line_break = "<w:r><w:br/></w:r>";
     let page_break = "<w:r><w:br w:type=\"page\"/></w:r>";
     let numbering = "<w:numPr><w:ilvl w:val=\"0\"/><w:numId w:val=\"1\"/></w:numPr>";
@@ -281,7 +281,7 @@ fn lines_of_a_paragraph_stay_apart() {
 }
 
 #[test]
-fn paragraphs_of_a_note_stay_apart() {
+fn paragraphs_of_a_note_stay_separate() {
     let mut parts = docx_parts();
     let footnotes = format!(
         "<w:footnotes xmlns:w=\"{WORD}\"><w:footnote w:id=\"2\"><w:p>{}</w:p><w:p>{}<w:r><w:br/></w:r>{}{}</w:p></w:footnote>\
@@ -410,7 +410,7 @@ fn numbers_of_styles_are_read() {
 }
 
 #[test]
-fn comments_are_read_where_they_refer_to() {
+fn comments_are_placed_at_the_text_that_they_refer_to() {
     let comments = format!(
         "<w:comments xmlns:w=\"{WORD}\"><w:comment w:id=\"7\"><w:p>{}{}</w:p></w:comment></w:comments>",
         run("", "Since May?"),

@@ -4,7 +4,7 @@ use super::*;
 use crate::fixtures::pptx_parts;
 
 #[test]
-fn shapes_that_are_hidden_or_there_twice_are_dropped() {
+fn hidden_and_duplicate_shapes_are_dropped() {
     let shape = |attributes: &str, text: &str| {
         format!(
             "<p:sp><p:nvSpPr><p:cNvPr id=\"9\" name=\"s\" {attributes}/><p:cNvSpPr/><p:nvPr/></p:nvSpPr><p:spPr/><p:txBody>\
@@ -269,7 +269,7 @@ fn hidden_slides_are_empty_pages() {
 }
 
 #[test]
-fn notes_are_those_of_their_slide() {
+fn notes_belong_to_their_slide() {
     let shape = |kind: &str, text: &str| {
         format!(
             "<p:sp><p:nvSpPr><p:cNvPr id=\"2\" name=\"s\"/><p:cNvSpPr/><p:nvPr><p:ph type=\"{kind}\"/></p:nvPr></p:nvSpPr>\

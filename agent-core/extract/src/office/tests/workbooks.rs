@@ -113,7 +113,7 @@ fn superscripts_in_cells_are_separated_from_numbers() {
 }
 
 #[test]
-fn merged_values_are_those_of_each_row() {
+fn merged_values_are_repeated_in_each_row() {
     let header = ["A1", "B1"].map(|cell| text_cell(cell, 0, &format!("in {cell}"))).concat();
     let content = format!(
         "<sheetData><row r=\"1\">{header}</row><row r=\"2\">{}{}</row><row r=\"3\"><c r=\"B3\" t=\"e\"><v>#N/A</v></c></row>\

@@ -201,7 +201,7 @@ fn a_few_deliveries_that_are_abandoned_use_no_attempt() {
         job = if number % 2 == 1 { take(&claimed, end(&claimed, abandoned()), now) } else { claimed };
         if number % 2 == 1 {
             assert_eq!((job.state(), job.attempt, job.abandoned), (JobState::Retryable, 0, number));
-            assert!(job.due > at(now), "it waits, since the receiver may be starting");
+            assert!(job.due > at(now), "the job waits, since the receiver may be starting");
             now += 60;
         }
     }

@@ -142,7 +142,7 @@ async fn a_token_that_is_still_good_is_used_if_it_cannot_be_refreshed() {
     for _ in 0..3 {
         fixture.issuer.script(IssuerCall::Refresh, fail(unanswered()));
     }
-    let token = fixture.drive(fixture.access()).await.expect("it is good for minutes");
+    let token = fixture.drive(fixture.access()).await.expect("a token that is valid for minutes is used");
     assert_eq!(token.token.expose(), "access-canary-2");
     for _ in 0..3 {
         fixture.issuer.script(IssuerCall::Refresh, fail(unanswered()));
@@ -261,7 +261,7 @@ async fn a_process_that_was_stopped_before_its_call_does_not_send_the_token() {
     *fixture.records.stop.lock().expect("unpoisoned") = Some(stop);
     let mut late = Box::pin(fixture.access());
     while fixture.records.stop.lock().expect("unpoisoned").is_some() {
-        assert!((&mut late).now_or_never().is_none(), "it is stopped with the lease");
+        assert!((&mut late).now_or_never().is_none(), "the process is stopped while it holds the lease");
         tokio::task::yield_now().await;
     }
     fixture.clock.advance(LEASE);
@@ -315,7 +315,7 @@ async fn a_process_does_not_wait_for_its_own_lease_after_its_clock_was_set_back(
     *fixture.records.stop.lock().expect("unpoisoned") = Some(stop);
     let mut access = Box::pin(fixture.access());
     while fixture.records.stop.lock().expect("unpoisoned").is_some() {
-        assert!((&mut access).now_or_never().is_none(), "it is stopped with the lease");
+        assert!((&mut access).now_or_never().is_none(), "the process is stopped while it holds the lease");
         tokio::task::yield_now().await;
     }
     fixture.clock.set(fixture.clock.now() - HOUR);
@@ -344,7 +344,7 @@ async fn a_lease_that_does_not_end_is_waited_for_a_limited_time() {
     let renewing: BoxFuture<'_, ()> = Box::pin(renewing);
     let began = fixture.clock.monotonic();
     let run = fixture.drive(future::select(Box::pin(fixture.access()), renewing));
-    let Either::Left((result, _)) = run.await else { panic!("it renews for good") };
+    let Either::Left((result, _)) = run.await else { panic!("the renewing task does not end") };
     assert!(matches!(result, Err(CodingTokenError::Busy)), "{result:?}");
     let waited = fixture.clock.monotonic().duration_since(began);
     assert!(waited >= LEASE_WAIT_TIMEOUT && waited <= LEASE_WAIT_TIMEOUT + SECOND, "{waited:?}");

@@ -118,7 +118,7 @@ async fn begin_summary() -> (Arc<MemoryRecords>, Arc<MemoryConversations>, Proce
     let (records, conversations, process) = with_thread(summarizer).await;
     for turns in 40.. {
         let events = process.run_as(Caller::Session, &conversation(turns)).await;
-        assert_eq!(compacted(&events), None, "it is planned before it takes effect");
+        assert_eq!(compacted(&events), None, "a compaction is planned before it takes effect");
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
@@ -149,7 +149,7 @@ async fn a_thread_with_a_message_that_is_erased_meanwhile_has_no_summary() {
         }
         gate.add_permits(1_000);
         process.compaction.drain().await;
-        assert_eq!(stored(&records).await == 0, is_erased, "it would have the message");
+        assert_eq!(stored(&records).await == 0, is_erased, "no stored summary contains the erased message");
     }
 }
 
@@ -172,7 +172,7 @@ async fn a_message_that_is_erased_during_a_run_is_in_no_summary_after_it() {
         }
         run.for_each(|_| std::future::ready(())).await;
         process.compaction.drain().await;
-        assert_eq!(stored(&records).await == 0, is_erased, "it would have the message");
+        assert_eq!(stored(&records).await == 0, is_erased, "no stored summary contains the erased message");
     }
 }
 

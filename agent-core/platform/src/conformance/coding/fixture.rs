@@ -252,7 +252,7 @@ impl RecordsWrapper for HoldingRecords {
     }
 }
 
-/// Locks a mutex. No code panics while holding one of this module, so the data behind a poisoned one is intact.
+/// Locks a mutex. No code of this module panics while it holds a lock, so the data of a poisoned mutex is intact.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

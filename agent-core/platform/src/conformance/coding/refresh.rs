@@ -118,9 +118,13 @@ pub(super) async fn a_stopped_process_overwrites_nothing(fixture: &CodingFixture
         (token, before)
     };
     let (late, (token, before)) = join(access(&stopped), going_on).await;
-    let late = late.expect("it uses what is there");
-    assert_eq!((late.generation, &late.token), (token.generation, &token.token), "it uses the newer tokens");
-    assert_eq!(fixture.stored_text().await, before, "it overwrites nothing");
+    let late = late.expect("a late process uses the stored tokens");
+    assert_eq!(
+        (late.generation, &late.token),
+        (token.generation, &token.token),
+        "a late process uses the newer tokens"
+    );
+    assert_eq!(fixture.stored_text().await, before, "a late process does not overwrite newer tokens");
     assert_eq!(fixture.issuer.revoked(), Vec::<String>::new(), "the tokens of the same sign-in stay valid");
 }
 
@@ -140,9 +144,9 @@ pub(super) async fn late_tokens_save_a_sign_in(fixture: &CodingFixture) {
     };
     let (late, refused) = join(access(&stopped), going_on).await;
     assert_eq!(reason(refused), SignInReason::CutOff, "the token was used, and its answer is missing");
-    let late = late.expect("the answer arrives");
+    let late = late.expect("the issuer's answer arrives");
     let token = expect_access(&fixture.process()).await;
-    assert_eq!(token.token, late.token, "tokens that replace dead ones save the sign-in");
+    assert_eq!(token.token, late.token, "tokens that arrive late replace the tokens that were given up");
     let status = fixture.process().tokens.status(&company(), &user()).await.expect("a status");
     assert_eq!(status.state, SubscriptionState::Ok);
 }
@@ -155,8 +159,14 @@ pub(super) async fn a_sign_out_wins(fixture: &CodingFixture) {
     fixture.issuer.script(IssuerCall::Refresh, IssuerStep::HoldAnswer(gate.pass()));
     let leaving = async {
         fixture.issuer.wait_for_calls(IssuerCall::Refresh, 1).await;
-        assert!(other.tokens.sign_out(&company(), &user()).await.expect("signed out"), "there were tokens");
-        assert!(!other.tokens.sign_out(&company(), &user()).await.expect("signed out"), "there are none now");
+        assert!(
+            other.tokens.sign_out(&company(), &user()).await.expect("signed out"),
+            "a sign-out deletes tokens"
+        );
+        assert!(
+            !other.tokens.sign_out(&company(), &user()).await.expect("signed out"),
+            "after a sign-out there are no tokens to delete"
+        );
         gate.open();
     };
     let (refreshed, ()) = join(access(&process), leaving).await;
@@ -168,14 +178,14 @@ pub(super) async fn a_sign_out_wins(fixture: &CodingFixture) {
         "old and new tokens are revoked"
     );
     let status = process.tokens.status(&company(), &user()).await.expect("a status");
-    assert!(!status.is_signed_in && status.plan.is_none(), "nothing is left: {status:?}");
+    assert!(!status.is_signed_in && status.plan.is_none(), "a sign-out deletes the account, too: {status:?}");
 }
 
 pub(super) async fn a_new_sign_in_wins(fixture: &CodingFixture) {
     let (process, other) = (fixture.process(), fixture.process());
     fixture.sign_in(&process).await;
     fixture.clock.advance(TOKEN_LIFETIME);
-    // The holder does not notice the time of the new sign-in.
+    // The clock of the holder stands still during the new sign-in.
     let held_clock = ManualClock::at(fixture.clock.now());
     let holder = fixture.process_with(fixture.records.clone(), Arc::new(held_clock));
     let mut gate = Gate::closed();
@@ -188,11 +198,15 @@ pub(super) async fn a_new_sign_in_wins(fixture: &CodingFixture) {
         expect_access(&other).await
     };
     let (late, token) = join(access(&holder), signing_in).await;
-    assert_eq!(late.expect("it uses what is there").token, token.token, "the new sign-in's tokens are used");
+    assert_eq!(
+        late.expect("the holder of the lease uses the stored tokens").token,
+        token.token,
+        "the new sign-in's tokens are used"
+    );
     let revoked = fixture.issuer.revoked();
     assert!(
         revoked.contains(&"refresh-canary-3".to_owned()),
-        "those of the old one are revoked: {revoked:?}"
+        "the tokens of the old sign-in are revoked: {revoked:?}"
     );
     fixture.clock.advance(TOKEN_LIFETIME);
     expect_access(&other).await;
@@ -203,7 +217,7 @@ pub(super) async fn secrets_are_rotated(fixture: &CodingFixture) {
     let before = fixture.with_sealer(Sealer::new(&old, None));
     let process = before.process();
     before.sign_in(&process).await;
-    process.sign_ins.begin(&company(), &user()).await.expect("another one is open");
+    process.sign_ins.begin(&company(), &user()).await.expect("another sign-in is begun");
     let token = expect_access(&process).await;
     let both = Sealer::new(&new, Some(&old));
     let rotate = async || {
@@ -222,7 +236,7 @@ pub(super) async fn secrets_are_rotated(fixture: &CodingFixture) {
     assert_eq!(
         (rotated.token, rotated.generation),
         (token.token, token.generation),
-        "the tokens are the same"
+        "sealing again does not change the tokens"
     );
     let open = after.sign_ins.begin(&company(), &user()).await.expect("given again");
     assert!(!open.is_new, "the open sign-in can be read");
@@ -282,7 +296,7 @@ pub(super) async fn concurrent_callers_refresh_once(
             });
         assert!(
             tokens.iter().all(|token| token.token == tokens[0].token),
-            "round {round}: all get the same token"
+            "round {round}: all runs get the same token"
         );
         assert_eq!(fixture.issuer.refreshes(), round, "round {round}: one refresh");
         assert_eq!(fixture.issuer.calls(IssuerCall::Refresh), round, "round {round}: one call of the issuer");

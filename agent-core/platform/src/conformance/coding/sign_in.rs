@@ -41,16 +41,19 @@ pub(super) async fn a_sign_in_is_completed_once(fixture: &CodingFixture) {
     assert!(begun.is_new, "the first sign-in is a new one");
     assert_eq!(begun.interval, 5 * SECOND, "the interval is the issuer's");
     for process in [&first, &second] {
-        let again = process.sign_ins.begin(&company(), &user()).await.expect("a sign-in is given");
+        let again = process.sign_ins.begin(&company(), &user()).await.expect("the open sign-in is returned");
         assert_eq!(
             (again.id.as_str(), again.is_new),
             (begun.id.as_str(), false),
-            "an open sign-in is given again"
+            "an open sign-in is returned again"
         );
-        assert_eq!(again.user_code, begun.user_code, "with its code");
+        assert_eq!(again.user_code, begun.user_code, "an open sign-in is returned with its code");
         let view = status(process, &begun.id).await.expect("a status");
         assert_eq!((view.status, view.expires_in), (SignInStatus::Pending, Some(900 * SECOND)));
-        assert!(matches!(status(process, "another").await, Err(SignInError::NotFound)), "ids are checked");
+        assert!(
+            matches!(status(process, "another").await, Err(SignInError::NotFound)),
+            "unknown ids are not found"
+        );
     }
     assert_eq!(
         fixture.issuer.calls(IssuerCall::Token),
@@ -62,7 +65,7 @@ pub(super) async fn a_sign_in_is_completed_once(fixture: &CodingFixture) {
         let (one, two) = join(first.settled_status(&begun.id), second.settled_status(&begun.id)).await;
         assert_eq!(one.expect("a status").status, SignInStatus::Pending);
         assert_eq!(two.expect("a status").status, SignInStatus::Pending);
-        assert_eq!(fixture.issuer.calls(IssuerCall::Token), polls, "two processes poll once");
+        assert_eq!(fixture.issuer.calls(IssuerCall::Token), polls, "two processes send one poll");
     }
     fixture.issuer.decide(SignInDecision::Approved);
     fixture.clock.advance(5 * SECOND);
@@ -74,12 +77,12 @@ pub(super) async fn a_sign_in_is_completed_once(fixture: &CodingFixture) {
         "a confirmed sign-in is complete"
     );
     for process in [&first, &second] {
-        let token = process.tokens.access(&company(), &user()).await.expect("the tokens are there");
+        let token = process.tokens.access(&company(), &user()).await.expect("the tokens are stored");
         assert_eq!(token.account_id.expect("an account").expose(), "account-canary-1234");
         let other = process.tokens.access(&company(), &"bob".into()).await;
-        assert!(matches!(other, Err(CodingTokenError::SignInRequired(_))), "tokens are those of their user");
+        assert!(matches!(other, Err(CodingTokenError::SignInRequired(_))), "tokens belong to one user");
         let other = process.tokens.access(&"other".into(), &user()).await;
-        assert!(matches!(other, Err(CodingTokenError::SignInRequired(_))), "and of its company");
+        assert!(matches!(other, Err(CodingTokenError::SignInRequired(_))), "tokens belong to one company");
     }
     let text = fixture.stored_text().await;
     assert!(!text.to_lowercase().contains("canary"), "no secret is readable at rest: {text}");
@@ -93,8 +96,8 @@ pub(super) async fn ten_at_once_are_one(fixture: &CodingFixture) {
     let begun = fixture.drive(join_all(begins)).await;
     let begun: Vec<_> = begun.into_iter().map(|begun| begun.expect("a sign-in is begun")).collect();
     assert_eq!(fixture.issuer.calls(IssuerCall::Device), 1, "one device code is requested");
-    assert!(begun.iter().all(|other| other.id == begun[0].id), "all get the same sign-in");
-    assert_eq!(begun.iter().filter(|begun| begun.is_new).count(), 1, "one of them has begun it");
+    assert!(begun.iter().all(|other| other.id == begun[0].id), "all processes get the same sign-in");
+    assert_eq!(begun.iter().filter(|begun| begun.is_new).count(), 1, "exactly one process begins it");
 }
 
 pub(super) async fn an_hour_has_ten_sign_ins(fixture: &CodingFixture) {
@@ -103,12 +106,15 @@ pub(super) async fn an_hour_has_ten_sign_ins(fixture: &CodingFixture) {
     for _ in 0..MAX_SIGN_INS_PER_HOUR {
         let id = begin(&process).await;
         process.sign_ins.cancel(&company, &user, &id).await.expect("cancelled");
-        assert!(matches!(status(&process, &id).await, Err(SignInError::NotFound)), "a cancelled one is gone");
+        assert!(
+            matches!(status(&process, &id).await, Err(SignInError::NotFound)),
+            "a cancelled sign-in is deleted"
+        );
     }
     let refused = fixture.process().sign_ins.begin(&company, &user).await.expect_err("too many");
-    let SignInError::TooMany { retry_after } = refused else { panic!("it is refused as {refused:?}") };
-    assert_eq!(retry_after, 3600 * SECOND, "the oldest counts for an hour");
-    process.sign_ins.begin(&company, &"bob".into()).await.expect("another user has sign-ins of its own");
+    let SignInError::TooMany { retry_after } = refused else { panic!("expected TooMany, got {refused:?}") };
+    assert_eq!(retry_after, 3600 * SECOND, "the oldest sign-in counts for an hour");
+    process.sign_ins.begin(&company, &"bob".into()).await.expect("the limit counts each user's sign-ins");
     fixture.clock.advance(retry_after);
     begin(&process).await;
 }
@@ -127,7 +133,7 @@ pub(super) async fn a_cancelled_sign_in_gets_no_tokens(fixture: &CodingFixture) 
     };
     join(status(&process, &id), deciding).await.0.ok();
     let view = process.settled_status(&id).await;
-    assert!(matches!(view, Err(SignInError::NotFound)), "a cancelled sign-in is gone: {view:?}");
+    assert!(matches!(view, Err(SignInError::NotFound)), "a cancelled sign-in is deleted: {view:?}");
     assert_eq!(fixture.issuer.revoked(), ["refresh-canary-2"], "the tokens are revoked");
     expect_signed_out(&process).await;
 }
@@ -143,13 +149,13 @@ pub(super) async fn an_erased_sign_in_gets_no_tokens(fixture: &CodingFixture) {
         fixture.issuer.wait_for_calls(IssuerCall::Token, 1).await;
         assert!(
             delete_subscription(&*fixture.records, &company(), &user()).await.expect("erased"),
-            "there was something"
+            "a subscription is erased"
         );
         gate.open();
     };
     join(status(&process, &id), erasing).await.0.ok();
     let view = process.settled_status(&id).await;
-    assert!(matches!(view, Err(SignInError::NotFound)), "an erased sign-in is gone: {view:?}");
+    assert!(matches!(view, Err(SignInError::NotFound)), "an erased sign-in is deleted: {view:?}");
     assert_eq!(fixture.issuer.revoked(), ["refresh-canary-2"], "the tokens are revoked");
     assert_eq!(fixture.stored_text().await, "", "nothing is stored again");
 }
@@ -169,7 +175,7 @@ pub(super) async fn a_crash_during_a_poll_does_not_end_the_sign_in(fixture: &Cod
     assert_eq!(
         status(&next, &id).await.expect("a status").status,
         SignInStatus::Complete,
-        "another poll completes it"
+        "another process's poll completes the sign-in"
     );
     assert_eq!(fixture.issuer.violations(), Vec::<String>::new(), "the issuer is polled by its rules");
 }
@@ -186,8 +192,8 @@ pub(super) async fn a_sign_in_survives_a_rotation(fixture: &CodingFixture) {
     fixture.clock.advance(5 * SECOND);
     let next = fixture.with_sealer(Sealer::new(&new, None)).process();
     let view = next.settled_status(&id).await.expect("a status");
-    assert_eq!(view.status, SignInStatus::Complete, "a process with the new secret completes it");
-    next.tokens.access(&company(), &user()).await.expect("its tokens are there");
+    assert_eq!(view.status, SignInStatus::Complete, "a process with the new secret completes the sign-in");
+    next.tokens.access(&company(), &user()).await.expect("the tokens are stored");
     assert_eq!(fixture.issuer.violations(), Vec::<String>::new(), "the issuer is polled by its rules");
 }
 
@@ -204,7 +210,7 @@ pub(super) async fn old_sign_ins_are_deleted(fixture: &CodingFixture) {
     let left = expire().await;
     assert!(
         !left.contains("complete") && left.contains("generation"),
-        "then it goes, and the tokens stay: {left}"
+        "then the sign-in is deleted, and the tokens stay: {left}"
     );
 }
 

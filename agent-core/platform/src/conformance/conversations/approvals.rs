@@ -96,7 +96,7 @@ pub(super) async fn a_run_waits_until_all_calls_are_decided(store: &dyn Conversa
     assert!(is_changed);
     assert_eq!(decided.approvals[0].state, ApprovalState::Approved);
     assert_eq!(decided.approvals[0].decided_by, Some("bob".into()));
-    let again = done("the same again", store.change_run(one).await);
+    let again = done("the same decision again", store.change_run(one).await);
     assert_eq!(again, ChangedRun { run: decided, is_changed: false });
     let other = RunChange::Decide(decision("r1", "call-1", Verdict::Cancel));
     let other = store.change_run(change("r1", other, 10)).await;
@@ -264,7 +264,7 @@ async fn questions_are_asked_again_by_another_run(store: &dyn Conversations) {
         );
     }
 
-    // The questions stay those of the run that waits.
+    // The questions still belong to the waiting run.
     let thread = thread(store, &key("t")).await;
     assert_eq!((thread.status, thread.open_run_id), (ThreadStatus::Waiting, Some("r1".into())));
     let listed = done("a list", store.waiting_runs(&"acme".into(), None).await).runs;
@@ -287,7 +287,11 @@ async fn questions_that_expire_free_their_thread(store: &dyn Conversations) {
         store.change_run(change("r1", RunChange::Decide(decision("r1", "call-1", deny)), 10)).await,
     );
     let before = thread(store, &key("t")).await;
-    assert_eq!(done("too early", store.due_runs(at(999), None).await).runs, [], "it waits for somebody");
+    assert_eq!(
+        done("too early", store.due_runs(at(999), None).await).runs,
+        [],
+        "a run with an open question is not due"
+    );
     let page = done("a scan", store.due_runs(at(1000), None).await);
     let due: Vec<_> = page.runs.iter().map(|(owner, run)| (owner.clone(), run.id.clone())).collect();
     assert_eq!((due, page.next_cursor), (vec![(ada(), run.id.clone())], None));
@@ -312,7 +316,7 @@ async fn questions_that_expire_free_their_thread(store: &dyn Conversations) {
     // The next message continues below the results.
     done("a begin", store.begin_run(begin(key("t"), "r2", after.head.as_ref(), "More", 3000)).await);
     done("an end", store.end_run(end(ada(), "r2", Vec::new(), 3001)).await);
-    // An approved call is not dropped, and an open question not ended.
+    // An approved call is not dropped, and an open question is not closed.
     waiting_run(store, "r3").await;
     let approved = change("r3", RunChange::Decide(decision("r3", "call-1", approve())), 20);
     let approved = done("an approval", store.change_run(approved).await).run;
@@ -345,7 +349,7 @@ pub(super) async fn due_runs_are_read_in_pages(store: &dyn Conversations) {
     let mut expected = ids;
     expected.sort();
     run_ids.sort();
-    assert_eq!(run_ids, expected, "each is in one page");
+    assert_eq!(run_ids, expected, "each run is on exactly one page");
 }
 
 pub(super) async fn waiting_runs_are_read_in_pages(store: &dyn Conversations) {
@@ -359,7 +363,10 @@ pub(super) async fn waiting_runs_are_read_in_pages(store: &dyn Conversations) {
     assert_eq!((first.runs.len(), second.runs.len()), (MAX_PAGE_THREADS, 2));
     assert_eq!(second.next_cursor, None);
     let run_ids: Vec<&str> = first.runs.iter().chain(&second.runs).map(|(_, run)| run.id.as_str()).collect();
-    assert!(run_ids.iter().eq(ids.iter().rev()), "the newest first, each in one page: {run_ids:?}");
+    assert!(
+        run_ids.iter().eq(ids.iter().rev()),
+        "the newest run first, each on exactly one page: {run_ids:?}"
+    );
     let wrong = store.waiting_runs(&company, Some("x")).await;
     assert!(matches!(wrong, Err(ConversationError::Invalid(_))), "{wrong:?}");
 }

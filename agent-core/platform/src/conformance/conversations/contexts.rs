@@ -72,7 +72,7 @@ pub(super) async fn a_context_is_of_a_message_and_a_turn(store: &dyn Conversatio
         found(store, &key("t"), &["r1", "r3"]).await,
         [row(&first, "r3", "two"), row(&first, "r1", first_text)]
     );
-    // Other owners, companies and threads do not have it.
+    // Other owners, companies and threads do not have the context.
     turn_with(store, &key("other"), "r4", None, "another").await;
     for other in [
         ThreadOwner::new("acme", "bob").thread("t"),
@@ -95,7 +95,7 @@ pub(super) async fn a_turn_keeps_its_first_context(store: &dyn Conversations) {
     done("begin", store.begin_run(next).await);
     let second = EndRunRequest { context: sent(&question, "one"), ..end(ada(), "r2", Vec::new(), 3) };
     let ended = done("end", store.end_run(second).await);
-    assert_eq!((ended.run.turn_id.as_str(), ended.context), ("r1", None), "it is left out");
+    assert_eq!((ended.run.turn_id.as_str(), ended.context), ("r1", None), "a turn keeps its first context");
     assert_eq!(
         found(store, &key("t"), &["r1", "r2"]).await,
         [(question, "r1".to_owned(), "noon".to_owned())]
@@ -117,18 +117,18 @@ pub(super) async fn contexts_go_with_their_message(store: &dyn Conversations) {
         found.into_iter().map(|(_, _, text)| text).collect()
     };
     assert_eq!(texts("copy").await, ["one", "noon"]);
-    assert_eq!(texts("of-another").await, [""; 0], "another agent's prompt has none of it");
+    assert_eq!(texts("of-another").await, [""; 0], "another agent's prompt has no contexts of the thread");
     done("erase", store.erase_node(&key("t"), &first).await);
     assert_eq!(texts("t").await, ["one"], "an erased message has no context");
     let late = EndRunRequest { context: sent(&first, "late"), ..end(ada(), "r3", Vec::new(), 12) };
     done("begin", store.begin_run(begin(key("t"), "r3", Some(&second), "More", 11)).await);
     done("end", store.end_run(late).await);
-    assert_eq!(found(store, &key("t"), &["r3"]).await, [], "nor gets one");
+    assert_eq!(found(store, &key("t"), &["r3"]).await, [], "an erased message gets no context later");
     done("delete", store.delete(&key("t")).await);
     assert_eq!(texts("t").await, [""; 0]);
-    assert_eq!(texts("copy").await, ["one", "noon"], "the copy stays");
+    assert_eq!(texts("copy").await, ["one", "noon"], "a copied thread keeps its contexts");
     turn_with(store, &key("t"), "r5", None, "anew").await;
-    assert_eq!(texts("t").await, [""; 0], "nothing of the first thread comes back");
+    assert_eq!(texts("t").await, [""; 0], "a new thread has no contexts of a deleted thread with its id");
 }
 
 pub(super) async fn contexts_are_limited(store: &dyn Conversations) {
@@ -140,10 +140,10 @@ pub(super) async fn contexts_are_limited(store: &dyn Conversations) {
     let context = sent(&"long-answer".into(), "of an answer");
     let ended =
         done("end", store.end_run(EndRunRequest { context, ..end(ada(), "answer", Vec::new(), 4) }).await);
-    assert_eq!(ended.context, None, "of no user message");
+    assert_eq!(ended.context, None, "a context is kept only for a user message");
     let kept = found(store, &key("t"), &["long", "too-long", "answer"]).await;
     assert_eq!(kept.iter().map(|(_, turn, _)| turn.as_str()).collect::<Vec<_>>(), ["long"]);
-    // A page has a bounded size, and the newest messages.
+    // A page has a bounded size and contains the newest messages.
     let fitting = MAX_CONTEXT_PAGE_BYTES / MAX_CONTEXT_BYTES;
     let runs: Vec<String> = (0..fitting + 3).map(|n| format!("r{n}")).collect();
     for (n, run) in runs.iter().enumerate() {

@@ -77,7 +77,7 @@ pub(super) async fn one_of_many_concurrent_decisions_counts(store: Arc<dyn Conve
         for (verdict, outcome) in &outcomes {
             match outcome {
                 Ok(ChangedRun { is_changed, run }) => {
-                    assert!(is_stored(verdict), "what is accepted is stored: {verdict:?}, {stored:?}");
+                    assert!(is_stored(verdict), "an accepted decision is stored: {verdict:?}, {stored:?}");
                     assert_eq!(run.approvals[0].state, stored);
                     changed += usize::from(*is_changed);
                 }
@@ -87,7 +87,7 @@ pub(super) async fn one_of_many_concurrent_decisions_counts(store: Arc<dyn Conve
                 Err(error) => panic!("{verdict:?}: {error:?}"),
             }
         }
-        assert_eq!(changed, 1, "one caller has decided: {outcomes:?}");
+        assert_eq!(changed, 1, "exactly one caller's decision is accepted: {outcomes:?}");
     }
 }
 
@@ -95,7 +95,7 @@ pub(super) async fn a_decision_and_the_expiry_exclude_each_other(store: Arc<dyn 
     for round in 0..ROUNDS {
         let (waiting, next) = (format!("r{round}"), format!("next of {round}"));
         let run = waiting_run_in(&*store, &format!("thread {round}"), &waiting).await;
-        // The clocks of two processes differ by a millisecond, or show the very time of the expiry.
+        // The clocks of two processes differ by a millisecond, or show exactly the time of the expiry.
         let ms = EXPIRY_MS - i64::from(round % 3 > 0);
         let begun = store.begin_run(continuing(&run, &next, &approve(), ms));
         let expired = store.change_run(change(&waiting, RunChange::Expire, EXPIRY_MS));
@@ -157,7 +157,11 @@ pub(super) async fn a_message_and_the_last_decision_exclude_each_other(store: Ar
         let (decide, message) = (store.begin_run(decide), store.begin_run(message));
         let (decide, message) = join_in_order(!round.is_multiple_of(2), decide, message).await;
         assert!(decide.is_ok() != message.is_ok(), "{round}: {decide:?} {message:?}");
-        let refused = decide.as_ref().err().or(message.as_ref().err()).expect("one is refused");
+        let refused = decide
+            .as_ref()
+            .err()
+            .or(message.as_ref().err())
+            .expect("either the decision or the message is refused");
         assert!(
             matches!(
                 refused,
@@ -188,8 +192,8 @@ pub(super) async fn threads_are_deleted_while_their_runs_are_interrupted(store: 
         assert!(done("a read", store.thread(&key(&id)).await).is_none(), "{round}");
         assert_eq!(done("a read", store.run(&ada(), &run_id(&lost)).await), None, "{round}");
         assert!(done("a log", store.events(&ada(), &run_id(&lost), 0).await).is_none(), "{round}");
-        assert_eq!(done("again", store.reap(clock(10_000)).await), 0, "{round}: nothing is left");
-        // The ids are free.
+        assert_eq!(done("again", store.reap(clock(10_000)).await), 0, "{round}: no run is left to interrupt");
+        // The ids can be used again.
         done("a beginning", store.begin_run(begin(key(&id), &lost, None, "Again", 20_000)).await);
         assert_eq!(texts(&path(&*store, &key(&id)).await), ["Again"], "{round}");
         done("an end", store.end_run(end(ada(), &lost, Vec::new(), 20_001)).await);

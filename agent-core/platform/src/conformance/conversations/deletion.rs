@@ -23,30 +23,44 @@ pub(super) async fn threads_and_messages_are_deleted(make: &impl AsyncFn() -> Ar
 }
 
 async fn a_thread_is_deleted_with_all_it_has(store: &dyn Conversations) {
-    assert!(done("delete", store.delete(&key("t")).await).is_none(), "there was none");
+    assert!(
+        done("delete", store.delete(&key("t")).await).is_none(),
+        "deleting an absent thread returns None"
+    );
     turn(store, &key("t"), "r1", None, 0).await;
     turn(store, &key("other"), "r2", None, 0).await;
     done("begin", store.begin_run(begin(key("t"), "r3", None, "x", 5)).await);
-    let deleted = done("delete", store.delete(&key("t")).await).expect("there was one");
+    let deleted = done("delete", store.delete(&key("t")).await)
+        .expect("deleting an existing thread returns its counts");
     assert_eq!((deleted.deleted, deleted.active_runs), (1, vec![run_id("r3")]));
-    assert!(done("delete", store.delete(&key("t")).await).is_none(), "it is deleted once");
+    assert!(
+        done("delete", store.delete(&key("t")).await).is_none(),
+        "a deleted thread cannot be deleted again"
+    );
     assert!(done("thread", store.thread(&key("t")).await).is_none());
     assert!(done("nodes", store.nodes(&key("t"), &NodeQuery::default()).await).is_none());
     for run in ["r1", "r3"] {
-        assert!(done("run", store.run(&ada(), &run_id(run)).await).is_none(), "a thread's runs go with it");
+        assert!(
+            done("run", store.run(&ada(), &run_id(run)).await).is_none(),
+            "a thread's runs are deleted with it"
+        );
     }
     let late = store.end_run(end(ada(), "r3", vec![user(None, "late")], 6)).await;
     assert!(
         matches!(late, Err(ConversationError::RunNotFound)),
-        "a run does not bring its thread back: {late:?}"
+        "the end of a run does not restore its deleted thread: {late:?}"
     );
     assert!(done("thread", store.thread(&key("t")).await).is_none());
     assert_eq!(texts(&path(store, &key("other")).await), ["Hello", "Hi"], "other threads stay");
     assert!(done("run", store.run(&ada(), &run_id("r2")).await).is_some());
-    // The id begins again.
+    // A new thread can use the id.
     let (begun, ended) = turn(store, &key("t"), "r3", None, 9).await;
     assert_eq!((begun.thread.message_count, ended.thread.message_count), (1, 2));
-    assert_eq!(path(store, &key("t")).await.len(), 2, "nothing of the first thread comes back");
+    assert_eq!(
+        path(store, &key("t")).await.len(),
+        2,
+        "a new thread has no messages of a deleted thread with its id"
+    );
 }
 
 async fn many_are_deleted_by_agent_and_time(store: &dyn Conversations) {
@@ -59,7 +73,7 @@ async fn many_are_deleted_by_agent_and_time(store: &dyn Conversations) {
     done("create", store.create(create(bob.thread("0"), &["x"], 0)).await);
     let filter = DeleteFilter { agent: Some("cook".into()), before: Some(at(5)) };
     let deleted = done("delete", store.delete_many(&ada(), &filter).await);
-    assert_eq!((deleted.deleted, deleted.more), (2, false), "those before the time");
+    assert_eq!((deleted.deleted, deleted.more), (2, false), "threads before the time are deleted");
     let left = done("threads", store.threads(&ada(), &ThreadFilter::default(), None, 50).await).threads;
     let left: Vec<&str> = left.iter().map(|thread| thread.id.as_str()).collect();
     assert_eq!(left, ["7", "6", "5", "4", "2", "0"]);
@@ -68,7 +82,11 @@ async fn many_are_deleted_by_agent_and_time(store: &dyn Conversations) {
     }
     let all = DeleteFilter::default();
     let deleted = done("delete", store.delete_many(&ada(), &all).await);
-    assert_eq!((deleted.deleted, deleted.more), (MAX_DELETED_THREADS, true), "a call is bounded");
+    assert_eq!(
+        (deleted.deleted, deleted.more),
+        (MAX_DELETED_THREADS, true),
+        "a call deletes a bounded number of threads"
+    );
     let deleted = done("delete", store.delete_many(&ada(), &all).await);
     assert_eq!((deleted.deleted, deleted.more), (6, false));
     let none = done("delete", store.delete_many(&ada(), &all).await);
@@ -78,7 +96,7 @@ async fn many_are_deleted_by_agent_and_time(store: &dyn Conversations) {
     assert!(done("thread", store.thread(&bob.thread("0")).await).is_some(), "another owner's threads stay");
 }
 
-/// A cache of nodes compares versions, so that nodes at the version of their thread are all there.
+/// A cache of nodes compares versions, so all nodes must exist at the version of their thread.
 async fn each_commit_of_a_deletion_changes_the_version(store: &dyn Conversations) {
     // More than one commit deletes.
     let texts = vec!["x"; 5_000];
@@ -134,7 +152,7 @@ async fn activity_postpones_the_expiry(store: &dyn Conversations) {
     let retention = Some(SignedDuration::from_millis(10));
     let begun = BeginRunRequest { retention, ..begin(key("t"), "r", None, "z", 20) };
     let begun = done("begin", store.begin_run(begun).await);
-    assert_eq!(begun.thread.expires_at, Some(at(30)), "a run brings the retention of its time");
+    assert_eq!(begun.thread.expires_at, Some(at(30)), "a run sets the retention that applies when it begins");
     let ended = done("end", store.end_run(end(ada(), "r", Vec::new(), 25)).await);
     assert_eq!(ended.thread.expires_at, Some(at(35)));
     assert_eq!(done("fork", store.fork(fork("copy", 50)).await).expires_at, Some(at(60)));
@@ -152,15 +170,15 @@ async fn a_node_is_erased_and_stays_in_the_tree(store: &dyn Conversations) {
     let before = thread(store, &key("t")).await;
     let erased = done("erase", store.erase_node(&key("t"), &nodes[0].id).await);
     assert!(erased.version > before.version);
-    assert_eq!(erased.title, "second", "the title does not keep what was erased");
+    assert_eq!(erased.title, "second", "the title does not keep erased text");
     let left = path(store, &key("t")).await;
     assert_eq!(texts(&left), ["", "Hi", "second"]);
     let statuses: Vec<NodeStatus> = left.iter().map(|node| node.status).collect();
     assert_eq!(statuses, [NodeStatus::Deleted, NodeStatus::Complete, NodeStatus::Complete]);
     let links = done("links", store.links(&key("t")).await).expect("a thread").links;
-    assert_ne!(links[0].hash, nodes[0].message.hash(), "the hash would tell the text");
+    assert_ne!(links[0].hash, nodes[0].message.hash(), "the hash of the erased text is not kept");
     let json = serde_json::to_string(&left).unwrap_or_default();
     assert!(!json.contains("secret"), "{json}");
     let again = done("erase", store.erase_node(&key("t"), &nodes[0].id).await);
-    assert_eq!(again, erased, "again, it changes nothing");
+    assert_eq!(again, erased, "erasing a node again changes nothing");
 }

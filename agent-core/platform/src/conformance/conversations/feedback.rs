@@ -43,7 +43,10 @@ async fn is_refused(store: &dyn Conversations, key: &ThreadKey, node: &NodeId) {
     for invalid_rating in [Some(feedback("x", 1)), None] {
         let refused = store.set_feedback(key, node, invalid_rating).await;
         let expected = ConversationError::NodeNotFound(node.to_string());
-        assert_eq!(refused.expect_err("it is refused").to_string(), expected.to_string());
+        assert_eq!(
+            refused.expect_err("feedback on another node is refused").to_string(),
+            expected.to_string()
+        );
     }
 }
 
@@ -55,17 +58,17 @@ pub(super) async fn a_message_is_rated_by_its_owner(store: &dyn Conversations) {
     let rated = path(store, &key("t")).await;
     assert_eq!((&rated[0].feedback, &rated[1].feedback), (&None, &Some(feedback("f1", 5))));
     let after = thread(store, &key("t")).await;
-    assert!(after.version > before.version, "a cached answer is not valid any more");
-    assert_eq!(after.last_activity_at, before.last_activity_at, "a rating is no activity");
+    assert!(after.version > before.version, "a rating invalidates a cached answer");
+    assert_eq!(after.last_activity_at, before.last_activity_at, "a rating does not count as activity");
     let other = Feedback { rating: Rating::Down, tags: Vec::new(), comment: None, ..feedback("f2", 6) };
     rate(store, &key("t"), &nodes[1].id, other.clone()).await;
-    assert_eq!(path(store, &key("t")).await[1].feedback, Some(other), "one a message");
+    assert_eq!(path(store, &key("t")).await[1].feedback, Some(other), "a message has one rating");
     assert_eq!(listed(store, "acme", "gardener").await, ["f2"]);
     done("remove", store.set_feedback(&key("t"), &nodes[1].id, None).await);
     assert_eq!(path(store, &key("t")).await, nodes);
     let version = thread(store, &key("t")).await.version;
     done("remove", store.set_feedback(&key("t"), &nodes[1].id, None).await);
-    assert_eq!(thread(store, &key("t")).await.version, version, "again, it changes nothing");
+    assert_eq!(thread(store, &key("t")).await.version, version, "removing a rating again changes nothing");
     is_refused(store, &key("t"), &"missing".into()).await;
     let bob = ThreadOwner::new("acme", "bob").thread("t");
     for key in [key("missing"), bob, ThreadOwner::new("other", "ada").thread("t")] {
@@ -112,8 +115,11 @@ pub(super) async fn feedback_goes_with_what_it_rates(store: &dyn Conversations) 
     done("delete", store.delete(&key("t")).await);
     assert_eq!(listed(store, "acme", "gardener").await, Vec::<String>::new());
     turn(store, &key("t"), "r1", None, 20).await;
-    assert!(path(store, &key("t")).await.iter().all(|node| node.feedback.is_none()), "nothing comes back");
-    // A visitor rates what it sees.
+    assert!(
+        path(store, &key("t")).await.iter().all(|node| node.feedback.is_none()),
+        "a new thread has no ratings of a deleted thread with its id"
+    );
+    // A visitor rates the messages of its own thread.
     let visitor = ThreadOwner::new("acme", "widget:t1:00ff").thread("t");
     turn(store, &visitor, "r1", None, 30).await;
     let visitor_path = path(store, &visitor).await;
@@ -149,7 +155,7 @@ pub(super) async fn an_agent_s_feedback_is_listed_in_pages(store: &dyn Conversat
         if cursor.is_none() {
             break;
         }
-        // What comes meanwhile is newer.
+        // Ratings that are added meanwhile are newer.
         let node = path(store, &key("t")).await[0].id.clone();
         rate(store, &key("t"), &node, feedback("a0", 10)).await;
     }
@@ -210,5 +216,5 @@ pub(super) async fn visitors_threads_are_listed_by_agent(store: &dyn Conversatio
         assert!(matches!(page, Err(ConversationError::Invalid(_))), "{cursor:?}: {page:?}");
     }
     let thread = done("thread", store.thread(&ThreadOwner::new("acme", visitors[0]).thread("a")).await);
-    assert_eq!(thread.expect("it is there").owner, None, "only the list names owners");
+    assert_eq!(thread.expect("the thread exists").owner, None, "only the list names owners");
 }

@@ -64,7 +64,7 @@ pub(super) async fn ten_thousand_nodes_are_read(store: &dyn Conversations) {
     );
     let links = done("links", store.links(&key("t")).await).expect("a thread").links;
     assert_eq!(links.len(), MAX_THREAD_NODES as usize);
-    let deleted = done("delete", store.delete(&key("t")).await).expect("there was one");
+    let deleted = done("delete", store.delete(&key("t")).await).expect("the thread exists");
     assert_eq!(deleted.deleted, 1);
     assert!(done("thread", store.thread(&key("t")).await).is_none());
 }

@@ -11,9 +11,9 @@ async fn ids(store: &dyn Conversations, filter: &ThreadFilter, limit: usize) -> 
     let (mut ids, mut cursor) = (Vec::new(), None);
     loop {
         let page = done("threads", store.threads(&ada(), filter, cursor.as_deref(), limit).await);
-        assert!(page.threads.len() <= limit, "a page has no more threads than were asked for");
+        assert!(page.threads.len() <= limit, "a page has no more threads than its limit");
         ids.extend(page.threads.iter().map(|thread| thread.id.to_string()));
-        assert!(ids.len() <= 10_000, "a list comes to its end");
+        assert!(ids.len() <= 10_000, "a list ends");
         cursor = page.next_cursor;
         if cursor.is_none() {
             return ids;
@@ -71,7 +71,7 @@ pub(super) async fn pages_are_stable_while_others_write(store: &dyn Conversation
     // New threads, new activity of an old one, and a deletion, also of the thread that the cursor names.
     done("create", store.create(create(key("new"), &["x"], 10)).await);
     done("begin", store.begin_run(begin(key("1"), "r", None, "x", 20)).await);
-    done("delete", store.delete(&key("4")).await).expect("there was one");
+    done("delete", store.delete(&key("4")).await).expect("the thread exists");
     let mut thread_ids: Vec<String> = first.threads.iter().map(|thread| thread.id.to_string()).collect();
     let mut cursor = first.next_cursor;
     while let Some(next) = cursor {
@@ -107,7 +107,7 @@ pub(super) async fn runs_are_listed_newest_first(store: &dyn Conversations) {
             loop {
                 let page = done("runs", store.runs(&ada(), &filter, cursor.as_deref(), limit).await);
                 ids.extend(page.runs.iter().map(|run| run.id.to_string()));
-                assert!(ids.len() <= expected.len(), "a list comes to its end");
+                assert!(ids.len() <= expected.len(), "a list ends");
                 cursor = page.next_cursor;
                 if cursor.is_none() {
                     break;
@@ -123,7 +123,7 @@ pub(super) async fn runs_are_listed_newest_first(store: &dyn Conversations) {
     cursors_reveal_nothing_of_other_users(store).await;
 }
 
-/// Lists the runs of two owners who have begun as many, one after the other.
+/// Lists the runs of two owners with equal numbers of runs, one owner after the other.
 async fn cursors_reveal_nothing_of_other_users(store: &dyn Conversations) {
     let owners = [ThreadOwner::new("first", "ada"), ThreadOwner::new("second", "bob")];
     let mut cursors = Vec::new();
@@ -136,5 +136,5 @@ async fn cursors_reveal_nothing_of_other_users(store: &dyn Conversations) {
         assert_eq!(page.runs[0].id, run_id("r2"));
         cursors.push(page.next_cursor.expect("another page"));
     }
-    assert_eq!(cursors[0], cursors[1], "a cursor does not tell how many runs others have begun");
+    assert_eq!(cursors[0], cursors[1], "a cursor does not reveal the number of other owners' runs");
 }

@@ -105,7 +105,7 @@ async fn a_log_is_read_from_any_event_on(store: &dyn Conversations) {
     assert_eq!(events(&page), all);
     assert_eq!((page.run.state, page.run.events.count), (RunState::Running, 6));
     let listed = done("run", store.run(&ada(), &run_id("r1")).await).expect("a run");
-    assert_eq!(listed.events.count, 6, "the stored events of a live run");
+    assert_eq!(listed.events.count, 6, "a live run reports the number of its stored events");
     for (from, firsts) in [(1, vec![0, 4]), (3, vec![0, 4]), (4, vec![4]), (5, vec![4]), (6, vec![])] {
         let found: Vec<u64> = log(store, "r1", from).await.chunks.iter().map(|chunk| chunk.first).collect();
         assert_eq!(found, firsts, "from {from}");
@@ -137,17 +137,17 @@ async fn the_inputs_of_a_run_are_kept_with_its_log(store: &dyn Conversations) {
     let mut begun = Vec::new();
     for run in ["r1", "r2", "r3"] {
         begun.push(begin_with(store, run, &[started(run)]).await);
-        assert_eq!(inputs(run).await, None, "a live run has none");
+        assert_eq!(inputs(run).await, None, "a live run has no stored inputs");
     }
     let ended = end_with("r1", 5_000).await;
     assert_eq!(inputs("r1").await.as_deref(), Some(&b"{\"a\": 1}"[..]));
-    assert_eq!((ended.events.count, ended.events.complete), (2, true), "they are no event");
+    assert_eq!((ended.events.count, ended.events.complete), (2, true), "the inputs do not count as an event");
     assert_eq!(events(&log(store, "r1", 0).await).len(), 2);
     assert_eq!(log(store, "r1", 1).await.chunks.len(), 1);
     let foreign = store.run_inputs(&ThreadOwner::new("acme", "bob"), &run_id("r1")).await;
     assert_eq!(done("inputs", foreign), None, "another owner's run does not exist");
     assert_eq!((inputs("never").await, inputs("r2").await), (None, None));
-    // They are deleted with the log, with the content of a message of the thread, and with the thread.
+    // Inputs are deleted with the log, with the content of a message of the thread, and with the thread.
     assert_eq!(done("trim", store.trim_logs(at(5_000)).await), 1);
     assert_eq!(inputs("r1").await, None);
     end_with("r2", 9_000).await;
@@ -157,9 +157,13 @@ async fn the_inputs_of_a_run_are_kept_with_its_log(store: &dyn Conversations) {
     assert_eq!(done("append", append(store, "p1", "later", chunk(0, &[started("later")])).await), []);
     end_with("later", 9_000).await;
     done("erase", store.erase_node(&key("r2"), first).await);
-    assert_eq!((inputs("r2").await, inputs("later").await), (None, None), "both have sent the message");
+    assert_eq!(
+        (inputs("r2").await, inputs("later").await),
+        (None, None),
+        "inputs of all runs that sent the erased message are deleted"
+    );
     assert_eq!(events(&log(store, "later", 0).await).len(), 2, "the events of the later run are kept");
-    assert!(inputs("r3").await.is_some(), "that of another thread");
+    assert!(inputs("r3").await.is_some(), "the inputs of a run in another thread are kept");
     done("delete", store.delete(&key("r3")).await);
     assert_eq!(inputs("r3").await, None);
 }
@@ -201,7 +205,7 @@ async fn pages_are_bounded(store: &dyn Conversations) {
     while let Some(last) = log(store, "long", next).await.chunks.last() {
         (next, pages) = (last.last + 1, pages + 1);
     }
-    assert_eq!((next, pages), (7, 2), "a page ends when it has a mebibyte");
+    assert_eq!((next, pages), (7, 2), "a page ends once it has a mebibyte");
 }
 
 async fn a_log_is_appended_only_by_the_run_s_process(store: &dyn Conversations) {
@@ -211,19 +215,19 @@ async fn a_log_is_appended_only_by_the_run_s_process(store: &dyn Conversations) 
     assert_eq!(
         done("append", append(store, "p2", "r1", next()).await),
         [run_key("r1")],
-        "another process's run"
+        "a run of another process is reported as lost"
     );
     assert_eq!(done("append", append(store, "p1", "never", next()).await), [run_key("never")]);
     done("end", store.end_run(end(ada(), "r1", Vec::new(), 1)).await);
     let both = ["r1", "r2"].map(|run| RunChunk { run: run_key(run), chunk: next() });
     let lost = done("append", append_all(store, "p1", both.to_vec()).await);
-    assert_eq!(lost, [run_key("r1")], "a run that has ended; the others are appended");
+    assert_eq!(lost, [run_key("r1")], "an ended run is reported as lost; chunks of other runs are appended");
     assert_eq!(events(&log(store, "r1", 0).await), [started("r1")]);
     assert_eq!(events(&log(store, "r2", 0).await), [started("r2"), text_start("m")]);
     assert_eq!(done("none", append_all(store, "p1", Vec::new()).await), []);
     let twice = [1, 2].map(|first| RunChunk { run: run_key("r1"), chunk: chunk(first, &[text_start("m")]) });
     let lost = done("append", append_all(store, "p1", twice.to_vec()).await);
-    assert_eq!(lost, [run_key("r1")], "a run is named once");
+    assert_eq!(lost, [run_key("r1")], "a lost run is reported once");
 }
 
 /// Number of runs to which their process appends while another process interrupts them.
@@ -316,10 +320,10 @@ async fn a_run_of_a_lost_process_keeps_what_it_has_said(store: &dyn Conversation
     let silent = events(&log(store, "r2", 0).await);
     assert!(
         matches!(silent.as_slice(), [Event::RunStarted { .. }, Event::RunError { .. }]),
-        "a run that has stored nothing: {silent:?}"
+        "an interrupted run without stored events gets a beginning and an error: {silent:?}"
     );
     let late = append(store, "p1", "r1", chunk(4, &[text("m", "late")])).await;
-    assert_eq!(done("append", late), [run_key("r1")], "the process learns of it");
+    assert_eq!(done("append", late), [run_key("r1")], "the process learns that it has lost the run");
     let unchanged = done("again", store.interrupt_expired(&ada(), &run_id("r1"), clock(99_000)).await);
     assert_eq!(unchanged, Some(page.run));
     assert!(done("none", store.interrupt_expired(&ada(), &run_id("never"), clock(0)).await).is_none());
@@ -341,12 +345,16 @@ async fn signals_reach_the_run_s_process(store: &dyn Conversations) {
     assert_eq!(first, [(run_key("r1"), RunSignal::Watch), (run_key("r1"), cancel)]);
     let mut again = done("take", store.take_signals("p1", at(999)).await);
     again.sort();
-    assert_eq!(again, first, "until the run ends");
-    assert_eq!(done("take", store.take_signals("p1", at(1_000)).await), [], "a signal ends with its time");
+    assert_eq!(again, first, "a signal is returned until the run ends");
+    assert_eq!(
+        done("take", store.take_signals("p1", at(1_000)).await),
+        [],
+        "an expired signal is not returned"
+    );
     done("end", store.end_run(end(ada(), "r1", Vec::new(), 1)).await);
     let found = done("signal", store.signal(&run_key("r1"), cancel, at(9_000)).await);
     assert_eq!(found.map(|run| run.state), Some(RunState::Completed));
-    assert_eq!(done("take", store.take_signals("p1", at(2)).await), [], "a run that has ended gets none");
+    assert_eq!(done("take", store.take_signals("p1", at(2)).await), [], "an ended run gets no signal");
     begin_with(store, "r2", &[started("r2")]).await;
     for signal in [RunSignal::Watch, cancel] {
         done("signal", store.signal(&run_key("r2"), signal, at(9_000)).await);
@@ -357,7 +365,11 @@ async fn signals_reach_the_run_s_process(store: &dyn Conversations) {
     done("signal", store.signal(&run_key("r3"), cancel, at(9_000)).await);
     done("delete", store.delete(&key("r3")).await);
     begin_with(store, "r3", &[started("r3")]).await;
-    assert_eq!(done("take", store.take_signals("p1", at(4)).await), [], "another run of the same id");
+    assert_eq!(
+        done("take", store.take_signals("p1", at(4)).await),
+        [],
+        "another run of the same id gets no signal"
+    );
 }
 
 /// A process may end after the commit of a run's end. So the commit itself cancels a run that was asked to stop and would wait.
@@ -415,20 +427,24 @@ async fn logs_are_deleted_with_their_time_thread_and_messages(store: &dyn Conver
     }
     assert!(!ended[0].run.events.complete);
     assert_eq!(done("trim", store.trim_logs(at(999)).await), 0);
-    assert_eq!(done("trim", store.trim_logs(at(1_000)).await), 1, "the log whose time is over");
+    assert_eq!(done("trim", store.trim_logs(at(1_000)).await), 1, "the expired log is deleted");
     assert_eq!(done("trim", store.trim_logs(at(1_000)).await), 0);
     let page = log(store, "r1", 0).await;
     assert_eq!((page.chunks.len(), page.run.events.count, page.run.events.until), (0, 0, None));
     assert_eq!(texts(&path(store, &key("r1")).await), ["Hello", "secret"], "the messages stay");
     done("erase", store.erase_node(&key("r2"), &ended[1].nodes[0].id).await);
     let page = log(store, "r2", 0).await;
-    assert_eq!((page.chunks.len(), page.run.events.count), (0, 0), "the log has the words of the message");
+    assert_eq!(
+        (page.chunks.len(), page.run.events.count),
+        (0, 0),
+        "a log with the text of an erased message is deleted"
+    );
     done("delete", store.delete(&key("r3")).await);
     assert!(done("events", store.events(&ada(), &run_id("r3"), 0).await).is_none());
     begin_with(store, "r3", &[started("r3")]).await;
     assert_eq!(
         events(&log(store, "r3", 0).await),
         [started("r3")],
-        "a deleted run leaves nothing to its successor"
+        "a new run has no events of a deleted run with its id"
     );
 }

@@ -92,10 +92,18 @@ async fn queued_runs_begin_in_order(store: &dyn Conversations) {
 
     let ended = done("end", store.end_run(end(ada(), "r1", Vec::new(), 8)).await);
     assert_eq!((ended.thread.active_run_id, ended.thread.status), (None, ThreadStatus::Running));
-    assert_eq!(ended.thread.queued_run_ids, ["q1", "q2"].map(run_id), "its end names the next one");
+    assert_eq!(
+        ended.thread.queued_run_ids,
+        ["q1", "q2"].map(run_id),
+        "the end of a run returns the queued runs"
+    );
     assert_eq!(busy_run_id(&store.begin_run(begin(key("t"), "r2", None, "x", 9)).await), "q1");
     assert_eq!(busy_run_id(&store.begin_run(from_queue("q2", 9)).await), "q1");
-    assert_eq!(enqueue(store, "q3", 9).await.state, RunState::Queued, "behind those that wait");
+    assert_eq!(
+        enqueue(store, "q3", 9).await.state,
+        RunState::Queued,
+        "a run is queued behind runs that already wait"
+    );
 
     let trigger = RunTriggerKind::Regenerate.into();
     let begun = done("begin", store.begin_run(BeginRunRequest { trigger, ..from_queue("q1", 10) }).await);
@@ -121,18 +129,30 @@ async fn queued_runs_begin_in_order(store: &dyn Conversations) {
 }
 
 async fn a_run_is_queued_only_where_it_must_wait(store: &dyn Conversations) {
-    assert_eq!(done("queue", store.queue_run(queued("q1", 0)).await), None, "there is no thread");
-    assert!(done("thread", store.thread(&key("t")).await).is_none(), "and none is made");
+    assert_eq!(
+        done("queue", store.queue_run(queued("q1", 0)).await),
+        None,
+        "a run of an absent thread is not queued"
+    );
+    assert!(done("thread", store.thread(&key("t")).await).is_none(), "queueing creates no thread");
     let begun = done("begin", store.begin_run(begin(key("t"), "r1", None, "one", 1)).await);
     let used = store.queue_run(queued("r1", 2)).await;
     assert!(matches!(&used, Err(ConversationError::RunIdUsed { run }) if **run == begun.run), "{used:?}");
     let other = store.queue_run(QueueRunRequest { agent_id: "cook".into(), ..queued("q1", 2) }).await;
     assert!(matches!(other, Err(ConversationError::AgentMismatch { .. })), "{other:?}");
-    assert_eq!(thread(store, &key("t")).await, begun.thread, "what is refused changes nothing");
+    assert_eq!(thread(store, &key("t")).await, begun.thread, "a refused queued run changes nothing");
     let foreign = QueueRunRequest { key: ThreadOwner::new("acme", "bob").thread("t"), ..queued("q1", 2) };
-    assert_eq!(done("queue", store.queue_run(foreign).await), None, "another owner's thread is another");
+    assert_eq!(
+        done("queue", store.queue_run(foreign).await),
+        None,
+        "another owner's thread of the same id is absent"
+    );
     done("end", store.end_run(end(ada(), "r1", Vec::new(), 3)).await);
-    assert_eq!(done("queue", store.queue_run(queued("q1", 4)).await), None, "the thread is free");
+    assert_eq!(
+        done("queue", store.queue_run(queued("q1", 4)).await),
+        None,
+        "a run of an idle thread is not queued"
+    );
     assert!(done("run", store.run(&ada(), &run_id("q1")).await).is_none());
 }
 
@@ -143,7 +163,10 @@ async fn the_queue_of_a_thread_is_limited(store: &dyn Conversations) {
     }
     let full = store.queue_run(queued("more", 2)).await;
     assert!(matches!(full, Err(ConversationError::QueueFull)), "{full:?}");
-    assert!(done("run", store.run(&ada(), &run_id("more")).await).is_none(), "its id is still free");
+    assert!(
+        done("run", store.run(&ada(), &run_id("more")).await).is_none(),
+        "the id of a refused run stays unused"
+    );
     let requested = RunEndKind::Cancelled(CancelReason::Requested);
     done("cancel", store.end_run(ended_as("q3", requested, 3)).await);
     enqueue(store, "more", 4).await;
@@ -163,13 +186,20 @@ async fn a_queued_run_ends_without_an_answer(store: &dyn Conversations) {
         let completed = store.end_run(ended_as(id, RunEndKind::Completed, 2)).await;
         assert!(
             matches!(completed, Err(ConversationError::RunEnded { .. })),
-            "it has not begun: {completed:?}"
+            "a queued run that has not begun cannot complete: {completed:?}"
         );
         let ended = done("end", store.end_run(ended_as(id, kind, 3)).await);
         assert_eq!((ended.run.state, ended.run.ended_at, ended.run.started_at), (state, Some(at(3)), None));
-        assert_eq!(ended.thread.active_run_id.as_deref(), Some("r1"), "the thread's run goes on");
+        assert_eq!(
+            ended.thread.active_run_id.as_deref(),
+            Some("r1"),
+            "the active run of the thread continues"
+        );
         let begun = store.begin_run(from_queue(id, 4)).await;
-        assert!(matches!(begun, Err(ConversationError::RunEnded { .. })), "it is over: {begun:?}");
+        assert!(
+            matches!(begun, Err(ConversationError::RunEnded { .. })),
+            "an ended queued run cannot begin: {begun:?}"
+        );
     }
     assert_eq!(queue_of(store).await, ["q1-next", "q2-next", "q3-next"]);
     done("end", store.end_run(end(ada(), "r1", Vec::new(), 5)).await);
@@ -177,7 +207,11 @@ async fn a_queued_run_ends_without_an_answer(store: &dyn Conversations) {
         assert_eq!(thread(store, &key("t")).await.status, ThreadStatus::Running);
         done("end", store.end_run(ended_as(id, RunEndKind::Interrupted, 6)).await);
     }
-    assert_eq!(thread(store, &key("t")).await.status, ThreadStatus::Idle, "the last one frees the thread");
+    assert_eq!(
+        thread(store, &key("t")).await.status,
+        ThreadStatus::Idle,
+        "the end of the last queued run makes the thread idle"
+    );
     done("begin", store.begin_run(begin(key("t"), "r2", None, "two", 7)).await);
 }
 
@@ -194,17 +228,28 @@ async fn queued_runs_of_a_lost_process_leave_the_queue(store: &dyn Conversations
     enqueue(store, "q3", 3).await;
     done("queue", store.queue_run(other("q4", 4)).await).expect("queued");
     let held = done("interrupt", store.interrupt_expired(&ada(), &run_id("q1"), clock(10_002)).await);
-    assert_eq!(held.expect("the run").state, RunState::Queued, "its lease holds");
+    assert_eq!(
+        held.expect("the run").state,
+        RunState::Queued,
+        "a run is not interrupted while its lease is valid"
+    );
     let lost = done("interrupt", store.interrupt_expired(&ada(), &run_id("q1"), clock(10_003)).await);
     assert_eq!(lost.expect("the run").state, RunState::Interrupted);
-    assert_eq!(done("reap", store.reap(clock(10_004)).await), 1, "the other one of the process");
+    assert_eq!(
+        done("reap", store.reap(clock(10_004)).await),
+        1,
+        "the other queued run of the lost process is interrupted"
+    );
     assert_eq!(queue_of(store).await, ["q2", "q4"]);
     let last = run(store, "q3").await;
     assert_eq!((last.state, last.events.count, last.events.complete), (RunState::Interrupted, 2, true));
     let mine = EndRunRequest { process: "p2".to_owned(), ..end(ada(), "r1", Vec::new(), 10_005) };
     done("end", store.end_run(mine).await);
     let foreign = store.begin_run(from_queue("q2", 10_006)).await;
-    assert!(matches!(foreign, Err(ConversationError::RunEnded { .. })), "another process's: {foreign:?}");
+    assert!(
+        matches!(foreign, Err(ConversationError::RunEnded { .. })),
+        "a queued run of another process cannot begin: {foreign:?}"
+    );
     let begun = BeginRunRequest { lease: other_lease, ..from_queue("q2", 10_007) };
     done("begin", store.begin_run(begun).await);
     assert_eq!(queue_of(store).await, ["q4"]);
@@ -228,7 +273,11 @@ async fn queued_runs_are_deleted_with_their_thread(store: &dyn Conversations) {
 
 async fn a_decided_run_continues_before_queued_runs(store: &dyn Conversations) {
     let waiting = waiting_run(store, "r1").await;
-    assert_eq!(done("queue", store.queue_run(queued("q1", 6)).await), None, "a thread that waits has no run");
+    assert_eq!(
+        done("queue", store.queue_run(queued("q1", 6)).await),
+        None,
+        "a run is not queued in a thread that waits for a decision"
+    );
     let decisions = waiting.approvals.iter().map(|approval| Decision {
         approval: approval.id.clone(),
         verdict: Verdict::Cancel,
@@ -246,7 +295,7 @@ async fn a_decided_run_continues_before_queued_runs(store: &dyn Conversations) {
     done("end", store.end_run(end(ada(), "r2", Vec::new(), 12)).await);
     let before = BeginRunRequest { order: BeginOrder::BeforeQueue, ..begin(key("t"), "r3", None, "now", 13) };
     let begun = done("begin", store.begin_run(before).await);
-    assert_eq!(begun.thread.queued_run_ids, ["q1", "q2"].map(run_id), "the queue stays");
+    assert_eq!(begun.thread.queued_run_ids, ["q1", "q2"].map(run_id), "the queue is unchanged");
 }
 
 async fn the_process_of_the_next_run_is_signalled(store: &dyn Conversations) {

@@ -32,10 +32,14 @@ pub(super) async fn a_run_begins_and_ends_in_one_commit_each(store: &dyn Convers
         (begun.thread.status, begun.thread.active_run_id.as_deref()),
         (ThreadStatus::Running, Some("r1"))
     );
-    assert_eq!((begun.thread.title.as_str(), begun.thread.version), ("Hello", 1), "a title at once");
+    assert_eq!(
+        (begun.thread.title.as_str(), begun.thread.version),
+        ("Hello", 1),
+        "the title is set when the run begins"
+    );
     assert_eq!(begun.run.node_ids, [begun.nodes[0].id.clone()]);
     assert_eq!((begun.nodes[0].turn_id.as_str(), begun.nodes[0].run_id.as_deref()), ("r1", Some("r1")));
-    assert_eq!(thread(store, &key("t")).await, begun.thread, "what has begun is on the disk");
+    assert_eq!(thread(store, &key("t")).await, begun.thread, "the returned thread is the stored one");
     assert_eq!(path(store, &key("t")).await, begun.nodes);
     assert_eq!(done("run", store.run(&ada(), &run_id("r1")).await), Some(begun.run.clone()));
 
@@ -60,7 +64,7 @@ pub(super) async fn a_run_begins_and_ends_in_one_commit_each(store: &dyn Convers
     assert_eq!(done("run", store.run(&ada(), &run_id("r1")).await), Some(ended.run.clone()));
     assert_eq!(texts(&path(store, &key("t")).await), ["Hello\nthere", "one", "two"]);
     let links = done("links", store.links(&key("t")).await).expect("a thread").links;
-    assert_eq!(links, [begun.links, ended.links].concat(), "the commits tell what they have added");
+    assert_eq!(links, [begun.links, ended.links].concat(), "each commit returns the links that it added");
 
     let again = store.end_run(end(ada(), "r1", Vec::new(), 10)).await;
     assert!(
@@ -173,7 +177,10 @@ pub(super) async fn a_regenerated_answer_is_a_sibling_of_the_first(store: &dyn C
         ..begin(key("t"), "r2", None, "", 10)
     };
     let begun = done("begin", store.begin_run(request).await);
-    assert_eq!(begun.thread.head, first.thread.head, "the first answer is shown until there is another");
+    assert_eq!(
+        begun.thread.head, first.thread.head,
+        "the first answer stays the head until a new answer exists"
+    );
     let node = NewNode { status: NodeStatus::Cancelled, ..answer("second", &question, "Hello again") };
     let ended = done("end", store.end_run(end(ada(), "r2", vec![node], 11)).await);
     assert_eq!(ended.nodes[0].siblings, Siblings { index: 1, count: 2 });
@@ -196,7 +203,10 @@ pub(super) async fn a_busy_thread_refuses_other_runs(store: &dyn Conversations) 
         matches!(&refused, Err(ConversationError::ThreadBusy { active_run }) if *active_run == *"r1"),
         "a second run of a thread is refused, and told which one is active: {refused:?}"
     );
-    assert!(done("run", store.run(&ada(), &run_id("r3")).await).is_none(), "its id is still free");
+    assert!(
+        done("run", store.run(&ada(), &run_id("r3")).await).is_none(),
+        "the id of a refused run stays unused"
+    );
     done("end", store.end_run(end(ada(), "r1", Vec::new(), 2)).await);
     done("begin", store.begin_run(begin(key("t"), "r3", None, "two", 3)).await);
 }
@@ -256,13 +266,19 @@ pub(super) async fn a_run_of_a_lost_process_does_not_block_its_thread(store: &dy
         ..begin(key("t"), run, Some(&begun.nodes[0].id), "two", ms)
     };
     let busy = store.begin_run(other("r2", 9_999)).await;
-    assert!(matches!(busy, Err(ConversationError::ThreadBusy { .. })), "its lease holds: {busy:?}");
+    assert!(
+        matches!(busy, Err(ConversationError::ThreadBusy { .. })),
+        "the thread is busy while the lease is valid: {busy:?}"
+    );
     done("renew", store.renew_lease(&lease(13_000)).await);
     let busy = store.begin_run(other("r2", 12_999)).await;
-    assert!(matches!(busy, Err(ConversationError::ThreadBusy { .. })), "its lease was renewed: {busy:?}");
+    assert!(
+        matches!(busy, Err(ConversationError::ThreadBusy { .. })),
+        "the thread is busy while the renewed lease is valid: {busy:?}"
+    );
     assert!(
         matches!(store.interrupt_expired(&ada(), &run_id("r1"), clock(12_999)).await, Ok(Some(run)) if run == begun.run),
-        "its lease holds"
+        "a run is not interrupted while its lease is valid"
     );
     let lost = done("interrupt", store.interrupt_expired(&ada(), &run_id("r1"), clock(13_000)).await);
     let lost = lost.expect("the run of the lost process");
@@ -276,9 +292,15 @@ pub(super) async fn a_run_of_a_lost_process_does_not_block_its_thread(store: &dy
     assert_eq!(taken.thread.active_run_id.as_deref(), Some("r2"));
     let late =
         store.end_run(end(ada(), "r1", vec![answer("late", &begun.nodes[0].id, "late")], 13_001)).await;
-    assert!(matches!(late, Err(ConversationError::RunEnded { run }) if *run == lost), "a late process knows");
+    assert!(
+        matches!(late, Err(ConversationError::RunEnded { run }) if *run == lost),
+        "a late process learns that its run has ended"
+    );
     let foreign = store.end_run(end(ada(), "r2", Vec::new(), 13_002)).await;
-    assert!(matches!(foreign, Err(ConversationError::RunEnded { .. })), "another process's run: {foreign:?}");
+    assert!(
+        matches!(foreign, Err(ConversationError::RunEnded { .. })),
+        "a process cannot end another process's run: {foreign:?}"
+    );
     assert_eq!(texts(&path(store, &key("t")).await), ["one", "two"]);
     let mine = EndRunRequest { process: "p2".to_owned(), ..end(ada(), "r2", Vec::new(), 13_003) };
     done("end", store.end_run(mine).await);
@@ -289,8 +311,12 @@ pub(super) async fn lost_runs_are_reaped(store: &dyn Conversations) {
         done("begin", store.begin_run(begin(key(thread), &format!("r{thread}"), None, "x", at_ms)).await);
     }
     done("end", store.end_run(end(ada(), "rb", Vec::new(), 5)).await);
-    assert_eq!(done("reap", store.reap(clock(10_001)).await), 0, "the lease of the last beginning counts");
-    assert_eq!(done("reap", store.reap(clock(10_002)).await), 2, "the runs that have not ended");
+    assert_eq!(done("reap", store.reap(clock(10_001)).await), 0, "the lease of the latest run counts");
+    assert_eq!(
+        done("reap", store.reap(clock(10_002)).await),
+        2,
+        "all runs that have not ended are interrupted"
+    );
     assert_eq!(done("reap", store.reap(clock(10_003)).await), 0, "once");
     for (thread_id, state) in
         [("a", RunState::Interrupted), ("b", RunState::Completed), ("c", RunState::Interrupted)]
@@ -333,9 +359,9 @@ pub(super) async fn repeated_ids_of_a_vendor_are_made_unique(store: &dyn Convers
     assert_eq!(texts(&path(store, &key("t")).await), ["r1", "one", "two", "r2", "one", "two"]);
     let links = done("links", store.links(&key("t")).await).expect("a thread").links;
     assert_eq!((links[1].id.as_str(), &links[1].client_id), ("msg-1", &None));
-    assert_eq!(links[4].client_id.as_deref(), Some("msg-1"), "the vendor's id is kept beside");
+    assert_eq!(links[4].client_id.as_deref(), Some("msg-1"), "the vendor's id is kept as the client id");
     let ids: std::collections::HashSet<&NodeId> = links.iter().map(|link| &link.id).collect();
-    assert_eq!(ids.len(), 6, "each node has an id of its own");
+    assert_eq!(ids.len(), 6, "node ids are unique");
 }
 
 pub(super) async fn one_of_a_hundred_concurrent_runs_begins(store: Arc<dyn Conversations>) {
@@ -350,11 +376,11 @@ pub(super) async fn one_of_a_hundred_concurrent_runs_begins(store: Arc<dyn Conve
         assert_eq!(
             (begun.len(), outcomes.iter().filter(busy).count()),
             (1, 99),
-            "one of many runs of an idle thread begins, and the others are told that it is busy: {:?}",
+            "one of many runs of an idle thread begins, and the others are refused as busy: {:?}",
             outcomes.iter().find(|outcome| outcome.is_err() && !busy(outcome))
         );
         let stored_thread = thread(&*store, &key("t")).await;
-        assert_eq!(stored_thread.message_count, round as u32 + 1, "the others add nothing");
+        assert_eq!(stored_thread.message_count, round as u32 + 1, "refused runs add no messages");
         done("end", store.end_run(end(ada(), &begun[0].run.id, Vec::new(), round)).await);
     }
     let same = |_| {

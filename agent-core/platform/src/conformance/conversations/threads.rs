@@ -18,7 +18,7 @@ pub(super) async fn a_thread_is_created_with_imported_messages(store: &dyn Conve
     assert!(done("nodes", store.nodes(&key("t"), &query).await).is_none());
     assert!(done("links", store.links(&key("t")).await).is_none());
     let created = done("create", store.create(create(key("t"), &["Hello\nthere", "Hi"], 5)).await);
-    assert_eq!(created, thread(store, &key("t")).await, "a thread is read as it was created");
+    assert_eq!(created, thread(store, &key("t")).await, "a thread is returned as it was created");
     assert_eq!((created.title.as_str(), created.title_from), ("Hello", TitleSource::Message));
     assert_eq!((created.message_count, created.version, created.status), (2, 1, ThreadStatus::Idle));
     assert_eq!((created.created_at, created.last_activity_at), (at(5), at(5)));
@@ -54,22 +54,22 @@ pub(super) async fn owners_and_companies_are_isolated(store: &dyn Conversations)
         let absent = done("thread", store.thread(key).await);
         assert!(absent.is_none(), "another owner's thread of the same id is absent: {key:?}");
         let begun = done("begin", store.begin_run(begin(key.clone(), "r", None, &text, 0)).await);
-        assert_eq!(begun.thread.message_count, 1, "an id is free for each owner: {key:?}");
+        assert_eq!(begun.thread.message_count, 1, "owners can use the same thread id: {key:?}");
         done("end", store.end_run(end(key.thread_owner(), "r", Vec::new(), 1)).await);
     }
     for (at, key) in keys.iter().enumerate() {
         assert_eq!(
             texts(&path(store, key).await),
             [format!("text {at}")],
-            "each owner reads its own: {key:?}"
+            "each owner reads its own thread: {key:?}"
         );
         let listed =
             done("threads", store.threads(&key.thread_owner(), &Default::default(), None, 50).await).threads;
-        assert_eq!(listed.len(), 1, "a list has the owner's own: {key:?}");
+        assert_eq!(listed.len(), 1, "a list has only the owner's threads: {key:?}");
         let run = done("run", store.run(&key.thread_owner(), &run_id("r")).await).expect("a run");
         assert_eq!(run.node_ids.len(), 1);
     }
-    done("delete", store.delete(&keys[1]).await).expect("there was one");
+    done("delete", store.delete(&keys[1]).await).expect("the thread exists");
     assert_eq!(texts(&path(store, &keys[0]).await), ["text 0"], "another owner's thread stays");
     assert_eq!(texts(&path(store, &keys[2]).await), ["text 2"], "another company's thread stays");
     assert!(done("run", store.run(&ada(), &run_id("r")).await).is_some(), "another owner's run stays");
@@ -94,7 +94,7 @@ pub(super) async fn a_patch_changes_what_it_names(store: &dyn Conversations) {
         ("New", TitleSource::User, true)
     );
     assert_eq!(patched.metadata, metadata.unwrap_or_default());
-    assert_eq!(patched.last_activity_at, at(0), "a change of the title is no activity");
+    assert_eq!(patched.last_activity_at, at(0), "a change of the title does not count as activity");
     assert!(patched.version > first.version, "versions grow");
     assert_eq!(thread(store, &key("t")).await, patched);
     let stale = store.patch(&key("t"), patch.clone(), at(9)).await;
@@ -114,7 +114,7 @@ pub(super) async fn a_patch_changes_what_it_names(store: &dyn Conversations) {
     let refused = store.patch(&key("t"), head, at(9)).await;
     assert!(matches!(refused, Err(ConversationError::NodeNotFound(_))), "{refused:?}");
     let kept = done("patch", store.patch(&key("t"), ThreadPatch::default(), at(9)).await);
-    assert_eq!((kept.title.as_str(), kept.archived), ("New", true), "absent fields stay");
+    assert_eq!((kept.title.as_str(), kept.archived), ("New", true), "absent fields are unchanged");
     let same = ThreadPatch { expected_version: None, ..patch };
     for patch in [ThreadPatch::default(), same] {
         let kept = done("patch", store.patch(&key("t"), patch, at(9)).await);
@@ -129,11 +129,11 @@ pub(super) async fn messages_are_appended_without_a_run(store: &dyn Conversation
     let first = user(created.head.as_ref(), "one");
     let second = user(Some(&first.id), "two");
     let appended = done("append", store.append(&key("t"), None, vec![first, second.clone()], at(4)).await);
-    assert_eq!(appended.thread.head, Some(second.id), "the head is the last one");
+    assert_eq!(appended.thread.head, Some(second.id), "the head is the last appended message");
     assert_eq!((appended.thread.message_count, appended.thread.last_activity_at), (4, at(4)));
     let nodes = path(store, &key("t")).await;
     assert_eq!(texts(&nodes), ["Hello", "Hi", "one", "two"]);
-    assert_eq!(nodes[2..], appended.nodes, "nodes are read as they were appended");
+    assert_eq!(nodes[2..], appended.nodes, "nodes are returned as they were appended");
     // A second child: the head selects the branch, by any of its nodes.
     let other = user(Some(&nodes[1].id), "other");
     let appended = done("append", store.append(&key("t"), None, vec![other.clone()], at(5)).await);
@@ -141,7 +141,7 @@ pub(super) async fn messages_are_appended_without_a_run(store: &dyn Conversation
     assert_eq!(texts(&path(store, &key("t")).await), ["Hello", "Hi", "other"]);
     let select = ThreadPatch { head: Some(nodes[2].id.clone()), ..ThreadPatch::default() };
     let selected = done("patch", store.patch(&key("t"), select, at(6)).await);
-    assert_eq!(selected.head.as_ref(), Some(&nodes[3].id), "the newest leaf of the branch");
+    assert_eq!(selected.head.as_ref(), Some(&nodes[3].id), "the head is the newest leaf of the branch");
     let shown = path(store, &key("t")).await;
     assert_eq!(texts(&shown), ["Hello", "Hi", "one", "two"]);
     assert_eq!(shown[2].siblings, Siblings { index: 0, count: 2 });
@@ -198,7 +198,7 @@ pub(super) async fn any_text_is_kept_as_it_is(store: &dyn Conversations) {
     let message = serde_json::to_value(&appended.nodes[0].message).unwrap_or(Value::Null);
     assert_eq!((&message["role"], &message["content"]), (&json!("reasoning"), &json!("I think")));
     let read = path(store, &odd).await;
-    assert_eq!(read.last(), appended.nodes.last(), "reasoning is read as it was stored");
+    assert_eq!(read.last(), appended.nodes.last(), "reasoning is returned as it was stored");
 }
 
 pub(super) async fn a_fork_copies_the_path(store: &dyn Conversations) {
@@ -216,7 +216,7 @@ pub(super) async fn a_fork_copies_the_path(store: &dyn Conversations) {
     assert_eq!(texts(&path(store, &key("whole")).await), ["Hello", "branch"]);
     let source = path(store, &key("t")).await;
     let copied = path(store, &key("whole")).await;
-    assert_eq!(copied[0].id, source[0].id, "clients know the messages by their ids");
+    assert_eq!(copied[0].id, source[0].id, "copied messages keep the ids that clients know");
     assert!(copied.iter().all(|node| node.run_id.is_none()), "runs are not copied");
     let other = ForkThreadRequest {
         agent_id: Some("cook".into()),
@@ -233,7 +233,7 @@ pub(super) async fn a_fork_copies_the_path(store: &dyn Conversations) {
     assert!(matches!(exists, Err(ConversationError::ThreadExists)), "{exists:?}");
     let refused = store.fork(fork("x", Some("none".into()))).await;
     assert!(matches!(refused, Err(ConversationError::NodeNotFound(_))), "{refused:?}");
-    done("delete", store.delete(&key("t")).await).expect("there was one");
+    done("delete", store.delete(&key("t")).await).expect("the thread exists");
     assert_eq!(
         texts(&path(store, &key("whole")).await),
         ["Hello", "branch"],
@@ -260,13 +260,13 @@ pub(super) async fn paths_and_trees_are_read_in_pages(store: &dyn Conversations)
             let mut nodes = Vec::new();
             loop {
                 let page = done("nodes", store.nodes(&key("t"), &query).await).expect("a thread");
-                assert!(page.nodes.len() <= limit, "a page has no more nodes than were asked for");
+                assert!(page.nodes.len() <= limit, "a page has no more nodes than its limit");
                 nodes.extend(page.nodes);
                 let Some(next) = page.next_cursor else { break };
                 query.cursor = Some(next);
-                assert!(nodes.len() <= expected.len(), "a list comes to its end");
+                assert!(nodes.len() <= expected.len(), "a list ends");
             }
-            assert_eq!(texts(&nodes), expected, "pages of {limit} join to the whole: {select:?}");
+            assert_eq!(texts(&nodes), expected, "pages of {limit} together are the whole list: {select:?}");
         }
     }
     let links = done("links", store.links(&key("t")).await).expect("a thread").links;

@@ -26,14 +26,17 @@ pub(super) async fn a_text_is_extracted(fixture: &UploadFixture) {
     work(&process).await;
     let document = fixture.get("d").await.value;
     let content = document.content.clone().expect("an upload");
-    assert_eq!(document.text, "First line\nPICTURE  second page é", "control characters are spaces");
-    assert_eq!(document.title, "First line", "a document without a title gets that of the original");
+    assert_eq!(
+        document.text, "First line\nPICTURE  second page é",
+        "control characters are replaced by spaces"
+    );
+    assert_eq!(document.title, "First line", "a document without a title gets the title of the original");
     assert_eq!((content.status, content.pages, content.needs_ocr), (ContentStatus::Ready, Some(2), vec![1]));
     assert_eq!(content.text_bytes, Some(document.text.len() as u64));
     assert_eq!((content.extractor.as_deref(), content.error), (Some("scripted/1"), None));
     let pages = read_page_starts(&*fixture.records, &company(), &document).await.expect("read");
     assert_eq!(pages, [0, 20]);
-    assert_eq!(document.revision, 0, "an extraction is no change by a user");
+    assert_eq!(document.revision, 0, "an extraction does not count as a change by a user");
     expect_no_task(&process).await;
     assert_eq!(extractor.calls(), 1);
 }
@@ -70,7 +73,7 @@ pub(super) async fn long_texts_are_read_in_ranges(fixture: &UploadFixture) {
         let part = part.expect("read");
         assert_eq!((part.start, part.text.as_str()), expected, "{range:?}");
     }
-    // A text that its record does not have is not kept as a version.
+    // A text outside of the document's record is not kept as a version.
     fixture.put("d", "short").await;
     let versions = list_document_versions(&*fixture.records, &company(), "d").await.expect("listed");
     assert_eq!(versions, []);
@@ -103,7 +106,11 @@ pub(super) async fn an_unavailable_extractor_is_tried_again(fixture: &UploadFixt
     }
     work(&process).await;
     let content = fixture.get("d").await.value.content.expect("an upload");
-    assert_eq!(content.status, ContentStatus::Failed, "the attempts are bounded");
+    assert_eq!(
+        content.status,
+        ContentStatus::Failed,
+        "an extraction fails after a bounded number of attempts"
+    );
     assert_eq!(content.error.as_deref(), Some("the extractor is unavailable: it says so"));
     fixture.clock.advance(Duration::from_secs(3600));
     expect_no_task(&process).await;
@@ -114,12 +121,15 @@ pub(super) async fn a_text_is_extracted_again(fixture: &UploadFixture) {
     let text = long_text();
     let (document, _) = fixture.put("d", text.clone()).await;
     let new = upload("d", text.clone());
-    assert!(!new.is_extracted_in(&document, "scripted/1"), "it is not extracted yet");
+    assert!(!new.is_extracted_in(&document, "scripted/1"), "a new document is not extracted yet");
     assert!(new.is_waiting_in(&document) && !upload("d", "other").is_waiting_in(&document));
     work(&fixture.process(&extractor())).await;
     let before = fixture.get("d").await;
     assert!(new.is_extracted_in(&before.value, "scripted/1") && !new.is_waiting_in(&before.value));
-    assert!(!new.is_extracted_in(&before.value, "scripted/2"), "another extractor may do better");
+    assert!(
+        !new.is_extracted_in(&before.value, "scripted/2"),
+        "a document is extracted again by another extractor"
+    );
     assert!(!upload("d", "other").is_extracted_in(&before.value, "scripted/1"));
     let counts = fixture.counts("acme").await;
 
@@ -127,9 +137,9 @@ pub(super) async fn a_text_is_extracted_again(fixture: &UploadFixture) {
         reindex_document(&*fixture.records, before.clone(), Precondition::Any).await.expect("begun");
     assert_eq!(fixture.get("d").await.version, version);
     assert!(!document.is_ready());
-    assert_eq!(fixture.text(&document).await, text, "the text stays until the new one is there");
+    assert_eq!(fixture.text(&document).await, text, "the text stays until the new text is stored");
     let stale = reindex_document(&*fixture.records, before, Precondition::Any).await;
-    assert!(stale.is_err(), "the document has changed");
+    assert!(stale.is_err(), "reindexing an outdated document conflicts");
     work(&fixture.process(&extractor())).await;
     let after = fixture.get("d").await.value;
     assert_eq!((fixture.text(&after).await, after.revision), (text, 0));
@@ -145,33 +155,33 @@ pub(super) async fn a_text_of_another_extractor_is_extracted_again(fixture: &Upl
     let is_begun = async |process: &Ingestion, id: &str| {
         process.extract_outdated(&company(), id).await.expect("the store works")
     };
-    assert!(!is_begun(&before, "d").await, "the text is of this extractor");
+    assert!(!is_begun(&before, "d").await, "a text of the same extractor is not outdated");
     let process = fixture.process(&Arc::new(ScriptedExtractor::new("scripted/2")));
     for id in ["broken", "none"] {
         assert!(!is_begun(&process, id).await, "{id} has no text");
     }
     assert!(is_begun(&process, "d").await);
-    assert_eq!(fixture.get("d").await.value.text, "the text", "the text stays until the new one is there");
-    assert!(!is_begun(&process, "d").await, "it waits already");
+    assert_eq!(fixture.get("d").await.value.text, "the text", "the text stays until the new text is stored");
+    assert!(!is_begun(&process, "d").await, "an extraction that waits is not begun again");
     work(&process).await;
     let content = fixture.get("d").await.value.content.expect("an upload");
     assert_eq!((content.extractor.as_deref(), content.status), (Some("scripted/2"), ContentStatus::Ready));
-    assert!(!is_begun(&process, "d").await, "it is extracted");
-    // An attempt that failed leaves the text of the former extractor.
+    assert!(!is_begun(&process, "d").await, "a text of the current extractor is not outdated");
+    // A failed attempt keeps the text of the former extractor.
     let mut failed = fixture.get("d").await.value;
     let content = failed.content.as_mut().expect("an upload");
     content.status = ContentStatus::Failed;
     content.extractor = Some("scripted/1".to_owned());
     let key = Key::new(company(), collection::DOCUMENTS, "d").expect("a key");
     fixture.records.put_as(&key, &failed, Precondition::Any).await.expect("put");
-    assert!(is_begun(&process, "d").await, "it is tried again");
+    assert!(is_begun(&process, "d").await, "a failed extraction of an outdated text is tried again");
     work(&process).await;
     let content = fixture.get("d").await.value.content.expect("an upload");
     assert_eq!((content.extractor.as_deref(), content.status), (Some("scripted/2"), ContentStatus::Ready));
     expect_no_task(&process).await;
 }
 
-/// A text that is being extracted again, or could not be, is kept as a version when another one replaces it.
+/// A text whose new extraction runs or failed is kept as a version when another text replaces it.
 pub(super) async fn a_text_is_a_version_whatever_the_state_of_its_extraction(fixture: &UploadFixture) {
     let process = fixture.process(&extractor());
     for (number, status) in
@@ -210,7 +220,7 @@ pub(super) async fn companies_take_turns(fixture: &UploadFixture) {
         work(&process).await;
     }
     let stored_document = get_document(&*fixture.records, &last, "1").await.expect("read").expect("there");
-    assert!(stored_document.value.is_ready(), "one of each company is done");
+    assert!(stored_document.value.is_ready(), "companies' documents are extracted in turns");
     for _ in 0..3 {
         work(&process).await;
     }
@@ -247,7 +257,7 @@ pub(super) async fn a_deleted_document_gets_no_text(fixture: &UploadFixture) {
     delete_document(&*fixture.records, &company(), "d", Precondition::Any).await.expect("deleted");
     extractor.release();
     assert!(remaining_steps.await.expect("the store works"));
-    assert_eq!(fixture.counts("acme").await, [], "nothing comes back");
+    assert_eq!(fixture.counts("acme").await, [], "an extraction restores nothing of a deleted document");
     expect_no_task(&process).await;
 }
 

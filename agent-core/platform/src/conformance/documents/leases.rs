@@ -47,8 +47,8 @@ pub(super) async fn a_suspended_process_changes_nothing(fixture: &UploadFixture)
     let (before, counts) = (fixture.get("d").await, fixture.counts("acme").await);
     stuck.release();
     assert!(remaining_steps.await.expect("the store works"));
-    assert_eq!(fixture.get("d").await, before, "a lost claim changes nothing");
-    assert_eq!(fixture.counts("acme").await, counts, "and leaves nothing");
+    assert_eq!(fixture.get("d").await, before, "a process that lost its claim changes no document");
+    assert_eq!(fixture.counts("acme").await, counts, "a process that lost its claim leaves no records");
     assert_eq!(fixture.status("d").await, ContentStatus::Ready);
 }
 

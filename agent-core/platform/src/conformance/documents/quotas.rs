@@ -34,7 +34,7 @@ pub(super) async fn concurrent_uploads_stay_within_the_quotas(fixture: &UploadFi
             Err(error) => panic!("{error:?}"),
         }
     }
-    assert_eq!(staged.len(), 3, "three of 300 bytes fit into 1,000");
+    assert_eq!(staged.len(), 3, "three uploads of 300 bytes fit into a quota of 1,000");
 
     let user = user();
     let attach = |upload: &StagedUpload| {
@@ -50,7 +50,7 @@ pub(super) async fn concurrent_uploads_stay_within_the_quotas(fixture: &UploadFi
             Err(error) => panic!("{error:?}"),
         }
     }
-    assert_eq!(attached.len(), 2, "two documents are permitted");
+    assert_eq!(attached.len(), 2, "the quota permits two documents");
     let usage = UploadUsage::load(records, &company()).await.expect("read");
     assert_eq!(usage.bytes, 600);
 

@@ -33,7 +33,7 @@ pub(super) async fn an_original_comes_back_as_it_was(fixture: &UploadFixture) {
         assert_eq!(
             (stored_document.version, &stored_document.value),
             (version, &document),
-            "what is returned is stored"
+            "the returned document is the stored one"
         );
         assert_eq!(document.owner_id, Some(user()), "a new document belongs to the user");
         let content = document.content.as_ref().expect("an upload");
@@ -63,7 +63,9 @@ pub(super) async fn an_upload_replaces_the_one_before(fixture: &UploadFixture) {
     let (second, _) = fixture.put("d", original(600_000)).await;
     assert_eq!(stored(fixture, &second).await, original(600_000));
     let content = first.content.as_ref().expect("an upload");
-    let gone = read_original(records, &company(), "d", content).await.expect_err("it was replaced");
+    let gone = read_original(records, &company(), "d", content)
+        .await
+        .expect_err("a replaced original cannot be read");
     assert!(matches!(gone, StoreError::Conflict { .. }), "{gone}");
     let expected = [
         ("documentContents/d", 2),
@@ -81,12 +83,13 @@ pub(super) async fn an_upload_replaces_the_one_before(fixture: &UploadFixture) {
 pub(super) async fn an_upload_that_is_refused_leaves_nothing(fixture: &UploadFixture) {
     let staged = fixture.stage(upload("d", original(1_000_000))).await;
     let usage = UploadUsage::load(&*fixture.records, &company()).await.expect("read");
-    assert_eq!(usage.bytes, 1_000_000, "what is staged counts");
+    assert_eq!(usage.bytes, 1_000_000, "a staged upload counts towards the quota");
     let refused = fixture.attach(&staged, Precondition::Version(7)).await.expect_err("there is no version 7");
     assert!(matches!(refused, StoreError::Conflict { .. }), "{refused}");
     staged.discard(&*fixture.records).await;
     assert_eq!(fixture.counts("acme").await, []);
-    let late = fixture.attach(&staged, Precondition::Any).await.expect_err("its pieces are deleted");
+    let late =
+        fixture.attach(&staged, Precondition::Any).await.expect_err("a discarded upload cannot be attached");
     assert!(matches!(late, StoreError::Conflict { .. }), "{late}");
     assert_eq!(fixture.counts("acme").await, []);
 }
@@ -116,7 +119,7 @@ pub(super) async fn text_that_is_written_replaces_an_upload(fixture: &UploadFixt
     assert!(matches!(append, Err(WorkspaceError::Uploaded { .. })), "{append:?}");
 
     let uploaded = fixture.get("d").await.value;
-    // The second one was read before the extraction.
+    // The document with the empty text was read before the extraction.
     for text in [uploaded.text.clone(), String::new()] {
         let renamed = Document { title: "New".to_owned(), text, ..uploaded.clone() };
         save_document(records, &renamed, Precondition::Any, &user()).await.expect("saved");
@@ -139,7 +142,7 @@ pub(super) async fn text_that_is_written_replaces_an_upload(fixture: &UploadFixt
     let restored = fixture.get("d").await.value;
     assert_eq!((restored.text.as_str(), restored.content), ("one two three", None));
     let paths: Vec<String> = fixture.counts("acme").await.into_iter().map(|(path, _)| path).collect();
-    assert_eq!(paths, ["documentVersions/d", "documents"], "nothing of the uploads is left");
+    assert_eq!(paths, ["documentVersions/d", "documents"], "replaced uploads leave no records");
 }
 
 pub(super) async fn an_upload_can_be_renamed(fixture: &UploadFixture) {
@@ -155,7 +158,7 @@ pub(super) async fn an_upload_can_be_renamed(fixture: &UploadFixture) {
     assert_eq!((renamed.title.as_str(), renamed.content), ("New", document.content));
     assert_eq!((renamed.revision, renamed.updated_by), (document.revision + 1, Some("bob".into())));
     let stale = rename_upload(&*fixture.records, &stored_document, (None, Precondition::Any), &user).await;
-    assert!(matches!(stale, Err(StoreError::Conflict { .. })), "it has changed since it was read");
+    assert!(matches!(stale, Err(StoreError::Conflict { .. })), "renaming an outdated document conflicts");
     let stored_document = fixture.get("d").await;
     let same =
         rename_upload(&*fixture.records, &stored_document, (Some("New"), Precondition::Any), &user).await;
@@ -172,10 +175,13 @@ pub(super) async fn interrupted_uploads_are_swept(fixture: &UploadFixture) {
     let staged = fixture.stage(upload("d", original(1_000_000))).await;
     sweep().await;
     let usage = UploadUsage::load(&*fixture.records, &company()).await.expect("read");
-    assert_eq!(usage.bytes, 1_000_010, "an upload that is being written stays");
+    assert_eq!(usage.bytes, 1_000_010, "a sweep keeps an upload that is being written");
     fixture.clock.advance(Duration::from_secs(16 * 60));
     sweep().await;
-    let late = fixture.attach(&staged, Precondition::Any).await.expect_err("its pieces are deleted");
+    let late = fixture
+        .attach(&staged, Precondition::Any)
+        .await
+        .expect_err("an upload that was swept cannot be attached");
     assert!(matches!(late, StoreError::Conflict { .. }), "{late}");
     let expected = [
         ("documentContents/kept", 1),
@@ -205,7 +211,7 @@ pub(super) async fn uploads_replaced_by_old_processes_are_swept(fixture: &Upload
     assert!(counts.iter().all(|(path, _)| path != "documentContents/d"), "{counts:?}");
 }
 
-pub(super) async fn companies_are_apart(fixture: &UploadFixture) {
+pub(super) async fn companies_are_isolated(fixture: &UploadFixture) {
     let (ours, _) = fixture.put("d", "ours").await;
     let (theirs, _) = fixture.put_in(&"other".into(), "d", "theirs").await;
     assert_eq!(stored(fixture, &ours).await, b"ours");

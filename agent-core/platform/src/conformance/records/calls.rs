@@ -40,9 +40,9 @@ pub(super) async fn ids(store: &dyn Records, mut list: ListQuery) -> Vec<String>
     let mut ids = Vec::new();
     loop {
         let page = done("list", store.list(&test_collection(), &list).await);
-        assert!(page.records.len() <= list.page_size(), "a page has no more records than were asked for");
+        assert!(page.records.len() <= list.page_size(), "a page has no more records than its limit");
         ids.extend(page.records.into_iter().map(|record| record.id));
-        assert!(ids.len() <= 10_000, "a list comes to its end");
+        assert!(ids.len() <= 10_000, "a list ends");
         match page.next_cursor {
             Some(cursor) => list.cursor = Some(cursor),
             None => return ids,

@@ -15,7 +15,7 @@ pub(super) async fn checks_change_nothing(store: &dyn Records) {
     let there = check("there", Precondition::Version(version));
     let checked =
         store.commit(vec![there.clone(), absent.clone(), put_of("new", "2", Precondition::Any)]).await;
-    let versions = done("a commit with checks that hold", checked);
+    let versions = done("a commit whose checks hold", checked);
     assert_eq!(versions[..2], [Some(version), None], "a check returns the version found");
     let record = get(store, &key("there")).await.expect("the checked record still exists");
     assert_eq!((record.version, record.value.get()), (version, "1"), "a check changes nothing");
@@ -28,11 +28,11 @@ pub(super) async fn checks_change_nothing(store: &dyn Records) {
         let refused = store.commit(vec![put_of("other", "2", Precondition::Any), fails]).await;
         assert!(
             matches!(refused, Err(StoreError::Conflict { .. })),
-            "a commit fails with {case} that does not hold: {refused:?}"
+            "a commit with {case} that does not hold fails: {refused:?}"
         );
         assert!(get(store, &key("other")).await.is_none(), "{case}: a refused commit writes nothing");
     }
-    let alone = done("a commit of checks alone", store.commit(vec![there, absent]).await);
+    let alone = done("a commit of checks only", store.commit(vec![there, absent]).await);
     assert_eq!(alone, [Some(version), None]);
 }
 
@@ -51,12 +51,15 @@ pub(super) async fn increments_do_not_conflict(store: &dyn Records) {
         .collect();
     versions.sort_unstable();
     versions.dedup();
-    assert_eq!(versions.len() as u64, LIMIT, "each increment has a version of its own");
-    let record = done("get", store.get_as::<RecordCounter>(&counter).await).expect("the counter is there");
+    assert_eq!(versions.len() as u64, LIMIT, "each increment gives a new version");
+    let record = done("get", store.get_as::<RecordCounter>(&counter).await).expect("the counter exists");
     assert_eq!(record.value.count, LIMIT, "no concurrent increment is lost");
     assert_eq!(versions.last(), Some(&record.version), "the last increment's version is the record's");
     let refused = increment().await;
-    assert!(matches!(refused, Err(StoreError::Conflict { .. })), "at its limit: {refused:?}");
+    assert!(
+        matches!(refused, Err(StoreError::Conflict { .. })),
+        "an increment at the limit conflicts: {refused:?}"
+    );
     let all = ids(store, ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() }).await;
     assert_eq!(all.len() as u64, LIMIT + 1, "a refused increment changes nothing");
     put(store, &key("text"), "1").await;

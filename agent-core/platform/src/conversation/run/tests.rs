@@ -69,7 +69,7 @@ fn a_run_has_the_members_of_the_wire_and_leaves_out_what_is_absent() {
     });
     assert_eq!(serde_json::to_value(&plain).expect("plain data"), json);
     assert_eq!(serde_json::from_value::<Run>(json).expect("it reads back"), plain);
-    // A run as an earlier version stored it has no record; one as it is stored now is read by the names that it has.
+    // A run of an earlier version has no record; a current run is read by its member names.
     let record = json!({
         "selection": {"backend": "embedded", "rule": "EmbeddedAI"},
         "timing": {"queuedMs": 1, "preparedMs": 2, "firstContentMs": 9, "rounds": [{"startedMs": 2, "firstContentMs": 9,

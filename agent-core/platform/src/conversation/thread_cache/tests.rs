@@ -68,7 +68,7 @@ impl<'s> Process<'s> {
     /// Loads a thread and places the next message at its head, as a turn does. Returns the prompt, and true if the thread
     /// was cached.
     async fn load(&self, key: &ThreadKey) -> (Arc<Vec<Arc<Message>>>, MergeResult, bool) {
-        let mut loaded = self.cache.load(self.store, key).await.expect("it loads");
+        let mut loaded = self.cache.load(self.store, key).await.expect("the thread loads");
         let is_cached = !loaded.messages.is_empty();
         let input = MergeInput {
             links: loaded.links(),
@@ -92,7 +92,7 @@ impl<'s> Process<'s> {
         (messages, merged, is_cached)
     }
 
-    /// Checks that the prompt in use is as it was, and uses this one in its place if its number of messages is even.
+    /// Checks that the prompt in use is unchanged, and then uses this prompt if its number of messages is even.
     fn use_prompt(&self, messages: &Arc<Vec<Arc<Message>>>) {
         if let Some((in_use, before)) = &*self.in_use.borrow() {
             assert_eq!(copied(in_use), *before);
@@ -119,7 +119,7 @@ impl<'s> Process<'s> {
 
     /// Returns the contexts of the messages that are shown.
     async fn contexts(&self, key: &ThreadKey) -> Vec<Option<Arc<str>>> {
-        let mut loaded = self.cache.load(self.store, key).await.expect("it loads");
+        let mut loaded = self.cache.load(self.store, key).await.expect("the thread loads");
         let head = loaded.thread().and_then(|thread| thread.head.as_ref());
         let head = head.and_then(|head| tree::find(loaded.links(), head));
         let path = tree::path_positions(loaded.links(), head, loaded.path());
@@ -205,11 +205,11 @@ async fn later_turns_read_only_the_row_and_new_contents() {
     assert_eq!(process.turn(&key(), "r2").await, cached(&["a", "b", NEXT, "answer of r1"]));
     let third = process.prompt(&key()).await;
     assert_eq!(third, cached(&["a", "b", NEXT, "answer of r1", NEXT, "answer of r2"]));
-    let mut loaded = process.cache.load(&store, &key()).await.expect("it loads");
+    let mut loaded = process.cache.load(&store, &key()).await.expect("the thread loads");
     assert_eq!(loaded.links(), nodes(&store, &key()).await, "as the store has them");
     let seqs: Vec<u32> = (0..6).collect();
     loaded.read_path(&store, &key(), &seqs, true).await.expect("a path");
-    let mut anew = ThreadCache::default().load(&store, &key()).await.expect("it loads");
+    let mut anew = ThreadCache::default().load(&store, &key()).await.expect("the thread loads");
     anew.read_path(&store, &key(), &seqs, true).await.expect("a path");
     assert!(loaded.path_messages().eq(anew.path_messages()), "as the store has them");
 }
@@ -220,7 +220,7 @@ async fn the_prompts_of_later_turns_share_the_messages_of_the_first() {
     create(&store, &key(), &["a", "b"]).await;
     let process = Process::new(&store);
     let messages = async || {
-        let mut loaded = process.cache.load(&store, &key()).await.expect("it loads");
+        let mut loaded = process.cache.load(&store, &key()).await.expect("the thread loads");
         let seqs: Vec<u32> = loaded.links().iter().map(|link| link.seq).collect();
         let bytes = loaded.bytes;
         loaded.read_path(&store, &key(), &seqs, true).await.expect("a path");
@@ -245,7 +245,7 @@ async fn the_prompts_of_later_turns_share_the_messages_of_the_first() {
 async fn a_prompt_with_another_context_leaves_those_before_it_as_they_are() {
     let store = MemoryConversations::default();
     create(&store, &key(), &["a"]).await;
-    let mut loaded = ThreadCache::default().load(&store, &key()).await.expect("it loads");
+    let mut loaded = ThreadCache::default().load(&store, &key()).await.expect("the thread loads");
     let mut with = async |is_continued| {
         loaded.read_path(&store, &key(), &[0], is_continued).await.expect("a path");
         loaded.path_messages().next().expect("a message")
@@ -266,7 +266,7 @@ async fn a_later_turn_of_a_long_thread_reads_only_the_new_nodes() {
     tree::FOLLOWED_PARENTS.set(0);
     assert_eq!(process.prompt(&key()).await.texts.len(), 1_003);
     assert_eq!(tree::FOLLOWED_PARENTS.get(), 2, "the message and the answer of the turn before");
-    let mut loaded = process.cache.load(&store, &key()).await.expect("it loads");
+    let mut loaded = process.cache.load(&store, &key()).await.expect("the thread loads");
     let path: Vec<u32> = (0..1_002).collect();
     assert_eq!(loaded.path(), path);
     assert_eq!(loaded.path.keep_common(&path, &loaded.links), 1_002, "nothing is left to be read");
@@ -316,7 +316,7 @@ async fn the_context_of_a_turn_of_this_process_need_not_be_read() {
     let process = Process::new(&store);
     for run in ["r1", "r2"] {
         process.turn(&key(), run).await;
-        let loaded = process.cache.load(&store, &key()).await.expect("it loads");
+        let loaded = process.cache.load(&store, &key()).await.expect("the thread loads");
         let path = PathContexts::new(&loaded.links().iter().collect::<Vec<_>>(), true);
         assert!(loaded.contexts.missing(&path).turns.is_empty(), "nothing is read after {run}");
         process.cache.keep(&key(), loaded);
@@ -355,7 +355,7 @@ async fn the_contexts_of_turns_are_read_once() {
         process.turn(&key(), run).await;
         expected.extend([Some(format!("context of {run}").into()), None]);
         assert_eq!(process.contexts(&key()).await, expected);
-        let loaded = process.cache.load(&store, &key()).await.expect("it loads");
+        let loaded = process.cache.load(&store, &key()).await.expect("the thread loads");
         let path = PathContexts::new(&loaded.links().iter().collect::<Vec<_>>(), true);
         assert!(loaded.contexts.missing(&path).turns.is_empty(), "also those without a context");
         process.cache.keep(&key(), loaded);
@@ -445,7 +445,7 @@ async fn a_thread_that_is_loaded_while_it_is_removed_is_not_kept() {
     let process = Process::new(&store);
     for _ in 0..2 {
         // At first from the store, then from the cache.
-        let loaded = process.cache.load(&store, &key()).await.expect("it loads");
+        let loaded = process.cache.load(&store, &key()).await.expect("the thread loads");
         process.cache.remove(&key());
         process.cache.keep(&key(), loaded);
         assert!(!process.has(&key()));

@@ -235,7 +235,7 @@ fn a_run_without_events_is_repeated_and_each_attempt_is_booked() {
         ]
     );
     let steps = events.iter().filter(|event| matches!(event, Event::StepStarted { .. })).count();
-    assert_eq!(steps, 1, "what preceded a failure is not told: {events:?}");
+    assert_eq!(steps, 1, "no events of a failed attempt are passed on: {events:?}");
     fixture.recorder.flush().now_or_never().expect("no wait");
     let ledger = fixture.recorder.store().run_usage(&"c".into(), &"run-1".into()).now_or_never();
     let mut booked: Vec<_> = ledger
@@ -271,7 +271,7 @@ fn nothing_is_repeated_after_an_event_of_the_run() {
         vec![Ok(SourceEvent::Event(call))],
         vec![Ok(SourceEvent::Event(custom))],
         vec![notice(json!({"kind": "other"}))],
-        // A step of another runtime may be a tool, and a second one of ours follows tools.
+        // A step of another runtime may be a tool, and a second step of the product's runtime follows tools.
         vec![step("search")],
         beginning().into_iter().chain([step("round-2")]).collect(),
     ] {
@@ -408,7 +408,7 @@ fn a_client_that_leaves_during_the_wait_makes_no_further_call() {
 }
 
 #[test]
-fn a_refusal_of_one_company_shuts_out_no_other() {
+fn a_refusal_of_one_company_does_not_affect_others() {
     let fixture = ServerFixture::new();
     fixture.server("first", (0..4).map(|_| refused(401)));
     fixture.server("second", (0..5).map(|_| answered("Hi.")));
@@ -518,7 +518,7 @@ fn a_call_has_the_price_that_the_settings_of_its_server_set() {
     let settings = AgentServer { prices: price("1"), fallbacks: vec![priced_settings], ..server("first") };
     let prepared = fixture.backend().prepare(&settings, Arc::new(turn(&settings))).expect("a request");
     let previews = preview_attempts(&prepared.payload, false);
-    // The first has no key of its own: another pays for its calls.
+    // The first server has no key in the role, so another account pays for its calls.
     let shown: Vec<_> =
         previews.iter().map(|preview| preview.prices.as_ref().map(|price| &*price.as_of)).collect();
     assert_eq!(shown, [None, Some("role")]);

@@ -123,7 +123,7 @@ fn a_failing_second_round_repeats_no_tool_call() {
             _ => None,
         });
         assert_eq!(text.collect::<String>(), "Charged.");
-        // Circuits and repetitions are those of another minute in each run, so that each has the fault.
+        // Each run is in another minute, with new circuits and repetitions, so that each has the fault.
         fixture.clock.advance(Duration::from_secs(61));
     }
     let [first, second] = entries.0.map(|model| model.second_rounds.load(Ordering::Relaxed));

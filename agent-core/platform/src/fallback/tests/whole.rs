@@ -50,7 +50,7 @@ fn a_call_that_fails_after_content_is_repeated_and_its_content_is_dropped() {
             reports(&events).into_iter().map(|report| (report.attempt, report.entry, report.reason));
         let failed = Some("BACKEND_FAILED".to_owned());
         assert_eq!(attempts.collect::<Vec<_>>(), [(Some(1), 0, failed), (Some(2), 0, None)]);
-        // The lost call has cost what its content has cost.
+        // The lost call is booked with the cost of its content.
         let (failed, answered) = ("BACKEND_FAILED".to_owned(), "ok".to_owned());
         assert_eq!(booked(&fixture), [(1, failed, lost_tokens, true), (2, answered, 1, true)]);
     }

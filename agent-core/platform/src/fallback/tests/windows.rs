@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A step that leaves the history as it is.
+/// A step that does not change the history.
 struct UnchangedHistory;
 
 #[async_trait]

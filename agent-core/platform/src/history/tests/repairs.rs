@@ -80,7 +80,7 @@ fn calls_without_whole_arguments_were_never_made() {
 }
 
 #[test]
-fn changed_ids_stay_short_and_apart() {
+fn changed_ids_stay_short_and_distinct() {
     let long = "ä".repeat(64);
     let call = |id: &str| Arc::new(Message::with_tool_calls("", vec![ToolCall::new(id, "f", "{}")]));
     let repaired = repair(vec![call("x-2"), call("x"), call("x"), call("x-2"), call(&long), call(&long)]);
@@ -125,10 +125,13 @@ fn repaired_conversations_are_whole() {
         assert_eq!(Arc::ptr_eq(&found, &shared), is_valid, "a valid list stays shared: {input_text}");
         assert_whole(&repaired, &input_text);
         assert_eq!(count_calls(&repaired), calls, "no call is lost: {input_text}");
-        assert_eq!(summaries(&repaired), spoken, "nothing said is lost: {input_text}");
+        assert_eq!(summaries(&repaired), spoken, "no text is lost: {input_text}");
         let again = repair(repaired.clone());
-        assert!(again.len() == repaired.len(), "what is whole stays: {input_text}");
-        assert!(again.iter().zip(&repaired).all(|(a, b)| Arc::ptr_eq(a, b)), "and is shared: {input_text}");
+        assert!(again.len() == repaired.len(), "complete messages stay: {input_text}");
+        assert!(
+            again.iter().zip(&repaired).all(|(a, b)| Arc::ptr_eq(a, b)),
+            "complete messages are shared: {input_text}"
+        );
         // The start of a growing history is stable.
         let mut longer = repaired.clone();
         longer.extend(conversation("u 01 =0 =1"));

@@ -83,7 +83,7 @@ fn operations_become_http_tools() {
 }
 
 #[test]
-fn hints_are_those_of_the_method_whatever_a_stored_tool_has() {
+fn hints_depend_on_the_method_only() {
     for (method, read_only_hint, idempotent_hint) in [
         ("get", true, true),
         ("put", false, true),

@@ -405,7 +405,7 @@ async fn an_identity_is_signed_for_the_server_and_renewed() {
 }
 
 #[tokio::test]
-async fn hints_that_are_missing_are_those_of_the_protocol() {
+async fn missing_hints_have_the_protocols_defaults() {
     let fixture = Fixture::new();
     let mut tool = search();
     tool.as_object_mut().expect("an object").remove("annotations");

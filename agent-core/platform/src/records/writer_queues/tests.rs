@@ -76,7 +76,7 @@ fn an_error_other_than_a_conflict_is_not_retried() {
 }
 
 #[test]
-fn permits_are_granted_in_order_and_those_of_other_records_at_once() {
+fn permits_of_a_record_are_ordered_and_independent_of_others() {
     let queues = WriterQueues::default();
     let wait = |id: &'static str| {
         let queues = queues.clone();

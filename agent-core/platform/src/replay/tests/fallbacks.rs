@@ -73,7 +73,7 @@ fn a_run_that_a_fallback_has_answered_is_replayed_without_a_difference() {
     assert!(report.is_identical(), "{report:#?}");
 }
 
-/// A step that leaves the history as it is.
+/// A step that does not change the history.
 struct UnchangedHistory;
 
 #[async_trait]

@@ -133,7 +133,7 @@ async fn documents_beyond_the_limit_of_hits_are_not_read() {
 }
 
 #[tokio::test]
-async fn an_index_that_fails_finds_nothing_and_says_so() {
+async fn a_failed_index_finds_nothing_and_is_reported() {
     let (records, _) = saved().await;
     let failing = Scripted::new(Some(Err(IndexError::Unavailable("it is down".to_owned()))));
     for index in [failing, Scripted::new(None)] {

@@ -72,7 +72,7 @@ fn sealer(secret: &str) -> Sealer {
 }
 
 #[test]
-fn secrets_are_stored_apart_and_sealed() {
+fn secrets_are_stored_sealed_in_separate_records() {
     let records = Arc::new(MemoryRecords::default());
     let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     ready(
@@ -102,7 +102,7 @@ fn a_cached_role_needs_one_lookup() {
     assert_eq!(records.asked(), (1, 1));
     let again = ready(roles.role(&"c".into(), &"a".into())).expect("there");
     assert_eq!(records.asked(), (1, 0));
-    assert!(Arc::ptr_eq(&first, &again), "it is parsed and opened once");
+    assert!(Arc::ptr_eq(&first, &again), "a stored role is parsed and opened once");
 
     // A second role store over the same records, as in another process.
     let other = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
@@ -113,7 +113,7 @@ fn a_cached_role_needs_one_lookup() {
 }
 
 #[test]
-fn the_roles_of_one_company_push_out_none_of_another() {
+fn roles_of_one_company_evict_none_of_another() {
     let records = Arc::new(CountingRecords::default());
     let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     ready(roles.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));
@@ -147,12 +147,12 @@ fn saving_a_role_as_it_is_writes_nothing() {
 }
 
 #[test]
-fn without_a_key_only_what_is_not_secret_is_saved() {
+fn without_a_key_roles_with_secrets_are_not_saved() {
     let records = Arc::new(MemoryRecords::default());
     let keyless = RecordRoleStore::new(records.clone(), Sealer::without_key());
     let refused = outcome(keyless.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));
     assert!(matches!(refused, Err(StoreError::NotConfigured("DATA_SECRET"))), "{refused:?}");
-    assert_eq!(stored(&*records), [None, None], "nothing is half saved");
+    assert_eq!(stored(&*records), [None, None], "a refused write saves no part of the role");
     ready(keyless.put_role(role(json!({"personality": "P"})), Precondition::Any));
     assert!(ready(keyless.role(&"c".into(), &"a".into())).is_some());
 
@@ -192,14 +192,18 @@ fn an_unreadable_secret_names_its_field_and_can_be_replaced() {
     ];
     for text in cases {
         damage(text.clone());
-        let error = outcome(roles().role(&"c".into(), &"a".into())).expect_err("it cannot be opened");
+        let error =
+            outcome(roles().role(&"c".into(), &"a".into())).expect_err("a damaged secret cannot be opened");
         assert_eq!(
             error.to_string(),
             "the secret content.messengerToken of \"a\" cannot be decrypted",
             "{text}"
         );
         assert!(!format!("{error:?}").contains("canary"), "{error:?}");
-        assert!(ready(roles().masked_role(&"c".into(), &"a".into())).is_some(), "it can still be seen");
+        assert!(
+            ready(roles().masked_role(&"c".into(), &"a".into())).is_some(),
+            "the masked role can still be read"
+        );
     }
     save("the secret of last year");
     ready(roles().put_role(role(json!({"messengerToken": "sk-new"})), Precondition::Any));
@@ -217,7 +221,8 @@ fn a_sealed_text_is_valid_only_for_its_own_agent() {
     let key = |id: &str| RoleKeys::new(&"c".into(), &id.into()).expect("keys").secrets;
     let moved = ready(records.get(&key("b"))).expect("there").value;
     ready(records.put(&key("a"), moved, Precondition::Any));
-    let error = outcome(roles.role(&"c".into(), &"a".into())).expect_err("it was sealed for another");
+    let error = outcome(roles.role(&"c".into(), &"a".into()))
+        .expect_err("a secret that was sealed for another role cannot be opened");
     let StoreError::UnreadableSecret { source, .. } = &error else { panic!("{error:?}") };
     assert!(matches!(source.downcast_ref(), Some(SealError::Damaged)), "{error:?}");
 }

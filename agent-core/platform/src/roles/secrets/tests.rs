@@ -293,7 +293,7 @@ fn containers_are_matched_by_name_and_position() {
 }
 
 #[test]
-fn masks_of_a_masked_role_are_what_is_kept() {
+fn masks_of_a_masked_role_keep_the_secrets() {
     let of = |key: &str| role(json!({"messengerToken": key, "agentServerApiKey": key}), json!([]));
     let mut merged = role(json!({"agentServerApiKey": "sk"}), json!([]));
     merge_secrets(&mut merged, Some(of("***")));

@@ -6,7 +6,7 @@ use super::*;
 fn a_run_token_ends_with_its_run() {
     let fixture = fixture();
     let run = |ttl| fixture.tokens.mint_run(NewToken { ttl, ..mcp("a") });
-    assert!(run(None).is_err(), "it could live for ever");
+    assert!(run(None).is_err(), "a run token must have a lifetime");
     let token = run(Some(HOUR)).expect("minted");
     let text = token.text().expose().to_owned();
     assert!(!format!("{token:?}").contains(&text[26..]));
@@ -36,7 +36,7 @@ fn calls_are_reported_to_the_run_that_the_token_is_of() {
     let (calls, others) = (one.report_calls(), other.report_calls());
     let reports = |token| fixture.tokens.call_reports(&id(token));
     reports(&one)
-        .expect("it wants to know")
+        .expect("the backend requests reports")
         .start_call("readTodos", || "{}".to_owned())
         .finish(Default::default);
     let read = async |calls| {
@@ -99,7 +99,7 @@ fn one_company_cannot_take_the_run_tokens_of_another() {
     drop(held);
     test.mint("large").expect("its runs have ended");
     drop(other);
-    assert_eq!(test.runs.sizes(), [0; 4], "nothing is left of ended runs");
+    assert_eq!(test.runs.sizes(), [0; 4], "ended runs leave no entries");
 }
 
 #[test]

@@ -22,7 +22,7 @@ impl Spawner for ManualSpawner {
 }
 
 impl ManualSpawner {
-    /// Polls all tasks; returns the number of those that have not ended.
+    /// Polls all tasks; returns the number of tasks that have not ended.
     fn poll(&self) -> usize {
         let mut tasks = std::mem::take(&mut *self.0.lock().expect("whole"));
         tasks.retain_mut(|task| task.now_or_never().is_none());

@@ -102,7 +102,7 @@ fn specs() -> Vec<Arc<ToolSpec>> {
 }
 
 #[test]
-fn the_documentation_lists_what_there_is() {
+fn the_documentation_lists_all_tools() {
     let mut page = include_str!("catalogue.md").to_owned();
     page.push_str("\n| limit | maximum |\n|---|---|\n");
     for (what, limit) in BOUNDS {
@@ -146,7 +146,7 @@ fn every_definition_can_be_read_by_every_client() {
 }
 
 #[test]
-fn hints_are_what_the_protocol_means() {
+fn hints_match_the_protocol() {
     let by_hint = |has_hint: fn(&ToolSpec) -> bool| {
         specs().iter().filter(|spec| has_hint(spec)).map(|spec| spec.name.clone()).collect::<Vec<_>>()
     };

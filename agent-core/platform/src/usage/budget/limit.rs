@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn budgets_are_read_and_written_alike() {
+    fn budgets_round_trip() {
         let limits = json!([
             {"unit": "cost", "amount": "50.000000000", "window": "month", "warnAt": 0.8},
             {"unit": "tokens", "amount": 2_000_000, "window": "day"},

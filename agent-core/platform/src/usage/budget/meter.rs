@@ -186,7 +186,7 @@ mod tests {
         // The ledger has as much from before, or a call has used more than was reserved.
         let mut meter = MeterState::beginning(&limit, &utc(), at("2026-03-01T12:00:00Z"), 9);
         assert!(meter.reaches_warning(&limit, 9));
-        assert!(!meter.reaches_warning(&limit, 7), "it has warned");
+        assert!(!meter.reaches_warning(&limit, 7), "a budget warns once per window");
         let mut next = meter.at(window, &utc(), at("2026-03-02T12:00:00Z"));
         next.used = 7;
         assert!(!next.reaches_warning(&limit, 6));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_gives_nothing_back() {
+    fn a_clock_that_is_set_back_frees_no_budget() {
         let (window, limit) = (Some(BudgetWindow::Day), limit(BudgetWindow::Day));
         let meter = MeterState::beginning(&limit, &utc(), at("2026-03-02T00:00:01Z"), 8);
         assert_eq!(meter.at(window, &utc(), at("2026-03-01T23:59:59Z")), meter);

@@ -230,7 +230,11 @@ mod tests {
                 assert_eq!(in_tokyo.at(window, &utc, at(time)), in_tokyo, "{time}");
             }
             assert_eq!(in_tokyo.resets_at(window, &utc), Some(at(end)));
-            assert_eq!(in_tokyo.started_ms(window, &utc, at(now)), i64::MIN, "what is settled now counts");
+            assert_eq!(
+                in_tokyo.started_ms(window, &utc, at(now)),
+                i64::MIN,
+                "usage that is settled now counts in the window"
+            );
             assert_eq!(in_tokyo.at(window, &utc, at(end)).total_used(), 0);
         }
         // To and fro in one day gives nothing.

@@ -121,7 +121,7 @@ async fn entries_one_after_another_share_a_commit() {
 }
 
 #[tokio::test]
-async fn an_entry_that_the_store_refuses_keeps_no_other_from_it() {
+async fn a_refused_entry_does_not_block_others() {
     let store = failing(0, "poison");
     let usage = recorder(store.clone());
     book_calls(&usage, &["a", "poison", "b", "c"]);

@@ -46,7 +46,7 @@ async fn save(records: &MemoryRecords, text: &str) -> IndexedDocument {
 }
 
 #[tokio::test]
-async fn slices_of_vectors_are_stored_apart_until_the_index_is_replaced() {
+async fn slices_of_vectors_are_separate_records_until_the_index_is_replaced() {
     let (records, company_id, embedder) =
         (MemoryRecords::default(), CompanyId::from("c"), EmbedderId::new("e:1"));
     let (mut index, text) = long_index(&embedder, 390);

@@ -510,7 +510,7 @@ fn refused(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn names_that_nothing_has_are_refused_with_their_place() {
+fn unknown_names_are_refused_with_their_place() {
     let file = r#"{"agents": [{"id": "ok", "companyId": "c"}, {"id": "a", "companyId": "c",
       "content": {"systemPromt": "x", "tools": ["readTodo"]},
       "children": [{"name": "EmbeddedAI", "content": {"provider": "opneai", "modle": "m"}}]}]}"#;
@@ -527,7 +527,7 @@ fn names_that_nothing_has_are_refused_with_their_place() {
       "children": [{"name": "EmbeddedAI", "content": {"provider": "opneai"}}]}]}"#;
     let missing = parsed(file).check_references(file, &*records).now_or_never().expect("no wait");
     assert_eq!(
-        missing.expect_err("it is missing").to_string(),
+        missing.expect_err("a missing document is an error").to_string(),
         "line 2, column 67: agents[0].children[0].content.provider: is not a provider: expected one of anthropic, auto, local, ollama, openai, openai-responses, the id of a provider of the company"
     );
 }
@@ -569,8 +569,11 @@ fn lists_that_a_file_does_not_have_are_refused() {
 fn documents_that_agents_name_are_in_the_file_or_the_store() {
     let (roles, records) = store();
     let file = parsed(DEMO);
-    let missing =
-        file.check_references(DEMO, &*records).now_or_never().expect("no wait").expect_err("one is missing");
+    let missing = file
+        .check_references(DEMO, &*records)
+        .now_or_never()
+        .expect("no wait")
+        .expect_err("a missing document is an error");
     assert_eq!(
         missing.to_string(),
         "line 4, column 59: agents[0].content.documentIds[1]: is not the id of a document of the company"

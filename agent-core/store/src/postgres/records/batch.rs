@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_counter_is_not_begun_anew() {
+    fn a_damaged_counter_is_not_restarted() {
         let mut batch = batch(1..10);
         batch.records.insert(key("n"), RecordState { version: Some(3), value: None, is_changed: false });
         let refused =

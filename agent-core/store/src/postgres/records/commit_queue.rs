@@ -397,7 +397,10 @@ mod tests {
         let queue = queue(&server);
         let mut begun = begin(&queue, "a").await;
         assert_eq!(kind(queue.commit(put("b")).await), Some(PostgresErrorKind::Busy));
-        assert!(queue.shared.lock().owners[&own("acme")].queued.is_empty(), "it is never applied");
+        assert!(
+            queue.shared.lock().owners[&own("acme")].queued.is_empty(),
+            "a commit that timed out is never applied"
+        );
         assert!((&mut begun).now_or_never().is_none(), "a transaction that has begun has its own timeouts");
     }
 
@@ -415,7 +418,7 @@ mod tests {
             transactions.push(queue.shared.lock().owners[&own("acme")].transactions);
         }
         assert_eq!(transactions.pop(), Some(MAX_TRANSACTIONS_ALONE));
-        assert!(transactions.iter().all(|count| *count == 1), "few commits share the next one");
+        assert!(transactions.iter().all(|count| *count == 1), "few commits share the next transaction");
         assert_eq!(max_transactions(2, MAX_QUEUED_PER_COMPANY), 1, "beside another company");
     }
 
@@ -468,10 +471,10 @@ mod tests {
         let queue = queue(&server);
         let shared = &queue.shared;
         let (batch, mut receivers): (Vec<_>, Vec<_>) = ["a", "b", "c"].map(queued).into_iter().unzip();
-        assert!(shared.add_blocked(&own("acme"), batch), "the first ones start the wait");
+        assert!(shared.add_blocked(&own("acme"), batch), "the first commits start the wait");
         assert_eq!(shared.max_lock_wait(&own("acme")), MAX_CONTENDED_LOCK_WAIT);
         let (later, mut later_receiver) = queued("d");
-        assert!(!shared.add_blocked(&own("acme"), vec![later]), "those that wait do so together");
+        assert!(!shared.add_blocked(&own("acme"), vec![later]), "commits of a blocked company wait together");
         drop(receivers.remove(0));
         let ids = |commits: &[QueuedCommit]| -> Vec<String> {
             commits.iter().map(|commit| commit.writes[0].key().id().to_owned()).collect()
@@ -482,7 +485,7 @@ mod tests {
         assert!(shared.lock().owners.is_empty(), "idle companies are forgotten");
         assert_eq!(shared.max_lock_wait(&own("acme")), MAX_LOCK_WAIT);
         tokio::time::advance(QUEUE_TIMEOUT).await;
-        assert!(!shared.add_blocked(&own("acme"), batch), "none waits any longer");
+        assert!(!shared.add_blocked(&own("acme"), batch), "no commit waits any longer");
         assert_eq!(kind(later_receiver.try_recv().expect("an outcome")), Some(PostgresErrorKind::Locked));
         assert!(shared.lock().owners.is_empty());
     }

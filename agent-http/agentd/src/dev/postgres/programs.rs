@@ -128,7 +128,7 @@ pub(super) struct ServerAccount {
 }
 
 impl ServerAccount {
-    /// Returns the account of the server over `cluster`; `None` for that of this process. PostgreSQL refuses to run as
+    /// Returns the account of the server over `cluster`; `None` for the account of this process. PostgreSQL refuses to run as
     /// root: in a process of root, the account is the owner of the cluster, else one that exists on this machine.
     ///
     /// # Errors

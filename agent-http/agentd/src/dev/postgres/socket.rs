@@ -15,14 +15,14 @@ use crate::StartError;
 pub(super) const SOCKET_NAME: &str = ".s.PGSQL.5432";
 /// Maximum length of a Unix socket's path in bytes (`sun_path` without its final zero).
 pub(super) const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
-/// Characters that are percent-encoded in the host of a URL: all but the unreserved ones (RFC 3986, section 2.3).
+/// Characters that are percent-encoded in the host of a URL: all but the unreserved characters (RFC 3986, section 2.3).
 const HOST_ESCAPES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Folder of the server's Unix socket, of mode 0700.
 #[derive(Debug)]
 pub(super) struct SocketFolder {
     path: PathBuf,
-    /// False for the folder of the cluster, true for one of its own.
+    /// False for the folder of the cluster, true for a temporary folder.
     is_temporary: bool,
 }
 
@@ -90,7 +90,7 @@ impl SocketFolder {
         OsString::from_vec(quoted)
     }
 
-    /// Removes the folder, if it is one of its own and empty.
+    /// Removes the folder, if it is temporary and empty.
     pub(super) fn remove(&self) {
         if self.is_temporary {
             let _ = fs::remove_dir(&self.path);

@@ -101,7 +101,7 @@ async fn the_server_ends_with_the_thread_that_started_it() {
 }
 
 #[tokio::test]
-async fn a_start_that_fails_says_why() {
+async fn a_failed_start_reports_the_reason() {
     let data = data_folder();
     drop(locate(data.path()).start().await.expect("a server"));
     let settings = data.path().join("postgres/postgresql.conf");

@@ -38,7 +38,7 @@ struct LineFields<'a> {
     content: Content<'a>,
 }
 
-/// The `content` of a line. Only that of an item must be text.
+/// The `content` of a line. Only the content of an item must be text.
 #[derive(Default)]
 enum Content<'a> {
     Text(Cow<'a, str>),

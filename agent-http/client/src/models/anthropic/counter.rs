@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_core::budget::TokenCounter;
 use agent_platform::messages_model::ClaudeTokenizer;
 
-/// Counter that estimates the tokens of a tokenizer by those of `o200k_base`.
+/// Counter that estimates the tokens of a tokenizer from the count of `o200k_base`.
 pub(super) struct ClaudeCounter {
     tokenizer: ClaudeTokenizer,
     counter: Arc<dyn TokenCounter>,

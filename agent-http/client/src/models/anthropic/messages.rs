@@ -213,7 +213,7 @@ fn has_words(text: &str) -> bool {
     !text.trim().is_empty()
 }
 
-/// Converts content to blocks. Content without words has none.
+/// Converts content to blocks. Content without text has no blocks.
 fn parts(content: &Content) -> Vec<Block<'_>> {
     match content {
         Content::Text(text) => has_words(text).then_some(Block::Text { text }).into_iter().collect(),

@@ -103,7 +103,7 @@ impl MessageUsage {
         Self { output_tokens: None, output_tokens_details: None, ..self }
     }
 
-    /// Returns the counts with those of a later event in their place. The counts of an answer do not decrease, so that a shorter
+    /// Returns the counts, replaced by the counts of a later event. The counts of an answer do not decrease, so that a shorter
     /// prompt in a later event is none: some gateways fill in zeros there.
     pub(super) fn with(self, later: Self) -> Self {
         let is_longer = later.prompt_tokens() >= self.prompt_tokens();
@@ -125,7 +125,7 @@ impl MessageUsage {
         counts.into_iter().flatten().sum()
     }
 
-    /// Converts the counts. The vendor counts cached tokens apart from the other input.
+    /// Converts the counts. The vendor counts cached tokens separately from the other input.
     pub(super) fn into_usage(self, model: Option<String>) -> Usage {
         let cached = [self.cache_creation_input_tokens, self.cache_read_input_tokens];
         let cached = cached.into_iter().flatten().sum::<u64>();

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_that_can_chat_is_chosen_and_rather_one_with_tools() {
+    async fn the_first_chat_model_is_chosen_preferring_tools() {
         let old = |name: &str, family: &str| {
             json!({"name": name, "model": name, "modified_at": "2025-05-04T14:56:49.277302595-07:00",
                 "size": 7365960935_u64, "details": {"format": "gguf", "family": family, "families": null}})

@@ -1,4 +1,4 @@
-//! Messages in the format of `/api/chat`: content is one text, images are a member of their own, the arguments of calls are
+//! Messages in the format of `/api/chat`: content is one text, images are a separate member, the arguments of calls are
 //! objects, and a result names its tool.
 
 use agent_core::message::{Content, ContentPart, MediaSource, Message, Role, ToolCall};

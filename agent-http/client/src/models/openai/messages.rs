@@ -115,7 +115,7 @@ impl<'m> MessageRules<'m> {
         if self.is_mistral { alphanumeric_call_id(id) } else { short_call_id(id) }
     }
 
-    /// Returns the message with the ids of calls as they are sent; an owned one has others.
+    /// Returns the message with the ids of calls as they are sent; owned if ids were replaced.
     fn with_call_ids<'a>(&self, message: &'a Message) -> Cow<'a, Message> {
         let calls = message.tool_calls.iter().map(|call| call.id.as_str());
         let differs = |id: &str| matches!(self.call_id(id), Cow::Owned(_));

@@ -405,7 +405,7 @@ impl AnsweredCall {
     }
 }
 
-/// Returns the text unless it is empty: servers write `null` and the empty string alike.
+/// Returns the text unless it is empty: servers write either `null` or the empty string.
 fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }

@@ -168,7 +168,7 @@ impl<'de> Visitor<'de> for AnswerContentVisitor {
     }
 }
 
-/// Part of a content; those of other kinds have no text.
+/// Part of a content; parts of other kinds have no text.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct WirePart {

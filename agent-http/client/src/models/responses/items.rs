@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::models::answer_parts::{AnswerPart, ItemMaker, answer_parts};
 use crate::models::names::{wire_call_id, wire_tool_name};
 
-/// Returns true if the API supports the part of the message: text, and images except for those of an answer.
+/// Returns true if the API supports the part of the message: text, and images except for images of an answer.
 pub(super) fn is_supported(message: &Message, part: &ContentPart) -> bool {
     match part {
         ContentPart::Text { .. } => true,

@@ -17,7 +17,7 @@ pub(super) type LimitHandler = Arc<dyn Fn(SubscriptionLimits) + Send + Sync>;
 
 /// Bytes of the hash that names the maker of an answer's items.
 const MAKER_BYTES: usize = 8;
-/// Bytes of a key's hash in that name: enough to tell two accounts apart, too few to find the key.
+/// Bytes of a key's hash in that name: enough to distinguish two accounts, too few to find the key.
 const ACCOUNT_BYTES: usize = 2;
 
 /// Builder of requests and reader of answers for one model, without a transport.

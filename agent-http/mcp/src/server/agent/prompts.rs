@@ -14,7 +14,7 @@ pub(super) struct PromptEntry {
     text: String,
 }
 
-/// Returns the prompt blocks that the caller may see. Widget visitors see none, since these reveal the agent's
+/// Returns the prompt blocks that the caller may see. Widget visitors see no blocks, since these reveal the agent's
 /// instructions.
 pub(super) fn visible_prompts(role: Option<&RoleBlock>, caller: Caller) -> Vec<PromptEntry> {
     let Some(role) = role.filter(|_| caller != Caller::Widget) else { return Vec::new() };

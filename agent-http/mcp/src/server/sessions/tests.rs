@@ -25,7 +25,7 @@ fn identity(company: &str, id: &str) -> Identity {
     Identity { id: id.to_owned(), context, calls: None }
 }
 
-/// Sessions and the ids of those that were opened.
+/// Sessions and the ids of the opened sessions.
 struct SessionTest {
     sessions: Arc<Sessions>,
     opened: Vec<(SessionId, Identity)>,

@@ -34,7 +34,7 @@ impl FaultyJobStore {
         Ok(())
     }
 
-    /// Returns the locked ones of the jobs of steps.
+    /// Returns the locked jobs of the steps.
     fn meet_locked(&self, steps: &[(JobId, Step)]) -> HashSet<JobId> {
         let mut locked = self.locked.lock().unwrap().clone();
         locked.retain(|locked| steps.iter().any(|(id, _)| id == locked));

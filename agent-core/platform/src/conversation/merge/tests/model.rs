@@ -18,7 +18,7 @@ enum Client {
     FreshIds,
     /// AG-UI: all messages, without ids.
     NoIds,
-    /// A list in OpenAI's format without ids, whose first message is never edited or answered anew.
+    /// A list in OpenAI's format without ids, whose first message is never edited or answered again.
     PlainList,
     /// AG-UI: user messages and the last message of each answer alone, with ids.
     WithoutTools,
@@ -61,7 +61,7 @@ struct Shown {
     messages: Vec<Message>,
 }
 
-/// Step of a dialogue; the index is that of a user message in what is shown.
+/// Step of a dialogue; the index is the position of a shown user message.
 #[derive(Debug, Clone, Copy)]
 enum Act {
     Say,
@@ -162,7 +162,7 @@ impl Dialogue {
 
     /// Stores an answer of one or three messages and shows it.
     fn answer(&mut self, merged: MergeResult) {
-        // Without ids, equal answers of one message cannot be told apart.
+        // Without ids, equal answers of one message cannot be distinguished.
         let text = match self.client.has_ids() {
             true => ["fine", "done"][self.random.below(2)].to_owned(),
             false => format!("answer {}", self.count),

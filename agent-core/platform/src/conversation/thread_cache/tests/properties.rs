@@ -1,4 +1,4 @@
-//! Comparison of the cached prompts with those of the store, over random changes by two processes.
+//! Comparison of the cached prompts with the prompts of the store, over random changes by two processes.
 
 use super::*;
 
@@ -50,7 +50,7 @@ async fn apply(process: &Process<'_>, change: Change, step: usize) {
             }
         }
         Change::EraseWhileLoaded(n) => {
-            let loaded = process.cache.load(store, &key).await.expect("it loads");
+            let loaded = process.cache.load(store, &key).await.expect("the thread loads");
             if let Some(node) = chosen(n) {
                 process.erase(&key, &node).await;
             }

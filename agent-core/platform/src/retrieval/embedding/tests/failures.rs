@@ -71,7 +71,7 @@ async fn a_rejected_document_waits_for_a_change_or_a_command() {
 }
 
 #[tokio::test]
-async fn chunks_beside_and_behind_those_that_fail_are_embedded() {
+async fn chunks_around_failed_chunks_are_embedded() {
     let errors = [
         EmbedError::Rejected("too long".into()),
         EmbedError::InvalidAnswer("no vectors".into()),
@@ -136,7 +136,7 @@ async fn an_invalid_answer_is_requested_again_after_pauses_that_grow() {
                 retry_at: Some(now + SECOND * seconds),
             };
             assert_eq!(failure, expected);
-            // A search finds the document by its words, and leaves the pause as it is.
+            // A search finds the document by its words, and does not change the pause.
             let result = search(&retriever, &["fleet"], "automobile").await;
             assert_eq!((found(&result), skipped(&result)), (vec!["fleet"], Some(EmbedderSkip::NoVectors)));
             clock.wait_for_sleepers(2).await;

@@ -137,7 +137,7 @@ async fn a_call_waits_for_what_others_have_reserved() {
     let mut waiting = std::pin::pin!(waiting);
     let error = loop {
         if let std::task::Poll::Ready(result) = futures_util::poll!(waiting.as_mut()) {
-            break result.err().expect("nobody gives back in time");
+            break result.err().expect("no reservation is released in time");
         }
         installation.clock.advance(Duration::from_millis(200));
         tokio::task::yield_now().await;

@@ -140,7 +140,7 @@ async fn runs_that_are_not_stored_do_not_use_up_the_runs_per_minute() {
         let mut stored = Vec::new();
         for number in 0..6 {
             let lost = admit("lost").await.expect("below the limit");
-            assert_eq!(used().await, number + 1, "it has a place");
+            assert_eq!(used().await, number + 1, "an admitted run takes a place");
             drop(lost);
             assert_eq!(used().await, number);
             let run = admit(&number.to_string()).await.expect("below the limit");
@@ -189,7 +189,7 @@ async fn a_client_whose_runs_are_not_stored_is_refused_after_twice_the_limit() {
     refused_run(&process).await;
 }
 
-/// Identifiers of runs are unique among those of a user or a visitor only.
+/// Identifiers of runs are unique among the runs of a user or a visitor only.
 #[tokio::test]
 async fn runs_of_others_with_the_same_id_have_limits_of_their_own() {
     let installation = Installation::new();

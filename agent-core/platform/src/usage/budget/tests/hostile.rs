@@ -77,7 +77,7 @@ async fn a_call_over_midnight_counts_in_the_window_in_which_it_ends() {
         settle(&process, early, 20, 30).await;
         assert_eq!(amounts(&process).await, (50, 321));
         installation.clock.advance(Duration::from_secs(2));
-        assert_eq!(amounts(&process).await, (0, 321), "what is in progress stays reserved");
+        assert_eq!(amounts(&process).await, (0, 321), "calls in progress stay reserved");
         settle(&process, late, 20, 10).await;
         assert_eq!(amounts(&process).await, (30, 0), "{unit_window}");
         let days: Vec<_> =
@@ -161,7 +161,7 @@ async fn a_lost_call_is_booked_at_the_price_with_which_it_was_reserved() {
         installation.clock.advance(Duration::from_secs(61));
         installation.settle_expired(&one).await;
         installation.settle_expired(&two).await;
-        assert_eq!(amounts(&two).await, (reserved, 0), "it counts whole");
+        assert_eq!(amounts(&two).await, (reserved, 0), "a lost call counts with its whole reservation");
         let entries = installation.usage.run_usage(&COMPANY.into(), &"run".into()).await.expect("entries");
         // 21 tokens of input, if all of them are written to the cache, and 300 of output.
         let whole = 21 * 1_250 + 300 * 10_000;

@@ -77,7 +77,7 @@ async fn each_run_has_the_budget_of_its_agents_runs() {
     assert_eq!(count().await, 3);
     let mut sweep = ReservationSweep::default();
     let later = process.now() + jiff::SignedDuration::from_hours(24 * 41);
-    // The records' times are those of the system.
+    // The records have times of the system's clock.
     let later = later.max(
         jiff::Timestamp::try_from(std::time::SystemTime::now()).expect("a time")
             + jiff::SignedDuration::from_hours(24 * 41),
@@ -212,7 +212,11 @@ async fn a_run_that_does_not_begin_ends_when_its_time_is_over() {
     process.flush().await;
     let booked = process.store().run_usage(&COMPANY.into(), &"run-1".into()).await.expect("entries");
     let [entry] = &booked[..] else { panic!("one entry: {booked:?}") };
-    assert_eq!((entry.outcome.as_str(), entry.estimated), ("BUDGET_EXCEEDED", true), "it may have been read");
+    assert_eq!(
+        (entry.outcome.as_str(), entry.estimated),
+        ("BUDGET_EXCEEDED", true),
+        "usage of a refused answer is estimated"
+    );
 }
 
 #[tokio::test]
@@ -299,7 +303,7 @@ async fn a_run_that_is_admitted_before_its_backend_starts_counts_once() {
         assert_eq!(amounts(&process).await, (0, 1));
     }
     budgets(&process).flush().await;
-    assert_eq!(amounts(&process).await, (0, 0), "it ends with the start");
+    assert_eq!(amounts(&process).await, (0, 0), "the reservation ends when the start fails");
     // Another attempt needs another admission, which ends with the attempt if no backend starts.
     let again = process.admit_run(&context).await.expect("admitted");
     drop(admitted);
@@ -477,7 +481,7 @@ async fn a_run_that_is_stored_late_counts() {
     budgets(&process).flush().await;
     assert_eq!(amounts(&other).await, (1, 0));
     installation.clock.advance(Duration::from_secs(20));
-    assert_eq!(amounts(&other).await, (1, 0), "it is not renewed any more");
+    assert_eq!(amounts(&other).await, (1, 0), "the reservation is not renewed any more");
 }
 
 #[tokio::test]
@@ -496,5 +500,5 @@ async fn a_run_that_has_ended_does_not_count_while_its_end_is_not_read() {
     budgets(&process).admit_run(&scope("b")).await.expect("the place is free");
     drop(events);
     budgets(&process).flush().await;
-    assert_eq!(amounts(&process).await, (0, 0), "it was given back once");
+    assert_eq!(amounts(&process).await, (0, 0), "the reservation is released once");
 }

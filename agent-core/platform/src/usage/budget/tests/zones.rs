@@ -64,7 +64,7 @@ async fn a_changed_zone_gives_no_day_or_month_twice() {
     put_company(&process, month()).await;
     call(&process).await;
     put_in_zone(&process, month(), "Europe/Berlin").await;
-    assert_eq!(amounts(&process).await, (300, 0), "it is January in both");
+    assert_eq!(amounts(&process).await, (300, 0), "both zones are in January");
     assert_eq!(end_of_window(&process).await, "2026-01-31T23:00:00Z");
     // It is 1 February in Tokyo.
     installation.clock.advance(Duration::from_secs(8 * 60 * 60));
@@ -95,7 +95,7 @@ async fn a_budget_without_a_zone_of_the_company_is_one_of_utc() {
 }
 
 #[tokio::test]
-async fn the_first_window_has_what_the_ledger_has_of_its_days_of_utc() {
+async fn the_first_window_begins_with_the_ledgers_utc_days() {
     let installation = Installation::at("2026-04-30T12:00:00Z");
     let process = installation.process();
     put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "month"})).await;

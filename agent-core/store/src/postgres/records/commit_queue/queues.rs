@@ -354,7 +354,7 @@ mod tests {
             (ids(&batch.own), shares(&batch)),
             (vec!["1"], vec![("b", vec!["2", "3"]), ("c", vec!["4"])])
         );
-        // A transaction with many or long commits takes none along, and what is taken is not taken twice.
+        // A transaction with many or long commits takes no others along, and a commit is taken only once.
         let _receivers = add(&mut queues, "d", &["1"]);
         for (company, count) in [("many", 9), ("long", 1), ("b", 0)] {
             let batch = queues.next_batch(&own(company));
@@ -392,7 +392,11 @@ mod tests {
         assert!(queues.begin_wait(&owner));
         receivers.push(add(&mut queues, "c", &["1"]));
         let batch = queues.next_batch(&owner);
-        assert_eq!((ids(&batch.own), shares(&batch)), (vec!["2", "3", "4"], vec![]), "it is alone");
+        assert_eq!(
+            (ids(&batch.own), shares(&batch)),
+            (vec!["2", "3", "4"], vec![]),
+            "a transaction with long commits takes no other company's commits"
+        );
         assert_eq!(ids(&queues.next_batch(&own("c")).own), ["1"]);
         for company in ["a", "b", "c"] {
             assert!(!queues.begin_wait(&own(company)));

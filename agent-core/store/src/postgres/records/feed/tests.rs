@@ -78,15 +78,15 @@ async fn a_change_that_is_committed_long_after_its_beginning_is_read_and_kept() 
 
     let opened = read_position(&session).await;
     let (companies, waiting) = poll(&poller, &session, &opened).await;
-    assert!(companies.is_empty(), "it is not committed: {companies:?}");
+    assert!(companies.is_empty(), "an uncommitted change is not read: {companies:?}");
     late.batch_execute("COMMIT").await.expect("committed");
     let (companies, committed) = poll(&poller, &session, &waiting).await;
-    assert_eq!(companies, ["acme"], "it is read, also if this process has given up on its commit");
+    assert_eq!(companies, ["acme"], "a commit that this process gave up waiting for is read");
     let (companies, _) = poll(&poller, &session, &committed).await;
-    assert!(companies.is_empty(), "it is read once: {companies:?}");
+    assert!(companies.is_empty(), "a change is read once: {companies:?}");
 
     let deleted = delete_old(&session, &sample_of(&waiting)).await.expect("deleted");
-    assert_eq!(deleted, 0, "it is kept for as long after its commit as other changes");
+    assert_eq!(deleted, 0, "a late change is kept as long after its commit as others");
     assert_eq!(delete_old(&session, &sample_of(&committed)).await.expect("deleted"), 1);
 }
 

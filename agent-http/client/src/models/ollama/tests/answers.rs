@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn text_and_thoughts_come_as_they_are_said() {
+async fn text_and_thoughts_are_streamed() {
     let thinking = |text: &str| said(&json!({"role": "assistant", "content": "", "thinking": text}));
     let cases: Vec<(String, &[&str])> = vec![
         (text("Hel") + &text("lo") + &stop(), &["text Hel", "text lo", "finish Stop"]),

@@ -7,7 +7,7 @@ const UNWRAPPED: &str =
     r#"{"object":"error","message":"bad","type":"InternalServerError","param":null,"code":500}"#;
 
 #[tokio::test]
-async fn text_and_reasoning_come_as_they_are_said() {
+async fn text_and_reasoning_are_streamed() {
     let null = r#"{"role":"assistant","content":null,"refusal":null,"tool_calls":null,"function_call":null}"#;
     let stop = || finish("stop");
     let done = || DONE.to_owned();
