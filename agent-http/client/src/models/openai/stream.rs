@@ -274,7 +274,7 @@ impl AnswerDecoder {
         }
         let mut calls = delta.tool_calls.unwrap_or_default();
         if let (true, Some(function)) = (calls.is_empty(), delta.function_call) {
-            calls.push(Call::from_function(function));
+            calls.push(CallDelta::from_function(function));
         }
         for call in calls {
             self.take_call(call)?;
