@@ -108,7 +108,7 @@ impl Inventory for PlatformAmongCompanies {
 async fn an_inventory_that_lists_the_platform_is_detected() {
     let suite = inventory(async || Arc::new(PlatformAmongCompanies(MemoryRecords::default())) as _);
     let message = complaint(suite).await;
-    assert!(message.contains("are of no company"), "{message}");
+    assert!(message.contains("belong to no listed company"), "{message}");
 }
 
 #[derive(Debug, Clone, Copy)]
