@@ -153,7 +153,7 @@ async fn a_response_at_another_offset_or_beyond_the_file_is_an_error() {
     let too_long: &[u8] = b"GGUF and what else weights are made of, and more";
     let cases = [
         (Answer::From(7), "bytes from 7 on; bytes from 10 on were requested", true),
-        (Answer::Whole(too_long), "more than the 38 bytes", false),
+        (Answer::Whole(too_long), "more than the file's 38 bytes", false),
     ];
     for (answer, expected, part_stays) in cases {
         let folder = tempfile::tempdir().unwrap();

@@ -246,7 +246,7 @@ fn a_failure_before_the_first_delta_is_an_error_of_start() {
     let refused = ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::RateLimited, "slow down"));
     let fixture = fixture(FakeTools::new(), [refused]);
     let started = fixture.start().now_or_never().expect("the run does not wait");
-    assert_eq!(started.err().expect("refused").kind(), AgentErrorKind::RateLimited);
+    assert_eq!(started.expect_err("refused").kind(), AgentErrorKind::RateLimited);
 }
 
 #[test]

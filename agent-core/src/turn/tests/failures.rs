@@ -47,7 +47,7 @@ impl ToolRegistry for FailingStore {
 #[tokio::test]
 async fn errors_before_the_start_name_their_stage() {
     let error =
-        run_turn(&Platform::new(Arc::new(FailingStore)), &ada(), asks("a")).await.err().expect("no run");
+        run_turn(&Platform::new(Arc::new(FailingStore)), &ada(), asks("a")).await.expect_err("no run");
     assert!(matches!(error, TurnError::Store(_)), "{error:?}");
     let with = async |change: fn(Platform) -> Platform| {
         let mut fixture = fixture(vec![agent()], []).await;
@@ -80,7 +80,7 @@ async fn refusals_of_the_backend_keep_their_kind() {
 
     let refusal = ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::RateLimited, "slow down"));
     let fixture = fixture(vec![agent()], [refusal]).await;
-    let error = run_turn(&fixture.platform, &ada(), asks("a")).await.err().expect("no run");
+    let error = run_turn(&fixture.platform, &ada(), asks("a")).await.expect_err("no run");
     assert_eq!(kind(error), AgentErrorKind::RateLimited);
 }
 
@@ -126,7 +126,7 @@ async fn a_prompt_is_sent_at_most_twice_and_only_if_it_can_be_cut() {
         ),
     ] {
         let fixture = fixture(vec![agent()], answers).await;
-        let error = run_turn(&fixture.platform, &ada(), long_request(31)).await.err().expect("an error");
+        let error = run_turn(&fixture.platform, &ada(), long_request(31)).await.expect_err("an error");
         let TurnError::Backend(error) = error else { panic!("{error:?}") };
         assert_eq!(error.kind(), AgentErrorKind::ContextExceeded);
         assert_eq!(fixture.model.payloads().len(), requests);

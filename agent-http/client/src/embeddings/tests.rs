@@ -279,7 +279,7 @@ async fn answers_without_valid_vectors_are_invalid() {
         assert_eq!(at(&not_a_number).await, "not JSON of the expected form (Syntax error)");
         assert_eq!(at("").await, "not JSON of the expected form (Eof error)");
         assert_eq!(at("{}").await, "not JSON of the expected form (Data error)");
-        assert_eq!(at("[1e999]").await.split(' ').next(), Some("no"));
+        assert!(at("[1e999]").await.starts_with("not JSON of the expected form"));
         let page = chunked_response("200 OK", "text/html; charset=utf-8", b"<html>Sign in</html>", 64, true);
         assert_eq!(invalid(embed_at(api, page).await), "a web page in place of JSON");
         let mut packed =

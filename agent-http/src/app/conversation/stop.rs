@@ -48,17 +48,23 @@ impl ConversationService {
         if run.state == RunState::Waiting {
             return self.cancel_waiting(store, key, reason).await.map(Some);
         }
-        if let Some(live) = self.runs.get(key) {
+        let live = self.runs.get(key);
+        if let Some(live) = &live {
             live.stop(RunStop::Cancelled(reason));
         }
         // Also for a run of this process: if its last event asks people already, the commit of its end finds the request.
         let until = add_saturating(self.now(), CANCEL_SIGNAL_TTL);
         // It may have ended with questions meanwhile.
-        match store.signal(key, RunSignal::Cancel(reason), until).await? {
-            Some(run) if run.state == RunState::Waiting => {
+        match store.signal(key, RunSignal::Cancel(reason), until).await {
+            Ok(Some(run)) if run.state == RunState::Waiting => {
                 self.cancel_waiting(store, key, reason).await.map(Some)
             }
-            run => Ok(run),
+            // The run is stopped in this process, and its end is stored once the store is available.
+            Err(ConversationError::Store(error)) if live.is_some() => {
+                tracing::warn!(run_id = %key.id, %error, "failed to store the request to cancel a run of this process");
+                Ok(Some(run))
+            }
+            run => run,
         }
     }
 

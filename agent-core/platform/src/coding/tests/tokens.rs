@@ -109,14 +109,14 @@ async fn tokens_survive_an_unavailable_issuer() {
 }
 
 #[tokio::test]
-async fn a_token_whose_answer_was_lost_is_cut_off() {
+async fn a_lost_answer_to_a_refresh_ends_the_sign_in() {
     let fixture = ProcessFixture::signed_in().await;
     fixture.clock.advance(HOUR);
     fixture.issuer.script(IssuerCall::Refresh, IssuerStep::LoseAnswer(unanswered()));
     let error = fixture.drive(fixture.access()).await;
     let error = AgentError::from(error.expect_err("the token was used"));
     assert_eq!(error.kind(), AgentErrorKind::SignInRequired);
-    assert!(error.message().contains("cut off"), "{error}");
+    assert!(error.message().contains("was interrupted while its tokens were being refreshed"), "{error}");
     assert_eq!(error.members(), [("signIn", "/api/coding/sign-in".into())]);
     assert_eq!(reason(fixture.access().await), SignInReason::CutOff);
 }

@@ -503,7 +503,7 @@ fn a_request_of_another_backend_is_sent_to_the_first_server() {
     fixture.server("first", [refused(401)]);
     let settings = settings(&["second"]);
     let prepared = fixture.servers.prepare(&settings, Arc::new(turn(&settings))).expect("prepared");
-    let error = fixture.wait(fixture.backend().start(&settings, prepared)).err().expect("refused");
+    let error = fixture.wait(fixture.backend().start(&settings, prepared)).expect_err("refused");
     assert_eq!((error.kind(), fixture.called()), (AgentErrorKind::Failed, vec!["first".to_owned()]));
 }
 

@@ -239,7 +239,7 @@ fn recursive_schemas_refer_to_themselves() {
     );
     let named = json!({"openapi": "3.1.0", "paths": {"/a": {"get": {"operationId": "b"}, "post": {}}}});
     let fault = compile_open_api(&mut entry(&["c".to_owned()]), &named).expect_err("none");
-    assert!(fault.message.ends_with("; it has b, POST /a"), "{}", fault.message);
+    assert!(fault.message.ends_with("; the document has b, POST /a"), "{}", fault.message);
 }
 
 #[test]

@@ -458,7 +458,7 @@ async fn the_window_of_a_runtimes_model_is_learned_from_its_problem() {
     assert_eq!((budget("m"), budget("gpt-4")), (128_000 - 16_384, 8_192 - 2_048));
     let turn = Arc::new(backend_turn(BackendChoice::AgentServer(settings("m").into())));
     let prepared = prepare_turn(&backend, turn).expect("prepared");
-    let failure = start_turn(&backend, prepared).await.err().expect("refused");
+    let failure = start_turn(&backend, prepared).await.expect_err("refused");
     assert_eq!(failure.kind(), AgentErrorKind::ContextExceeded);
     let debug = format!("{failure:?}");
     assert!(debug.contains("CONTEXT_LENGTH_EXCEEDED") && !debug.contains("sk-1"), "{debug}");

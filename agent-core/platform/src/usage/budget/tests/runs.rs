@@ -197,7 +197,7 @@ async fn a_run_that_does_not_begin_ends_when_its_time_is_over() {
     let mut waited_seconds = 0;
     let error = loop {
         match futures_util::poll!(started.as_mut()) {
-            Poll::Ready(started) => break started.err().expect("no time is left"),
+            Poll::Ready(started) => break started.expect_err("no time is left"),
             Poll::Pending => {
                 assert!(waited_seconds < 5, "the run goes on");
                 waited_seconds += 1;
@@ -232,7 +232,7 @@ async fn a_run_whose_prompt_is_sent_again_since_it_was_too_long_counts_once() {
             let mut turn = backend_turn(BackendChoice::Workflow(Box::default()));
             turn.context = context.clone();
             let prepared = prepare_turn(&backend, Arc::new(turn)).expect("a request");
-            start_turn(&backend, prepared).await.err().expect("an error").kind()
+            start_turn(&backend, prepared).await.expect_err("an error").kind()
         };
         let admitted = match is_stored {
             true => Some(process.admit_run(&context("a")).await.expect("admitted")),
@@ -270,7 +270,7 @@ async fn a_run_whose_first_call_is_refused_does_not_use_up_the_runs_per_minute()
             let mut turn = backend_turn(BackendChoice::Workflow(Box::default()));
             turn.context = context("a");
             let prepared = prepare_turn(&backend, Arc::new(turn)).expect("a request");
-            start_turn(&backend, prepared).await.err().expect("an error").kind()
+            start_turn(&backend, prepared).await.expect_err("an error").kind()
         };
         put_company(&process, json!({"unit": "tokens", "amount": 1, "window": "day"})).await;
         assert_eq!(start().await, AgentErrorKind::BudgetExceeded);
