@@ -80,7 +80,7 @@ inPage('the groups, the sums and the time of the usage are in the address', asyn
   await press(page, 'Tokens');
   await page.locator('.chart figcaption', { hasText: 'Tokens by day' }).waitFor();
   for (const [name, groupBy, head] of [['Agent', 'day,agent', 'Agent'], ['Caller', 'day,caller', 'Caller'], ['User', 'day,user', 'User'], ['Day', 'day', 'Day']]) {
-    const asked = page.waitForResponse((response) => response.url().includes(`groupBy=${encodeURIComponent(groupBy)}&`));
+    const asked = page.waitForResponse((response) => new URL(response.url()).searchParams.get('groupBy') === groupBy);
     await press(page, name);
     await asked;
     await page.locator('.sums thead th').first().filter({ hasText: new RegExp(`^${head}$`) }).waitFor();
