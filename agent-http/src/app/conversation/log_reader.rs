@@ -34,7 +34,7 @@ pub(crate) struct LogReader {
     store: Arc<dyn Conversations>,
     key: RunKey,
     cursor: LogCursor,
-    /// True waits for further events of a live run.
+    /// True if the reader waits for further events of a live run.
     follows: bool,
     live: Option<AttachedReader>,
     /// Time of the last signal to the run's process.
