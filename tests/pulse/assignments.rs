@@ -159,7 +159,7 @@ async fn the_jobs_of_a_deleted_person_are_cancelled() {
         let key = occurrences.key(occurrence).expect("a key");
         let failed = OccurrenceState::Failed { at: Timestamp::now() };
         stores.records.put_as(&key, &failed, Precondition::Absent).await.expect("stored");
-        let key = journal.key(format!("{occurrence}/1/0")).expect("a key");
+        let key = journal.key(format!("{occurrence}/1.0")).expect("a key");
         let entry = json!({"is": "returned", "text": "a private result", "userId": user});
         stores.records.put_as(&key, &entry, Precondition::Absent).await.expect("stored");
     }
@@ -169,7 +169,7 @@ async fn the_jobs_of_a_deleted_person_are_cancelled() {
         let page = stores.records.list(&journal, &ListQuery::default()).await.expect("read");
         page.records.into_iter().map(|record| record.id).collect::<Vec<_>>()
     };
-    poll_until(journaled, |left| *left == ["j2:1/1/0"]).await;
+    poll_until(journaled, |left| *left == ["j2:1/1.0"]).await;
     let open = async || request_scheduler(&scheduler, "GET", "/jobs?companyId=c1&state=open", None).await;
     let left = poll_until(open, |left| open_jobs(left).len() == 1).await;
     assert_eq!(open_jobs(&left)[0]["payload"]["userId"], "u2");
