@@ -83,7 +83,7 @@ pub struct TurnRequest {
     /// Receives the context that was sent with the latest user message, once the backend has accepted the turn: the text
     /// that later requests have in [`Message::sent_context`]. One that later prompts must not repeat is left out.
     pub sent_context: Arc<OnceLock<Arc<str>>>,
-    /// Trace that the run belongs to, for its [`ExecutionContext`](crate::tool::ExecutionContext).
+    /// Trace that the run belongs to, for its [`ExecutionContext`].
     pub trace: Option<TraceContext>,
 }
 
