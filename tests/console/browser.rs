@@ -195,6 +195,8 @@ fn workspace(base_url: &str) -> Value {
         ("approvals", "Approvals", "approvals"),
         ("questions", "Questions", "approvals"),
         ("reader", "Reader", "text"),
+        // Its audit log has the calls of one test only, since files of tests run beside one another.
+        ("audited", "Audited", "text"),
     ];
     let mut agents = agents.map(|(id, name, model)| {
         json!({
