@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::bm25::{B, K1, contribution};
+use super::bm25::{contribution, norm};
 use super::terms::WeightedTerm;
 use crate::part::Corpus;
 
@@ -38,10 +38,9 @@ impl Scores {
     pub(super) fn new(corpus: &Corpus<'_>) -> Self {
         let mean = corpus.totals.length as f32 / (corpus.totals.chunks.max(1)) as f32;
         let longest = corpus.parts.iter().flat_map(|part| part.part.lengths).max().copied().unwrap_or(0);
-        let norm = |length: u16| K1 * (1.0 - B + B * f32::from(length) / mean.max(1.0));
         Self {
             scores: corpus.parts.iter().map(|part| vec![0.0; part.part.locations.len()]).collect(),
-            norms: (0..=longest).map(norm).collect(),
+            norms: (0..=longest).map(|length| norm(length, mean)).collect(),
         }
     }
 

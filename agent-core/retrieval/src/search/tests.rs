@@ -188,6 +188,22 @@ fn a_query_in_a_script_without_spaces_needs_half_of_the_relevance() {
 }
 
 #[test]
+fn a_long_chunk_among_many_short_ones_is_relevant() {
+    // Each chunk of one long word has one term.
+    let long_word = "w".repeat(300 * 900);
+    let manual = format!("The boiler in the cellar is serviced in autumn. {}", BIRDS.join(" ").repeat(2));
+    let ranking = search(&[&long_word, &manual], query("boiler in the cellar"), &plain());
+    assert_eq!(ids(&ranking), ["1"]);
+    assert!(ranking.is_relevant(), "{}", ranking.relevance);
+    // A text without spaces has a term for each character.
+    let chinese: String = ('\u{4e00}'..'\u{5120}').chain("搜索引擎".chars()).collect();
+    let texts: Vec<&str> = std::iter::repeat_n(BIRDS, 12).flatten().chain([&*chinese]).collect();
+    let ranking = search(&texts, query("搜索引擎"), &plain());
+    assert_eq!(ids(&ranking), ["48"]);
+    assert!(ranking.is_relevant(), "{}", ranking.relevance);
+}
+
+#[test]
 fn a_query_is_analyzed_in_the_languages_of_the_scope() {
     let texts = [
         "Die Häuser der Altstadt wurden im letzten Jahrhundert von Handwerkern gebaut und später erneuert.",
