@@ -251,7 +251,7 @@ pub trait Pulse: Send + Sync + 'static {
     /// Returns one page of at most `limit` jobs.
     ///
     /// # Errors
-    /// [`PulseError::Invalid`] for a cursor that no page has given.
+    /// [`PulseError::Invalid`] for a cursor that no page returned.
     async fn list_jobs(
         &self,
         filter: &JobFilter,

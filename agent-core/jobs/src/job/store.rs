@@ -127,7 +127,7 @@ pub struct JobPage {
 
 impl JobPage {
     /// Parses the cursor of a page: the id of a job, which is a UUID with lowercase digits, after a prefix such as `local-` if the
-    /// application stores the job itself. Returns `None` for a text that no page has given. The job may be gone.
+    /// application stores the job itself. Returns `None` for a cursor that no page returned. The job may be gone.
     pub fn parse_cursor(cursor: &str) -> Option<JobId> {
         let start = cursor.len().checked_sub(UUID_BYTES)?;
         let (prefix, uuid) = cursor.as_bytes().split_at(start);

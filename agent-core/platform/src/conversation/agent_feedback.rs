@@ -89,7 +89,7 @@ impl FeedbackCursor {
     /// Parses the cursor of a page; without one, returns the [`start`](Self::start).
     ///
     /// # Errors
-    /// [`ConversationError::Invalid`] if no page has given it.
+    /// [`ConversationError::Invalid`] if no page returned it.
     pub fn parse(cursor: Option<&str>) -> Result<Self, ConversationError> {
         let Some(cursor) = cursor else { return Ok(Self::start()) };
         let parse = || {

@@ -76,7 +76,7 @@ impl DueRuns {
     /// Parses the position in a cursor.
     ///
     /// # Errors
-    /// [`ConversationError::Invalid`] if no page has given it.
+    /// [`ConversationError::Invalid`] if no page returned it.
     pub fn position<P: DeserializeOwned>(cursor: Option<&str>) -> Result<Option<P>, ConversationError> {
         let position = cursor.map(serde_json::from_str).transpose();
         position.map_err(|_| ConversationError::Invalid("the cursor is invalid".to_owned()))
@@ -103,7 +103,7 @@ impl WaitingRuns {
     /// Parses the position in a cursor.
     ///
     /// # Errors
-    /// [`ConversationError::Invalid`] if no page has given it.
+    /// [`ConversationError::Invalid`] if no page returned it.
     pub fn position<P: DeserializeOwned>(cursor: Option<&str>) -> Result<Option<P>, ConversationError> {
         DueRuns::position(cursor)
     }
@@ -124,7 +124,7 @@ fn owned_page<P: Serialize, R>(mut found: Vec<(P, ThreadOwner, R)>, limit: usize
 /// Parses the number in a cursor of nodes or runs.
 ///
 /// # Errors
-/// [`ConversationError::Invalid`] if no page has given it.
+/// [`ConversationError::Invalid`] if no page returned it.
 pub fn parse_number_cursor(cursor: &str) -> Result<i64, ConversationError> {
     i64::from_str_radix(cursor, 16)
         .map_err(|_| ConversationError::Invalid("the cursor is invalid".to_owned()))

@@ -51,7 +51,7 @@ pub trait Conversations: Send + Sync {
     ///
     /// # Errors
     /// [`ConversationError::NodeNotFound`] for a path to a node that does not exist, [`ConversationError::Invalid`] for
-    /// a cursor that no page has given.
+    /// a cursor that no page returned.
     async fn nodes(&self, key: &ThreadKey, query: &NodeQuery) -> Result<Option<NodePage>, ConversationError>;
 
     /// Returns the contents of a thread's nodes at these positions, which ascend; without those that do not
@@ -72,7 +72,7 @@ pub trait Conversations: Send + Sync {
     /// activity are in descending order of their ids.
     ///
     /// # Errors
-    /// [`ConversationError::Invalid`] for a cursor that no page has given.
+    /// [`ConversationError::Invalid`] for a cursor that no page returned.
     async fn threads(
         &self,
         owner: &ThreadOwner,
@@ -135,7 +135,7 @@ pub trait Conversations: Send + Sync {
     /// activity does not change.
     ///
     /// # Errors
-    /// [`ConversationError::Invalid`] for a cursor that no page has given.
+    /// [`ConversationError::Invalid`] for a cursor that no page returned.
     async fn scan_threads(&self, cursor: Option<&str>) -> Result<ThreadScan, ConversationError>;
 
     /// Erases the content of a node, its contexts, the log of its run if that has ended, and the inputs of all runs of its
@@ -178,7 +178,7 @@ pub trait Conversations: Send + Sync {
     /// Returns a page of an owner's runs, newest first, at most [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS).
     ///
     /// # Errors
-    /// [`ConversationError::Invalid`] for a cursor that no page has given.
+    /// [`ConversationError::Invalid`] for a cursor that no page returned.
     async fn runs(
         &self,
         owner: &ThreadOwner,
@@ -197,7 +197,7 @@ pub trait Conversations: Send + Sync {
     /// newest first.
     ///
     /// # Errors
-    /// [`ConversationError::Invalid`] for a cursor that no page has given.
+    /// [`ConversationError::Invalid`] for a cursor that no page returned.
     async fn waiting_runs(
         &self,
         company: &CompanyId,
@@ -210,7 +210,7 @@ pub trait Conversations: Send + Sync {
     /// with a cursor may have fewer runs, or none.
     ///
     /// # Errors
-    /// [`ConversationError::Invalid`] for a cursor that no page has given.
+    /// [`ConversationError::Invalid`] for a cursor that no page returned.
     async fn due_runs(&self, now: Timestamp, cursor: Option<&str>) -> Result<DueRuns, ConversationError>;
 
     /// Extends the lease of a process. The runs of a process whose lease has expired count as interrupted.
@@ -298,7 +298,7 @@ pub trait Conversations: Send + Sync {
     /// [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS).
     ///
     /// # Errors
-    /// [`ConversationError::Invalid`] for a cursor that no page has given.
+    /// [`ConversationError::Invalid`] for a cursor that no page returned.
     async fn agent_feedback(
         &self,
         company: &CompanyId,
@@ -311,7 +311,7 @@ pub trait Conversations: Send + Sync {
     /// descending order of owner and id, at most [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS).
     ///
     /// # Errors
-    /// [`ConversationError::Invalid`] for a cursor that no page has given.
+    /// [`ConversationError::Invalid`] for a cursor that no page returned.
     async fn visitor_threads(
         &self,
         company: &CompanyId,

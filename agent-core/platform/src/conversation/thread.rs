@@ -239,7 +239,7 @@ impl ThreadCursor {
     /// Parses the cursor of a page; without one, returns the [`start`](Self::start).
     ///
     /// # Errors
-    /// [`ConversationError::Invalid`] if no page has given it.
+    /// [`ConversationError::Invalid`] if no page returned it.
     pub fn parse(cursor: Option<&str>) -> Result<Self, ConversationError> {
         let Some(cursor) = cursor else { return Ok(Self::start()) };
         let parse = || {
@@ -286,7 +286,7 @@ impl VisitorThreadCursor {
     /// Parses the cursor of a page; without one, returns the [`start`](Self::start).
     ///
     /// # Errors
-    /// [`ConversationError::Invalid`] if no page has given it.
+    /// [`ConversationError::Invalid`] if no page returned it.
     pub fn parse(cursor: Option<&str>) -> Result<Self, ConversationError> {
         let Some(cursor) = cursor else { return Ok(Self::start()) };
         let text = |part: &str| String::from_utf8(hex::decode(part).ok()?).ok();
