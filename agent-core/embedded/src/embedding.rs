@@ -36,6 +36,12 @@ pub struct LocalEmbedder {
     spec: EmbeddingSpec,
 }
 
+impl std::fmt::Debug for LocalEmbedder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalEmbedder").finish_non_exhaustive()
+    }
+}
+
 impl LocalEmbedder {
     /// Maximum number of texts of a call.
     pub const MAX_BATCH: usize = MAX_TEXTS_PER_CALL;

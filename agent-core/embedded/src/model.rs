@@ -76,6 +76,12 @@ pub struct EmbeddedModel {
     sampling: Sampling,
 }
 
+impl std::fmt::Debug for EmbeddedModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EmbeddedModel").finish_non_exhaustive()
+    }
+}
+
 impl EmbeddedModel {
     /// Reads the header of the weights file and starts the model thread. The weights are loaded at the first
     /// call, or by [`warm`](Self::warm). Takes some tenths of a second; blocking.

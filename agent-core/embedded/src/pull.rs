@@ -32,6 +32,12 @@ pub struct WeightsDownloader {
     bar: ProgressBar,
 }
 
+impl std::fmt::Debug for WeightsDownloader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WeightsDownloader").finish_non_exhaustive()
+    }
+}
+
 impl WeightsDownloader {
     /// Creates a downloader that reads the hub's files through `source`.
     pub fn new(source: impl WeightSource + 'static) -> Self {

@@ -29,6 +29,12 @@ pub struct ApprovalTools {
     clock: Arc<dyn Clock>,
 }
 
+impl std::fmt::Debug for ApprovalTools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApprovalTools").finish_non_exhaustive()
+    }
+}
+
 /// Handling of a call by the rule that matches it.
 #[derive(Debug, PartialEq, Eq)]
 enum CallHandling {

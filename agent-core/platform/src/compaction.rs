@@ -51,6 +51,12 @@ pub struct Compaction {
     prefixes: Arc<PrefixHashes>,
 }
 
+impl std::fmt::Debug for Compaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compaction").finish_non_exhaustive()
+    }
+}
+
 impl Compaction {
     /// Creates the step over a store of summaries. `models` has the models that summarize, `providers` those of companies, and
     /// `spawner` runs the calls.

@@ -194,6 +194,12 @@ pub struct ConsoleSessions {
     companies: KnownCompanies<String>,
 }
 
+impl std::fmt::Debug for ConsoleSessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConsoleSessions").finish_non_exhaustive()
+    }
+}
+
 impl ConsoleSessions {
     /// Creates the service over `records`, with times from `clock`.
     pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {

@@ -47,6 +47,12 @@ pub struct IngestionServices {
     pub on_end: ExtractionListener,
 }
 
+impl std::fmt::Debug for IngestionServices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IngestionServices").finish_non_exhaustive()
+    }
+}
+
 /// Limits of the ingestion in a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IngestionLimits {
@@ -80,6 +86,12 @@ impl Default for IngestionLimits {
 /// Extracts the texts of uploads. Clones share their state.
 #[derive(Clone)]
 pub struct Ingestion(Arc<IngestionState>);
+
+impl std::fmt::Debug for Ingestion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ingestion").finish_non_exhaustive()
+    }
+}
 
 struct IngestionState {
     services: IngestionServices,

@@ -56,6 +56,12 @@ pub struct Journals {
     active: Mutex<ActiveRuns>,
 }
 
+impl std::fmt::Debug for Journals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journals").finish_non_exhaustive()
+    }
+}
+
 /// Journals by company and run; `None` while the occurrence is being claimed.
 type ActiveRuns = HashMap<(CompanyId, RunId), Option<Arc<RunJournal>>>;
 
@@ -172,6 +178,7 @@ impl Drop for Reservation {
 }
 
 /// Outcome of a claim.
+#[derive(Debug)]
 pub enum ClaimOutcome {
     /// Claimed by the caller until the value is dropped.
     Claimed(ActiveRun, OccurrenceWork),
@@ -185,6 +192,12 @@ pub enum ClaimOutcome {
 pub struct ActiveRun {
     journal: Arc<RunJournal>,
     reservation: Reservation,
+}
+
+impl std::fmt::Debug for ActiveRun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ActiveRun").finish_non_exhaustive()
+    }
 }
 
 impl ActiveRun {
@@ -226,6 +239,15 @@ pub struct RunJournal {
     unnumbered_calls: Mutex<HashMap<String, usize>>,
     /// Number of model calls of this attempt.
     rounds: AtomicUsize,
+}
+
+impl std::fmt::Debug for RunJournal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunJournal")
+            .field("run_id", &self.run_id)
+            .field("is_repeated", &self.is_repeated)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Entry as it is stored: with its user, after whose deletion it is deleted.

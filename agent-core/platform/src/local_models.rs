@@ -25,6 +25,12 @@ pub struct SharedLocalModels<S> {
     permits: Arc<CompanyPermits>,
 }
 
+impl<S> std::fmt::Debug for SharedLocalModels<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedLocalModels").finish_non_exhaustive()
+    }
+}
+
 impl<S> SharedLocalModels<S> {
     /// Wraps a source. `permits` are those of the model's calls, running and waiting.
     pub fn new(source: S, permits: Arc<CompanyPermits>) -> Self {

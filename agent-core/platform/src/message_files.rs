@@ -32,6 +32,15 @@ pub struct MessageFiles<'a> {
     pub user_id: &'a UserId,
 }
 
+impl std::fmt::Debug for MessageFiles<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MessageFiles")
+            .field("company_id", &self.company_id)
+            .field("user_id", &self.user_id)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Returns the source of a part's media.
 fn source(part: &ContentPart) -> Option<&MediaSource> {
     match part {

@@ -24,6 +24,12 @@ pub struct ModelCache<S> {
     cache: Cache<EmbeddedAi, Arc<dyn Model>, ModelWeighter>,
 }
 
+impl<S> std::fmt::Debug for ModelCache<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelCache").finish_non_exhaustive()
+    }
+}
+
 impl<S: ModelSource> ModelCache<S> {
     /// Creates a cache over `source`.
     pub fn new(source: S) -> Self {

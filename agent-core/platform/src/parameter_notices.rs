@@ -23,6 +23,12 @@ pub struct ParameterNotices<S> {
     source: S,
 }
 
+impl<S> std::fmt::Debug for ParameterNotices<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ParameterNotices").finish_non_exhaustive()
+    }
+}
+
 impl<S> ParameterNotices<S> {
     /// Wraps a source of models. Each model is called through one provider's API.
     pub fn new(source: S) -> Self {

@@ -61,6 +61,12 @@ pub struct Replay {
     progress: Mutex<ReplayProgress>,
 }
 
+impl std::fmt::Debug for Replay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Replay").finish_non_exhaustive()
+    }
+}
+
 impl Replay {
     /// Prepares the replay of a run.
     ///

@@ -47,6 +47,12 @@ pub struct RunObservers {
     keeps_inputs: bool,
 }
 
+impl std::fmt::Debug for RunObservers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunObservers").field("keeps_inputs", &self.keeps_inputs).finish_non_exhaustive()
+    }
+}
+
 impl RunObservers {
     /// Creates the observers of a process, which keep the inputs of runs if `keeps_inputs` is true.
     pub fn new(clock: Arc<dyn Clock>, keeps_inputs: bool) -> Self {
@@ -90,6 +96,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Guard that keeps a run's observer in the table, by the run's id, until it is dropped.
 pub struct OpenObserver(OpenRun<RunObserver>);
 
+impl std::fmt::Debug for OpenObserver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenObserver").finish_non_exhaustive()
+    }
+}
+
 impl std::ops::Deref for OpenObserver {
     type Target = Arc<RunObserver>;
 
@@ -107,6 +119,15 @@ pub struct RunObserver {
     /// True for the run of a visitor, whose events have no results of tool calls.
     is_visitors: bool,
     state: Mutex<ObserverState>,
+}
+
+impl std::fmt::Debug for RunObserver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunObserver")
+            .field("keeps_inputs", &self.keeps_inputs)
+            .field("is_visitors", &self.is_visitors)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Default)]

@@ -33,6 +33,12 @@ pub struct RunRegistry {
     clock: Arc<dyn Clock>,
 }
 
+impl std::fmt::Debug for RunRegistry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunRegistry").finish_non_exhaustive()
+    }
+}
+
 impl RunRegistry {
     /// Creates a registry over `records`, with times from `clock`.
     pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
@@ -123,6 +129,12 @@ pub struct RunIdClaim {
     records: Arc<dyn Records>,
     key: Key,
     version: Option<u64>,
+}
+
+impl std::fmt::Debug for RunIdClaim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunIdClaim").field("version", &self.version).finish_non_exhaustive()
+    }
 }
 
 impl RunIdClaim {

@@ -31,6 +31,12 @@ pub struct AllowedTools {
     names: BTreeSet<String>,
 }
 
+impl std::fmt::Debug for AllowedTools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AllowedTools").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
 impl AllowedTools {
     /// Restricts `tools` to `names`; names without a tool have no effect.
     pub fn new(tools: Arc<dyn ToolRegistry>, names: BTreeSet<String>) -> Self {

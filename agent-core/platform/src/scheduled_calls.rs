@@ -14,6 +14,12 @@ use crate::tools::SCHEDULE_TOOL;
 /// calls knows only the built-in tools; this registry also knows the agent's tools.
 pub struct ScheduledCallTools(Arc<dyn ToolRegistry>);
 
+impl std::fmt::Debug for ScheduledCallTools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScheduledCallTools").finish_non_exhaustive()
+    }
+}
+
 impl ScheduledCallTools {
     /// Wraps the tools that a scheduled call may name, and the tool that schedules it.
     pub fn new(tools: Arc<dyn ToolRegistry>) -> Self {

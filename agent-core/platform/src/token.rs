@@ -101,6 +101,12 @@ pub struct Tokens {
     companies: KnownCompanies<Uuid>,
 }
 
+impl std::fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokens").finish_non_exhaustive()
+    }
+}
+
 impl Tokens {
     /// Creates the token service over `records`, with times from `clock`.
     pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {

@@ -13,6 +13,12 @@ use crate::workspace::{UserFile, get_user_files};
 /// [`ToolFiles`] over the files that users have uploaded.
 pub struct RecordToolFiles(pub Arc<dyn Records>);
 
+impl std::fmt::Debug for RecordToolFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecordToolFiles").finish_non_exhaustive()
+    }
+}
+
 #[async_trait]
 impl ToolFiles for RecordToolFiles {
     async fn find(

@@ -75,6 +75,12 @@ pub struct MinuteRateLimiter {
     metering: Arc<Metering>,
 }
 
+impl std::fmt::Debug for MinuteRateLimiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MinuteRateLimiter").finish_non_exhaustive()
+    }
+}
+
 impl MinuteRateLimiter {
     /// Creates the limits, with counts in `records` and times from `clock`. `spawner` runs the tasks that count in the
     /// background.
@@ -309,6 +315,7 @@ impl Drop for WaitingRun<'_> {
 }
 
 /// A counted run whose id the client has chosen.
+#[derive(Debug)]
 pub enum CountedRun {
     /// This process has admitted the run by itself, and its id is not claimed.
     Unclaimed,

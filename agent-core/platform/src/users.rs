@@ -13,6 +13,12 @@ use crate::workspace;
 /// A [`UserDirectory`] over the workspace's `users` collection.
 pub struct RecordUsers(Arc<dyn Records>);
 
+impl std::fmt::Debug for RecordUsers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecordUsers").finish_non_exhaustive()
+    }
+}
+
 impl RecordUsers {
     /// Reads users from `records`.
     pub fn new(records: Arc<dyn Records>) -> Self {

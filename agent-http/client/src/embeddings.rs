@@ -48,6 +48,12 @@ pub struct HttpEmbedder {
     protocol: Box<dyn Protocol>,
 }
 
+impl std::fmt::Debug for HttpEmbedder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpEmbedder").finish_non_exhaustive()
+    }
+}
+
 #[async_trait]
 impl Embedder for HttpEmbedder {
     fn id(&self) -> &EmbedderId {

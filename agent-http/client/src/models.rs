@@ -66,6 +66,12 @@ pub struct HostedVendor {
     pub limits: ModelLimits,
 }
 
+impl std::fmt::Debug for HostedVendor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HostedVendor").finish_non_exhaustive()
+    }
+}
+
 /// The Ollama server that the operator has configured, and the defaults for any other Ollama server.
 #[derive(Clone)]
 pub struct OllamaServer {
@@ -79,6 +85,12 @@ pub struct OllamaServer {
     pub num_ctx: usize,
     /// Limits on the models' tokens; their window is not used.
     pub limits: ModelLimits,
+}
+
+impl std::fmt::Debug for OllamaServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OllamaServer").finish_non_exhaustive()
+    }
 }
 
 /// Model settings of a role or a request; missing fields default to the operator's.
@@ -243,6 +255,12 @@ pub struct EmbeddedModels {
     pub prefer_ollama: bool,
     /// The in-process model, if there is one.
     pub local: Option<Arc<dyn Model>>,
+}
+
+impl std::fmt::Debug for EmbeddedModels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EmbeddedModels").finish_non_exhaustive()
+    }
 }
 
 /// Provider names that an `EmbeddedAI` container accepts, for error messages.

@@ -22,6 +22,12 @@ pub struct EmbeddingFiles {
     pub weights: Vec<u8>,
 }
 
+impl std::fmt::Debug for EmbeddingFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EmbeddingFiles").finish_non_exhaustive()
+    }
+}
+
 impl EmbeddingFiles {
     /// Reads the files of a model from its folder, and checks the sums of the bytes that were read.
     pub(super) fn read(model: &'static KnownModel, folder: &Path) -> Result<Self, EmbeddingModelError> {

@@ -36,6 +36,12 @@ pub struct CodingServices {
     pub spawner: Arc<dyn Spawner>,
 }
 
+impl std::fmt::Debug for CodingServices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CodingServices").finish_non_exhaustive()
+    }
+}
+
 impl CodingServices {
     pub(super) fn now(&self) -> Timestamp {
         Timestamp::try_from(self.clock.now()).unwrap_or_default()

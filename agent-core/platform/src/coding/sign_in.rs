@@ -29,6 +29,12 @@ use super::{CALL_TIMEOUT, LEASE_POLL_INTERVAL, LEASE_WAIT_TIMEOUT, MAX_TASKS, un
 #[derive(Clone)]
 pub struct SignIns(Arc<SignInService>);
 
+impl fmt::Debug for SignIns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SignIns").finish_non_exhaustive()
+    }
+}
+
 /// Status of a sign-in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

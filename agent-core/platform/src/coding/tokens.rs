@@ -27,6 +27,12 @@ const REFRESH_ATTEMPTS: usize = 3;
 #[derive(Clone)]
 pub struct CodingTokens(Arc<TokenService>);
 
+impl std::fmt::Debug for CodingTokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CodingTokens").finish_non_exhaustive()
+    }
+}
+
 struct TokenService {
     services: CodingServices,
     refreshes: SharedTasks<Subscriber, Result<AccessToken, CodingTokenError>>,

@@ -97,6 +97,12 @@ pub struct Summaries {
     clock: Arc<dyn Clock>,
 }
 
+impl std::fmt::Debug for Summaries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Summaries").finish_non_exhaustive()
+    }
+}
+
 impl Summaries {
     /// Creates the store over records. `conversations` has the threads, with which their summaries are deleted.
     pub fn new(

@@ -55,6 +55,12 @@ pub struct ThreadExport {
     is_first: bool,
 }
 
+impl std::fmt::Debug for ThreadExport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ThreadExport").finish_non_exhaustive()
+    }
+}
+
 impl ThreadExport {
     /// Opens a thread for export; `None` if there is none.
     ///
@@ -250,6 +256,12 @@ pub struct OwnerExport {
     cursor: Option<String>,
     pass: Pass,
     current: Option<ThreadExport>,
+}
+
+impl std::fmt::Debug for OwnerExport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OwnerExport").finish_non_exhaustive()
+    }
 }
 
 /// Pass over an owner's list of threads. A thread that becomes active during the pass moves to the front of the list; a second

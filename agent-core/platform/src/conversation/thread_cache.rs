@@ -38,6 +38,12 @@ pub struct ThreadCache {
     state: Mutex<CacheState>,
 }
 
+impl std::fmt::Debug for ThreadCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ThreadCache").finish_non_exhaustive()
+    }
+}
+
 struct CacheState {
     threads: CompanyTable<(UserId, ThreadId), LoadedThread>,
     /// Number of removals. A thread that was loaded before the latest removal is not kept, since it may be the removed one.

@@ -34,6 +34,12 @@ pub struct FallbackBudget<H> {
     limits: Vec<Arc<dyn FallbackLimits>>,
 }
 
+impl<H> std::fmt::Debug for FallbackBudget<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FallbackBudget").finish_non_exhaustive()
+    }
+}
+
 impl<H: HistoryStep> FallbackBudget<H> {
     /// Wraps a step. `limits` are those of the backends whose containers have fallbacks.
     pub fn new(step: H, limits: impl IntoIterator<Item = Arc<dyn FallbackLimits>>) -> Self {

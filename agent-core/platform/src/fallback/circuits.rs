@@ -99,6 +99,12 @@ pub struct Circuits {
     state: Mutex<CircuitTable>,
 }
 
+impl std::fmt::Debug for Circuits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Circuits").finish_non_exhaustive()
+    }
+}
+
 #[derive(Default)]
 struct CircuitTable {
     circuits: HashMap<CircuitKey, Circuit>,

@@ -28,6 +28,12 @@ pub struct FirstContentModels<S> {
     clock: Arc<dyn Clock>,
 }
 
+impl<S> std::fmt::Debug for FirstContentModels<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FirstContentModels").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
 impl<S> FirstContentModels<S> {
     /// Wraps a source. `limit` is the time for settings that name none.
     pub fn new(source: S, limit: Duration, clock: Arc<dyn Clock>) -> Self {
@@ -78,6 +84,12 @@ pub struct FirstContentServers<B> {
     servers: B,
     limit: Duration,
     clock: Arc<dyn Clock>,
+}
+
+impl<B> std::fmt::Debug for FirstContentServers<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FirstContentServers").field("limit", &self.limit).finish_non_exhaustive()
+    }
 }
 
 impl<B> FirstContentServers<B> {

@@ -40,6 +40,12 @@ pub struct FallbackServers {
     catalog: Arc<Catalog>,
 }
 
+impl fmt::Debug for FallbackServers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FallbackServers").finish_non_exhaustive()
+    }
+}
+
 impl FallbackServers {
     /// Wraps agent servers. `defaults` has the limits of those that name none; its models are not used.
     pub fn new(

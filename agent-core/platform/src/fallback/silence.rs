@@ -30,6 +30,12 @@ pub struct SilenceLimitedModels<S> {
     clock: Arc<dyn Clock>,
 }
 
+impl<S> std::fmt::Debug for SilenceLimitedModels<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SilenceLimitedModels").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
 impl<S> SilenceLimitedModels<S> {
     /// Wraps a source. `limit` is the maximum time between two pieces of content, and before the first.
     pub fn new(source: S, limit: Duration, clock: Arc<dyn Clock>) -> Self {

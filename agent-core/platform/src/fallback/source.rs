@@ -64,6 +64,12 @@ pub struct FallbackModels<S> {
     catalog: Arc<Catalog>,
 }
 
+impl<S> std::fmt::Debug for FallbackModels<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FallbackModels").finish_non_exhaustive()
+    }
+}
+
 impl<S: ModelSource> FallbackModels<S> {
     /// Wraps a source. Its models are metered one by one.
     pub fn new(

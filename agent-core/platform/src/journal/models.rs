@@ -29,6 +29,12 @@ pub struct JournaledModels<S> {
     journals: Arc<Journals>,
 }
 
+impl<S> std::fmt::Debug for JournaledModels<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JournaledModels").finish_non_exhaustive()
+    }
+}
+
 impl<S> JournaledModels<S> {
     /// Wraps a source.
     pub fn new(source: S, journals: Arc<Journals>) -> Self {

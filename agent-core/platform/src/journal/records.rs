@@ -16,6 +16,12 @@ pub struct JournaledRecords {
     call: Arc<OpenCall>,
 }
 
+impl std::fmt::Debug for JournaledRecords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JournaledRecords").finish_non_exhaustive()
+    }
+}
+
 impl Journals {
     /// Returns the store for a built-in tool: within a journaled call, one that commits the tool's writes and the
     /// record of the call together.

@@ -27,6 +27,12 @@ pub struct JournaledTools {
     is_repeatable: fn(&str) -> bool,
 }
 
+impl std::fmt::Debug for JournaledTools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JournaledTools").finish_non_exhaustive()
+    }
+}
+
 impl JournaledTools {
     /// Wraps a registry. `is_repeatable` returns true for further tools that may be called again with the same idempotency key,
     /// besides those whose annotations say that a repeated call is harmless.

@@ -55,6 +55,12 @@ pub struct DocumentsLayer {
     retrieval: Option<RetrievalSettings>,
 }
 
+impl std::fmt::Debug for DocumentsLayer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DocumentsLayer").finish_non_exhaustive()
+    }
+}
+
 /// Settings of the retrieval for turns.
 #[derive(Clone)]
 pub struct RetrievalSettings {
@@ -68,6 +74,15 @@ pub struct RetrievalSettings {
     pub max_tokens: usize,
     /// Relevance that a fragment must reach, between 0 and 1.
     pub min_relevance: f32,
+}
+
+impl std::fmt::Debug for RetrievalSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RetrievalSettings")
+            .field("max_tokens", &self.max_tokens)
+            .field("min_relevance", &self.min_relevance)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The documents of a turn: those that are in the prompt, and those that do not fit.

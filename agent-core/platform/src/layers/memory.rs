@@ -21,6 +21,12 @@ pub struct MemoryLayer {
     cache: Arc<PartCache>,
 }
 
+impl std::fmt::Debug for MemoryLayer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryLayer").finish_non_exhaustive()
+    }
+}
+
 impl MemoryLayer {
     /// Maximum number of entries shown.
     pub(crate) const MAX_ENTRIES: usize = 100;

@@ -20,6 +20,12 @@ pub struct ToolChanges {
     runs: Arc<RunTable<Mutex<RunChanges>>>,
 }
 
+impl std::fmt::Debug for ToolChanges {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ToolChanges").finish_non_exhaustive()
+    }
+}
+
 /// Reports of one run, at most one for each tool.
 #[derive(Default)]
 struct RunChanges {
@@ -68,6 +74,12 @@ impl EventObserver for ChangeObserver {
 pub struct ReportedToolChanges<B> {
     backend: B,
     changes: ToolChanges,
+}
+
+impl<B> std::fmt::Debug for ReportedToolChanges<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReportedToolChanges").finish_non_exhaustive()
+    }
 }
 
 impl<B: Backend> ReportedToolChanges<B> {

@@ -49,6 +49,12 @@ pub struct OwnToolRegistry {
     previewed: Arc<RunTable<RoleBlock>>,
 }
 
+impl std::fmt::Debug for OwnToolRegistry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OwnToolRegistry").finish_non_exhaustive()
+    }
+}
+
 /// The tools of a role, as long as the role is the same object and its pins are of the same version.
 #[derive(Clone)]
 struct ParsedRole {
@@ -82,6 +88,12 @@ impl OwnToolKind {
 /// Guard that replaces the stored role of an agent by a preview's role until it is dropped.
 pub struct PreviewedRole {
     _run: OpenRun<RoleBlock>,
+}
+
+impl std::fmt::Debug for PreviewedRole {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PreviewedRole").finish_non_exhaustive()
+    }
 }
 
 impl OwnToolRegistry {

@@ -46,6 +46,15 @@ pub struct ToolServerAddress {
     pub headers: Arc<dyn Fn() -> Vec<(String, Secret)> + Send + Sync>,
 }
 
+impl std::fmt::Debug for ToolServerAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ToolServerAddress")
+            .field("company_id", &self.company_id)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Client of the Model Context Protocol, which applies the operator's address policy and follows no redirect.
 pub trait ToolServerClient: Send + Sync + 'static {
     /// Returns a connection. Nothing is sent before its first request.

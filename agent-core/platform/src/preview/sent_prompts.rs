@@ -23,6 +23,12 @@ const SHARE_SCALE: f64 = 10_000.0;
 /// never texts.
 pub struct LatestPrompts(Arc<CompanyCache<PromptKey, Arc<PromptHashes>>>);
 
+impl std::fmt::Debug for LatestPrompts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LatestPrompts").finish_non_exhaustive()
+    }
+}
+
 /// Key of a prompt within its company: its owner, and its thread, or `None` for the latest one of any thread.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct PromptKey {

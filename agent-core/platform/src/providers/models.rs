@@ -22,6 +22,12 @@ pub struct ProviderModels<S> {
     providers: Arc<Providers>,
 }
 
+impl<S> std::fmt::Debug for ProviderModels<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProviderModels").finish_non_exhaustive()
+    }
+}
+
 impl<S> ProviderModels<S> {
     /// Wraps a source.
     pub fn new(source: S, providers: Arc<Providers>) -> Self {

@@ -23,6 +23,12 @@ pub struct ProviderRoles {
     completed: CompanyCache<AgentId, CompletedRole>,
 }
 
+impl std::fmt::Debug for ProviderRoles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProviderRoles").finish_non_exhaustive()
+    }
+}
+
 /// A completed role, with the objects from which it was made.
 #[derive(Clone)]
 struct CompletedRole {

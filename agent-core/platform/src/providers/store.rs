@@ -124,6 +124,12 @@ pub struct Providers {
     cache: CompanyCache<String, CachedProvider>,
 }
 
+impl std::fmt::Debug for Providers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Providers").finish_non_exhaustive()
+    }
+}
+
 impl Providers {
     /// Creates the providers in `records`, whose keys are sealed by `sealer`.
     pub fn new(records: Arc<dyn Records>, sealer: Arc<Sealer>) -> Self {

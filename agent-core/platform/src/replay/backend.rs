@@ -17,6 +17,12 @@ pub struct ReplayBackend<B> {
     replay: Arc<Replay>,
 }
 
+impl<B> std::fmt::Debug for ReplayBackend<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReplayBackend").finish_non_exhaustive()
+    }
+}
+
 impl<B: Backend> ReplayBackend<B> {
     /// Wraps a backend.
     pub fn new(backend: B, replay: Arc<Replay>) -> Self {

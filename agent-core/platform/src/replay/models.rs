@@ -21,6 +21,12 @@ pub struct ReplayModels<S, C> {
     live: Option<LiveModels<C>>,
 }
 
+impl<S, C> std::fmt::Debug for ReplayModels<S, C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReplayModels").finish_non_exhaustive()
+    }
+}
+
 /// Returns the settings of a container's fallbacks.
 type FallbackSettings<C> = Box<dyn Fn(&C) -> Vec<C> + Send + Sync>;
 

@@ -36,6 +36,12 @@ pub struct ValidatedModels<S> {
     source: S,
 }
 
+impl<S> std::fmt::Debug for ValidatedModels<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ValidatedModels").finish_non_exhaustive()
+    }
+}
+
 impl<S> ValidatedModels<S> {
     /// Wraps a source.
     pub fn new(source: S) -> Self {

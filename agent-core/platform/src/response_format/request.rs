@@ -29,6 +29,12 @@ pub struct FormattedModels<S> {
     catalog: Arc<Catalog>,
 }
 
+impl<S> std::fmt::Debug for FormattedModels<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FormattedModels").finish_non_exhaustive()
+    }
+}
+
 impl<S> FormattedModels<S> {
     /// Wraps a source of models. Each model is called through one provider's API.
     pub fn new(source: S, catalog: Arc<Catalog>) -> Self {

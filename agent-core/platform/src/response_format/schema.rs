@@ -98,6 +98,12 @@ pub struct AnswerValidator {
     schema: Option<(Value, Validator)>,
 }
 
+impl std::fmt::Debug for AnswerValidator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AnswerValidator").finish_non_exhaustive()
+    }
+}
+
 /// Error of an answer that does not have the requested format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InvalidAnswerError {

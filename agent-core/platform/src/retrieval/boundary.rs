@@ -17,6 +17,12 @@ const SUFFIX_BYTES: usize = 6;
 /// on the key; the preview of a turn has the same one as the run, as it depends on nothing else.
 pub struct BoundaryKey([u8; 32]);
 
+impl std::fmt::Debug for BoundaryKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BoundaryKey").finish_non_exhaustive()
+    }
+}
+
 impl BoundaryKey {
     /// Derives the key from a secret, for processes that show the same suffixes.
     pub fn from_secret(secret: &Secret) -> Self {
@@ -67,5 +73,11 @@ mod tests {
         ] {
             assert_ne!(first, other);
         }
+    }
+
+    #[test]
+    fn debug_output_does_not_show_the_key() {
+        let key = BoundaryKey::from_secret(&Secret::new("a secret of some length"));
+        assert_eq!(format!("{key:?}"), "BoundaryKey { .. }");
     }
 }

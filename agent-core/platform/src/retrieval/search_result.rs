@@ -30,6 +30,15 @@ pub struct SearchResult {
     pub duration: Duration,
 }
 
+impl std::fmt::Debug for SearchResult {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SearchResult")
+            .field("scope", &self.scope)
+            .field("duration", &self.duration)
+            .finish_non_exhaustive()
+    }
+}
+
 impl SearchResult {
     /// Chooses fragments of the hits: at most `max_tokens` in all.
     pub fn pack(&self, max_tokens: usize, counter: &dyn TokenCounter) -> PackedFragments {
@@ -48,6 +57,15 @@ pub struct FoundDocument {
     pub text: DocumentText,
     /// Media type of the document's upload; `None` for a text that was written.
     pub media_type: Option<Arc<str>>,
+}
+
+impl std::fmt::Debug for FoundDocument {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FoundDocument")
+            .field("version", &self.version)
+            .field("media_type", &self.media_type)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A document that was not searched.

@@ -43,6 +43,12 @@ pub struct RecordRoleStore {
     cache: CompanyCache<AgentId, OpenedRole>,
 }
 
+impl std::fmt::Debug for RecordRoleStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecordRoleStore").finish_non_exhaustive()
+    }
+}
+
 /// A role with its opened secrets, as of a version and its time: a database that takes over without the latest writes
 /// may give out their versions again.
 #[derive(Clone)]

@@ -23,6 +23,12 @@ pub struct ObservedModels<S> {
     observers: Arc<RunObservers>,
 }
 
+impl<S> std::fmt::Debug for ObservedModels<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ObservedModels").finish_non_exhaustive()
+    }
+}
+
 impl<S> ObservedModels<S> {
     /// Wraps a source.
     pub fn new(source: S, observers: Arc<RunObservers>) -> Self {

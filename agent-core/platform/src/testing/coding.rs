@@ -46,6 +46,18 @@ pub enum IssuerStep {
     KeepRefreshToken,
 }
 
+impl std::fmt::Debug for IssuerStep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Fail(_) => "Fail",
+            Self::HoldRequest(_) => "HoldRequest",
+            Self::HoldAnswer(_) => "HoldAnswer",
+            Self::LoseAnswer(_) => "LoseAnswer",
+            Self::KeepRefreshToken => "KeepRefreshToken",
+        })
+    }
+}
+
 /// Decision of a user about a sign-in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignInDecision {
@@ -62,6 +74,12 @@ pub enum SignInDecision {
 pub struct ScriptedIssuer {
     clock: Arc<dyn Clock>,
     state: Mutex<IssuerState>,
+}
+
+impl std::fmt::Debug for ScriptedIssuer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScriptedIssuer").finish_non_exhaustive()
+    }
 }
 
 struct IssuerState {

@@ -24,6 +24,12 @@ pub struct MemoryPulse {
     changed: Mutex<Vec<Arc<JobPayload>>>,
 }
 
+impl std::fmt::Debug for MemoryPulse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryPulse").field("is_available", &self.is_available).finish_non_exhaustive()
+    }
+}
+
 impl Default for MemoryPulse {
     fn default() -> Self {
         Self::new(Arc::new(SystemClock))

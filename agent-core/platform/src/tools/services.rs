@@ -20,3 +20,9 @@ pub struct ToolServices {
     /// Journals of the occurrences that this process runs, whose records the tools' commits join.
     pub journals: Option<Arc<Journals>>,
 }
+
+impl std::fmt::Debug for ToolServices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ToolServices").finish_non_exhaustive()
+    }
+}

@@ -115,6 +115,12 @@ pub struct AdmittedRun {
     stored: Arc<Signal>,
 }
 
+impl std::fmt::Debug for AdmittedRun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AdmittedRun").finish_non_exhaustive()
+    }
+}
+
 impl AdmittedRun {
     /// Returns true if no backend has taken the admission or begun a call, so that another attempt to begin the run needs no
     /// further one.
@@ -155,6 +161,12 @@ pub struct StoredOutcome {
     run: Arc<StartingRun>,
     /// The beginning is stored.
     stored: Arc<Signal>,
+}
+
+impl std::fmt::Debug for StoredOutcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoredOutcome").finish_non_exhaustive()
+    }
 }
 
 impl StoredOutcome {

@@ -30,12 +30,27 @@ pub enum Booking<S> {
     PerRun(SettingsNames<S>),
 }
 
+impl<S> std::fmt::Debug for Booking<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::PerCall => "PerCall",
+            Self::PerRun(_) => "PerRun",
+        })
+    }
+}
+
 /// A [`Backend`] whose runs are booked, even if they fail or their client disconnects.
 pub struct MeteredBackend<B: Backend> {
     backend: B,
     kind: BackendKind,
     booking: Booking<B::Settings>,
     recorder: UsageRecorder,
+}
+
+impl<B: Backend> std::fmt::Debug for MeteredBackend<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MeteredBackend").field("kind", &self.kind).finish_non_exhaustive()
+    }
 }
 
 impl<B: Backend> MeteredBackend<B> {

@@ -44,6 +44,12 @@ pub struct ReservationSweep {
     found: UnrenewedRuns,
 }
 
+impl std::fmt::Debug for ReservationSweep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReservationSweep").finish_non_exhaustive()
+    }
+}
+
 /// Reservations of runs, by company and id: their versions, and the times at which they were found first.
 type UnrenewedRuns = HashMap<(CompanyId, String), (u64, Instant)>;
 

@@ -30,6 +30,12 @@ pub struct MeteredModels<S> {
     operator: Option<OperatorAddresses>,
 }
 
+impl<S> std::fmt::Debug for MeteredModels<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MeteredModels").finish_non_exhaustive()
+    }
+}
+
 impl<S> MeteredModels<S> {
     /// Wraps a source.
     pub fn new(source: S, recorder: UsageRecorder) -> Self {

@@ -23,6 +23,12 @@ pub struct MeteredServers {
     operator: Option<OperatorAddresses>,
 }
 
+impl std::fmt::Debug for MeteredServers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MeteredServers").finish_non_exhaustive()
+    }
+}
+
 impl MeteredServers {
     /// Wraps the backend of agent servers.
     pub fn new(backend: impl Backend<Settings = AgentServer>, recorder: UsageRecorder) -> Self {

@@ -14,6 +14,12 @@ pub struct MeteredTools {
     recorder: UsageRecorder,
 }
 
+impl std::fmt::Debug for MeteredTools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MeteredTools").finish_non_exhaustive()
+    }
+}
+
 impl MeteredTools {
     /// Wraps tools.
     pub fn new(tools: Arc<dyn ToolRegistry>, recorder: UsageRecorder) -> Self {

@@ -45,6 +45,12 @@ pub struct AgentServerBackend {
     pub limits: ModelLimits,
 }
 
+impl std::fmt::Debug for AgentServerBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AgentServerBackend").finish_non_exhaustive()
+    }
+}
+
 #[async_trait]
 impl Backend for AgentServerBackend {
     type Settings = AgentServer;

@@ -50,6 +50,12 @@ pub struct SubscriptionModels {
     pub allows_unattended: bool,
 }
 
+impl std::fmt::Debug for SubscriptionModels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SubscriptionModels").finish_non_exhaustive()
+    }
+}
+
 /// Access to the users' subscriptions.
 #[derive(Clone)]
 pub struct SubscriptionAccess {
@@ -59,6 +65,12 @@ pub struct SubscriptionAccess {
     pub secret: Option<Secret>,
     /// The users' tokens.
     pub tokens: CodingTokens,
+}
+
+impl std::fmt::Debug for SubscriptionAccess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SubscriptionAccess").finish_non_exhaustive()
+    }
 }
 
 impl SubscriptionModels {

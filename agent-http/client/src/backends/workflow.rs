@@ -50,6 +50,12 @@ pub struct WorkflowBackend {
     pub run_token_ttl: Duration,
 }
 
+impl std::fmt::Debug for WorkflowBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WorkflowBackend").finish_non_exhaustive()
+    }
+}
+
 #[async_trait]
 impl Backend for WorkflowBackend {
     type Settings = WorkflowConnector;

@@ -15,6 +15,12 @@ pub struct DeviceAuthClient {
     pub(super) config: Arc<IssuerConfig>,
 }
 
+impl std::fmt::Debug for DeviceAuthClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceAuthClient").finish_non_exhaustive()
+    }
+}
+
 impl DeviceAuthClient {
     /// Creates a client. Nothing is sent yet.
     pub fn new(outbound: OutboundClient, clock: Arc<dyn Clock>, config: IssuerConfig) -> Self {

@@ -27,6 +27,12 @@ pub struct EmbeddingServer {
     pub timeout: Duration,
 }
 
+impl std::fmt::Debug for EmbeddingServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EmbeddingServer").finish_non_exhaustive()
+    }
+}
+
 impl EmbeddingServer {
     /// Creates the settings of a model without a key, with its own number of components and a timeout of 60 s.
     pub fn new(outbound: OutboundClient, base_url: Url, model: impl Into<String>) -> Self {

@@ -50,6 +50,12 @@ pub struct Anthropic {
     model: Arc<ModelSpec>,
 }
 
+impl std::fmt::Debug for Anthropic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Anthropic").finish_non_exhaustive()
+    }
+}
+
 impl Anthropic {
     /// Creates an adapter for `model` on the server with the base URL `base`, such as `https://api.anthropic.com`, with or
     /// without the path `/v1`. The model's reasoning level becomes its effort, or a budget of tokens for models without levels.

@@ -52,6 +52,12 @@ pub struct Ollama {
     model: ModelSpec,
 }
 
+impl std::fmt::Debug for Ollama {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ollama").finish_non_exhaustive()
+    }
+}
+
 impl Ollama {
     /// Creates an adapter for `model` on the server with the base URL `base`, such as `http://127.0.0.1:11434`. Each call
     /// requests the context window of the model's limits; its reasoning level is sent as `think`. The key is for servers

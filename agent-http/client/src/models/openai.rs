@@ -62,6 +62,12 @@ pub struct OpenAi {
     model: Arc<ModelSpec>,
 }
 
+impl std::fmt::Debug for OpenAi {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenAi").finish_non_exhaustive()
+    }
+}
+
 impl OpenAi {
     /// Creates an adapter for `model` on the server with the base URL `base`, such as `https://api.openai.com/v1`. The
     /// model's reasoning level is sent as `reasoning_effort`.

@@ -118,6 +118,12 @@ pub struct Responses {
     protocol: ResponsesProtocol,
 }
 
+impl std::fmt::Debug for Responses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Responses").finish_non_exhaustive()
+    }
+}
+
 impl Responses {
     /// Creates an adapter for the server with the base URL `base`, such as `https://api.openai.com/v1`.
     ///

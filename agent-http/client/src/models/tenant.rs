@@ -20,6 +20,12 @@ pub struct TenantModels<S> {
     source: S,
 }
 
+impl<S> std::fmt::Debug for TenantModels<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TenantModels").finish_non_exhaustive()
+    }
+}
+
 impl<S> TenantModels<S> {
     /// Wraps a source.
     pub fn new(source: S) -> Self {
@@ -46,6 +52,12 @@ impl<S: ModelSource> ModelSource for TenantModels<S> {
 pub struct TenantModel {
     model: Arc<dyn Model>,
     tenant: Arc<str>,
+}
+
+impl std::fmt::Debug for TenantModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TenantModel").finish_non_exhaustive()
+    }
 }
 
 impl TenantModel {

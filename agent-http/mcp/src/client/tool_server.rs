@@ -21,6 +21,12 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// [`ToolServerConnection`] over [`McpTools`].
 pub struct ToolServerSession(Arc<SessionState>);
 
+impl std::fmt::Debug for ToolServerSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ToolServerSession").finish_non_exhaustive()
+    }
+}
+
 struct SessionState {
     tools: McpTools,
     /// Number of requests that have begun or ended.

@@ -47,6 +47,12 @@ pub struct AgentFeatures {
     changes: Arc<ChangeNotifier>,
 }
 
+impl std::fmt::Debug for AgentFeatures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AgentFeatures").finish_non_exhaustive()
+    }
+}
+
 impl AgentFeatures {
     pub(super) fn new(
         roles: Arc<dyn RoleStore>,

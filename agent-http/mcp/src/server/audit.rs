@@ -62,6 +62,12 @@ pub struct DecidedCall<'c> {
 #[derive(Clone)]
 pub struct AuditLog(Arc<Inner>);
 
+impl std::fmt::Debug for AuditLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuditLog").finish_non_exhaustive()
+    }
+}
+
 struct Inner {
     records: Arc<dyn Records>,
     pending: Mutex<PendingEntries>,

@@ -28,6 +28,12 @@ pub struct CallContext<'a> {
     pub progress: &'a dyn Progress,
 }
 
+impl std::fmt::Debug for CallContext<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallContext").finish_non_exhaustive()
+    }
+}
+
 /// Implements tools, resources and prompts. Every method receives the caller's identity, and responds to a forbidden
 /// item as to a missing one.
 #[async_trait]

@@ -71,6 +71,12 @@ pub struct LegacyQuery {
     records: Arc<dyn Inventory>,
 }
 
+impl std::fmt::Debug for LegacyQuery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LegacyQuery").finish_non_exhaustive()
+    }
+}
+
 impl LegacyQuery {
     /// Creates a resolver for the agents of `roles` and the users in `records`.
     pub fn new(roles: Arc<dyn RoleStore>, records: Arc<dyn Inventory>) -> Self {
@@ -151,6 +157,12 @@ impl RevocableToken {
 pub struct McpAuthenticator {
     identities: Arc<dyn TokenResolver>,
     legacy: Option<LegacyQuery>,
+}
+
+impl std::fmt::Debug for McpAuthenticator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("McpAuthenticator").finish_non_exhaustive()
+    }
 }
 
 impl McpAuthenticator {

@@ -50,6 +50,12 @@ pub struct McpServer {
     pub(super) transports: Transports,
 }
 
+impl std::fmt::Debug for McpServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("McpServer").finish_non_exhaustive()
+    }
+}
+
 /// Settings of `rmcp`, and the end of all its streams.
 pub(super) struct Transports {
     pub(super) with_sessions: StreamableHttpServerConfig,

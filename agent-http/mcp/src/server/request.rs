@@ -39,6 +39,12 @@ pub struct AuthorizedRequest<'s> {
     pub(super) session: Option<String>,
 }
 
+impl std::fmt::Debug for AuthorizedRequest<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuthorizedRequest").finish_non_exhaustive()
+    }
+}
+
 /// Beginning of the names of methods that return the results of calls which have become tasks.
 const TASK_METHODS: &str = "tasks/";
 

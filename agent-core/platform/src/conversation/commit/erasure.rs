@@ -10,6 +10,7 @@ use super::super::{
 use super::queue::set_idle;
 
 /// Rows that the erasure of a node writes.
+#[derive(Debug)]
 pub struct EraseCommit {
     /// The thread.
     pub thread: Thread,

@@ -278,6 +278,12 @@ pub struct ReservationGuard {
     pub(super) settlement: Option<Settlement>,
 }
 
+impl std::fmt::Debug for ReservationGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReservationGuard").finish_non_exhaustive()
+    }
+}
+
 impl ReservationGuard {
     pub(super) fn new(state: Arc<BudgetState>, company_id: CompanyId, id: String) -> Self {
         Self { state, settlement: Some(Settlement::of_unused(company_id, id)) }

@@ -35,6 +35,12 @@ pub struct ResponsesProtocol {
     pub(super) maker: String,
 }
 
+impl std::fmt::Debug for ResponsesProtocol {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ResponsesProtocol").finish_non_exhaustive()
+    }
+}
+
 impl ResponsesProtocol {
     /// Creates the protocol for `model` at the server with the address `address`, by which the model's context window is
     /// learned. Usage names `provider`; `account` selects the error of a refusal.
