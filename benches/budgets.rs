@@ -109,7 +109,7 @@ impl Subject {
         Ok(Self { recorder, models, _folder: folder })
     }
 
-    /// Makes a call, and returns the microseconds until it has begun.
+    /// Makes a call, and returns the microseconds until it has started.
     async fn call(&self) -> Result<f64> {
         let context = ExecutionContext {
             company_id: COMPANY.into(),

@@ -200,7 +200,7 @@ fn failure(status: &str, headers: &str, kind: &str) -> Vec<Step> {
     json_response(status, headers, &body)
 }
 
-/// An error in a stream that has begun with these steps.
+/// An error in a stream that has started with these steps.
 fn failing(steps: Vec<Step>, kind: &str) -> Vec<Step> {
     let error = message_event(&json!({"type": "error", "error": {"type": kind, "message": "planted words"}}));
     [vec![stream_head(), message_start()], steps, vec![error, last_chunk()]].concat()

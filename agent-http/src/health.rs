@@ -18,7 +18,7 @@ use crate::shutdown::{Shutdown, ShutdownStage};
 pub(crate) enum HealthRoute {
     /// `GET /livez`: liveness; 200 while the process answers.
     Live,
-    /// `GET /readyz`: readiness; 503 once the shutdown has begun.
+    /// `GET /readyz`: readiness; 503 once the shutdown has started.
     Ready,
     /// `GET /health`: status, version and uptime.
     Health,

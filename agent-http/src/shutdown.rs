@@ -19,7 +19,7 @@ use tokio::sync::watch;
 /// Stage of a graceful shutdown. Stages are entered in order; some may be skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ShutdownStage {
-    /// No shutdown has begun.
+    /// No shutdown has started.
     #[default]
     Running,
     /// Readiness fails, and new connections are still accepted.
@@ -98,7 +98,7 @@ pub(crate) fn shutting_down() -> AgentError {
 }
 
 /// Observer of [`ShutdownStage::Ending`] for one task, to be polled often: it registers the task's waker once. Further
-/// polls with the same waker compare a version number, until a shutdown has begun.
+/// polls with the same waker compare a version number, until a shutdown has started.
 ///
 /// From then on each poll polls the channel: its version changes before its waiters are woken, so that a poll in between
 /// would otherwise hide the change from the poll that the wake-up causes.

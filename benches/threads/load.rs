@@ -21,7 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::stored::{AGENT, create_all, dialogue, open, thread};
 
-/// Place of the turn before which a run is begun and ended, in [`TURNS`].
+/// Place of the turn before which a run is started and ended, in [`TURNS`].
 const AFTER_RUN: usize = 2;
 /// Limit of a turn after the first one of the same thread.
 const NEXT_TURN_LIMIT_MS: f64 = 0.03;

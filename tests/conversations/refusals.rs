@@ -154,7 +154,7 @@ async fn a_thread_has_ten_thousand_messages_at_most() {
     let turn = whole_run(&test.app, &request_body).await;
     assert_eq!(turn.last()["type"], "RUN_FINISHED");
     let request_count = test.vendor.received_bodies("m").len();
-    // The answer of a run that has begun is kept whatever there is.
+    // The answer of a run that has started is kept whatever there is.
     let thread = test.get("/api/threads/t?messages=none").await;
     assert_eq!((&thread["messageCount"], &thread["status"]), (&json!(10_001), &json!("idle")));
     for body in [

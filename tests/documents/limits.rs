@@ -93,7 +93,7 @@ async fn the_concurrent_uploads_of_a_company_are_limited() {
     expect_problem(response, 429, "RATE_LIMITED").await;
     let theirs = upload(&app, STRANGER, "/api/documents/3/content", &WAIT, "x").await;
     expect_json(theirs, 200).await;
-    // An upload that was begun can be completed, and makes room.
+    // An upload that was started can be completed, and makes room.
     for mut stream in begun {
         stream.write_all(b"xxxxxxxxx").await.expect("it reads");
         let answer = crate::support::read_until_closed(&mut stream).await;

@@ -90,7 +90,7 @@ async fn a_user_uses_a_run_id_once() {
     let (first, second) = (session_token("u1", "c1"), session_token("u2", "c1"));
     let body = json!({"agentId": "a1", "message": "Hello", "runId": "r-1"});
     let ask = async |session: &str| app.chat_as(session, "", &body).await;
-    // A run refused by its backend has not begun and leaves its id free.
+    // A run refused by its backend has not started and leaves its id free.
     vendor.on("m", [json_response("500 Internal Server Error", "", "{}"), answer(&["Hello"])]);
     expect_problem(ask(&first).await, 502, "BACKEND_FAILED").await;
     let started = ask(&first).await;

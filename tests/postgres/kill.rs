@@ -222,9 +222,9 @@ async fn run_imports(shared: Arc<Shared>, url: String) -> ImportLog {
     log
 }
 
-/// Runs that had begun and ended with an error.
+/// Runs that had started and ended with an error.
 struct EndedRuns {
-    /// Share of all runs that had begun, in percent.
+    /// Share of all runs that had started, in percent.
     percent: f64,
     /// Number of addresses whose process is alive.
     of_living: i64,
@@ -413,7 +413,7 @@ async fn count_ended_runs_of_living(fixture: &PostgresFixture) -> i64 {
 }
 
 /// Waits until all runs have ended, and compares their states with what the clients have seen. Returns the share of the runs
-/// that had begun, in percent, that ended with an error. One that was refused before has used nothing, not even its id.
+/// that had started, in percent, that ended with an error. One that was refused before has used nothing, not even its id.
 async fn check_runs(fixture: &PostgresFixture, logs: &[ClientLog]) -> f64 {
     let (stores, owner) = (fixture.open().await, ThreadOwner::new("c1", "u1"));
     let mut states: HashMap<&'static str, usize> = HashMap::new();

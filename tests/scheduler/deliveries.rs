@@ -113,7 +113,7 @@ async fn the_response_decides_the_state_of_the_job() {
     for (name, answer, state, status, error) in cases {
         bench.receiver.on(name, [answer]);
         let id = bench.create_job(schedule_now(), payload(name)).await;
-        // The next attempt of a job that is retried may have begun meanwhile.
+        // The next attempt of a job that is retried may have started meanwhile.
         let job =
             bench.poll_job_until(&id, |job| job.get("attempts").is_some() && job["state"] == state).await;
         assert_eq!(job["attempts"][0]["status"].as_u64(), status.map(u64::from), "{name}: {job}");

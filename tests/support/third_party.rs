@@ -35,7 +35,7 @@ pub struct RmcpServer {
 pub struct RmcpTools {
     era: McpRevision,
     meeting: Arc<Barrier>,
-    /// Number of `wait` calls that have begun.
+    /// Number of `wait` calls that have started.
     pub begun: watch::Sender<usize>,
     /// Number of `wait` calls that were cancelled.
     pub cancelled: watch::Sender<usize>,

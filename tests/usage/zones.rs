@@ -26,7 +26,7 @@ fn next_midnight(zone: &str) -> Timestamp {
 async fn refusals_and_budgets_have_the_end_of_the_companys_day() {
     let test = UsageApp::start().await;
     let limits = json!({"limits": [{"unit": "tokens", "amount": 0, "window": "day"}]});
-    // At any time, it is another day than in UTC in one of them. Each user has a meter that no earlier zone has begun.
+    // At any time, it is another day than in UTC in one of them. Each user has a meter that no earlier zone has started.
     for (zone, user) in
         [("Asia/Kathmandu", "ada"), ("Pacific/Kiritimati", "u1"), ("Pacific/Pago_Pago", "boss")]
     {

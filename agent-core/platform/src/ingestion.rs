@@ -183,7 +183,7 @@ impl Ingestion {
         self.0.wake();
     }
 
-    /// Extracts texts until the future is dropped. The extractions that it has begun continue then.
+    /// Extracts texts until the future is dropped. The extractions that it has started continue then.
     pub async fn run(&self) {
         let mut woken = self.0.woken.lock().await;
         loop {

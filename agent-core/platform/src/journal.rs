@@ -4,7 +4,7 @@
 //! claim: after another process has taken over the occurrence, it fails.
 //!
 //! - [`JournaledTools`] records each tool call before it is made, and its outcome afterwards. A call whose outcome is
-//!   recorded is answered from the record. A call that was begun and has no outcome is repeated if that is harmless, and
+//!   recorded is answered from the record. A call that was started and has no outcome is repeated if that is harmless, and
 //!   otherwise reported as [`ToolError::OutcomeUnknown`](agent_core::tool::ToolError::OutcomeUnknown).
 //! - [`JournaledRecords`] is the store of a built-in tool during such a call: the tool's commit and the record of the
 //!   call are one transaction.

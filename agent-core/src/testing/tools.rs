@@ -89,7 +89,7 @@ impl FakeTools {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the number of running calls: begun, and neither completed nor dropped.
+    /// Returns the number of running calls: started, and neither completed nor dropped.
     pub fn running(&self) -> usize {
         self.running.get()
     }

@@ -75,7 +75,7 @@ async fn finish_summaries(app: &app::App) {
     }
 }
 
-/// Returns the time at which the drain has begun; the present if it has not.
+/// Returns the time at which the drain has started; the present if it has not.
 async fn drain_began(draining: JoinHandle<Instant>) -> Instant {
     if draining.is_finished() {
         return draining.await.unwrap_or_else(|_| Instant::now());

@@ -173,7 +173,7 @@ async fn attach(
     private(Ok(hold_until_sent(response, permit)))
 }
 
-/// Returns the event with which a stream ends that has begun.
+/// Returns the final event of a stream that has already started.
 fn error_event(error: &HttpError) -> Event {
     let (message, code) = (error.detail().to_owned(), error.code().as_str().to_owned());
     Event::RunError { message, code, usage: Vec::new() }

@@ -55,7 +55,7 @@ impl HandleSealer {
         Self { sealer, dialect: issuer.dialect, origin: issuer.issuer.origin().ascii_serialization() }
     }
 
-    /// Returns the handle of a sign-in that has begun at `now`.
+    /// Returns the handle of a sign-in that has started at `now`.
     ///
     /// # Errors
     /// The handle is too long, or there is no key.

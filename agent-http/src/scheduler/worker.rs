@@ -366,7 +366,7 @@ impl Worker {
         after: Option<&JobId>,
     ) -> Result<CancelledBatch, StoreError> {
         let _claim_guard = self.claim_lock.read().await;
-        // A claimed job has the state `running` in the store, even if its delivery has not begun. All such jobs are
+        // A claimed job has the state `running` in the store, even if its delivery has not started. All such jobs are
         // released first, so that the filter sees their own state; those that do not match can be claimed again.
         let claimed = self.claimed_jobs.release_matching(&JobFilter { state: None, ..open.clone() });
         let released = match self.jobs.apply_steps_unlocked(release_steps(&claimed), self.now()).await {

@@ -104,7 +104,7 @@ impl WaitingConnections {
         self.connections.remove(found)
     }
 
-    /// Closes all connections. Requests that have begun are answered before.
+    /// Closes all connections. Requests that have started are answered before.
     pub(super) fn refuse_all(self) {
         self.connections.into_iter().for_each(WaitingConnection::refuse);
     }
@@ -155,7 +155,7 @@ impl WaitingConnection {
         Peer(self.peer).network()
     }
 
-    /// Closes the connection. If a request has begun, it is answered before.
+    /// Closes the connection. If a request has started, it is answered before.
     fn refuse(self) {
         let socket = SockRef::from(&self.stream);
         // If input is left, the kernel resets the connection, which can destroy the response.

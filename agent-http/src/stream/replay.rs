@@ -74,7 +74,7 @@ pub(crate) async fn replay_response(
         loop {
             let frame = match timeout_at(silent_until, log.next()).await {
                 Ok(Some(Ok(events))) => replay.encode(&events),
-                // The response has begun, so a log without its end can only end the response.
+                // The response has started, so a log without its end can only end the response.
                 Ok(None) => return None,
                 Ok(Some(Err(error))) => return Some((Err(error.into()), (log, replay))),
                 Err(_) => replay.keep_alive(),

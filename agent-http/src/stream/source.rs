@@ -1,4 +1,4 @@
-//! Events of a run that has begun, of one that starts, or of one that is queued.
+//! Events of a run that has started, of one that starts, or of one that is queued.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,9 +15,9 @@ use super::encode::KEEP_ALIVE_INTERVAL;
 use super::timer::StreamTimer;
 use crate::error::HttpError;
 
-/// Events of a run that has begun, of one that starts, or of one that is queued.
+/// Events of a run that has started, of one that starts, or of one that is queued.
 pub(crate) struct RunSource {
-    /// The events; for a run that has not begun its start alone.
+    /// The events; for a run that has not started its start alone.
     events: EventStream,
     pending: Option<Box<PendingRun>>,
     whole_delivery: Option<WholeDelivery>,
@@ -84,7 +84,7 @@ impl RunSource {
         self.pending.as_ref().map(|pending| pending.queue_error.clone()).unwrap_or_default()
     }
 
-    /// Returns the events, the delivery of the answer and, for a run that has not begun, the wait before them.
+    /// Returns the events, the delivery of the answer and, for a run that has not started, the wait before them.
     pub(super) fn into_parts(
         self,
         limits: &StreamLimits,

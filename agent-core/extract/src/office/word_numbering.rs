@@ -61,7 +61,7 @@ pub(super) struct WordNumbering {
     lists: HashMap<String, List>,
     /// The numbers of the levels of abstract lists.
     numbers: HashMap<String, [Option<u32>; LEVELS]>,
-    /// Lists that have begun.
+    /// Lists that have started.
     begun: HashSet<String>,
 }
 

@@ -187,7 +187,7 @@ struct SheetEditor<'x> {
     /// True if the numbers that usually stand for white do so.
     has_usual_white: bool,
     hidden_columns: Vec<bool>,
-    /// The number of the last row that was begun.
+    /// Number of the last row that was started.
     last_row: usize,
     /// The last columns of merged cells by the references of their first ones.
     merged: HashMap<String, usize>,

@@ -276,7 +276,7 @@ impl Drawing {
         self.hidden_marks += usize::from(is_hidden);
     }
 
-    /// Ends the marked content that was begun last.
+    /// Ends the marked content that started last.
     pub(super) fn end_marked(&mut self) {
         let is_hidden = self.marked.pop().unwrap_or_default();
         self.hidden_marks -= usize::from(is_hidden);

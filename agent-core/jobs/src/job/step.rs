@@ -29,7 +29,7 @@ pub enum Step {
         /// New expiry of the lease.
         lease: Timestamp,
     },
-    /// Returns a claimed job whose delivery has not begun. The attempt does not count.
+    /// Returns a claimed job whose delivery has not started. The attempt does not count.
     Release {
         /// Fencing token of the claim.
         fence: u64,

@@ -420,7 +420,7 @@ fn a_paused_job_is_known_until_it_is_resumed() {
     assert!(!is_paused());
     set_paused(&job_id, true);
     assert!(is_paused());
-    // Neither a run that had begun nor another schedule resumes it.
+    // Neither a run that had started nor another schedule resumes it.
     let now = Timestamp::from_second(10).expect("a time");
     ready(record_run(&records, (&company, "s"), (&job_id, 1), true, now)).expect("recorded");
     save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 9000}})));

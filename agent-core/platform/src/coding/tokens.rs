@@ -17,7 +17,7 @@ use super::subscriber::Subscriber;
 use super::tasks::SharedTasks;
 use crate::records::{Precondition, Record, StoreError};
 
-/// Number of times that a caller joins a refresh that had begun before its own token was rejected.
+/// Number of times that a caller joins a refresh that had started before its own token was rejected.
 const REFRESH_ATTEMPTS: usize = 3;
 
 /// Users' tokens. Clones share the running refreshes and the limits.
@@ -117,7 +117,7 @@ impl CodingTokens {
                 Err(error) => Err(error.into()),
             };
             match refreshed {
-                // The refresh had begun before the rejection of the token that it has returned.
+                // The refresh had started before the rejection of the token that it has returned.
                 Ok(token) if rejected == Some(token.generation) => {}
                 Err(error) if error.is_temporary() && !is_rejected && stored.is_usable(services.now()) => {
                     return services.access_token(&subscriber, &stored);

@@ -108,14 +108,14 @@ pub enum DecisionRoute {
     Approvals,
 }
 
-/// Progress of an approved call. A call is begun at most once.
+/// Progress of an approved call. A call is started at most once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CallExecution {
-    /// The call has not begun.
+    /// The call has not started.
     #[default]
     No,
-    /// The call has begun. Without a result, it is unknown whether it took effect.
+    /// The call has started. Without a result, it is unknown whether it took effect.
     Begun,
     /// The result of the call is in the thread.
     Done,
@@ -165,7 +165,7 @@ impl Approval {
         }
     }
 
-    /// Removes the content of messages: arguments and reasons. A call that has not begun is withdrawn, since it would be
+    /// Removes the content of messages: arguments and reasons. A call that has not started is withdrawn, since it would be
     /// made without its arguments.
     pub(super) fn erase(&mut self) {
         let is_due = matches!(self.state, ApprovalState::Open | ApprovalState::Approved);

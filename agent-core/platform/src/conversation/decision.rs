@@ -75,7 +75,7 @@ pub enum RunChange {
         approval: String,
         /// The run that continues this one and makes the call.
         by: RunId,
-        /// Process that has begun it.
+        /// Process that started it.
         process: String,
     },
     /// Adds results of the client's calls below the messages of a run that waits; their parents are not read. Results of calls

@@ -285,7 +285,7 @@ impl OwnerExport {
         Self { store, owner, audience, now, seen, page, cursor: None, pass: Pass::First, current: None }
     }
 
-    /// Returns the next piece of the text; `None` at its end. A thread that is deleted before its line has begun is left
+    /// Returns the next piece of the text; `None` at its end. A thread that is deleted before its line has started is left
     /// out.
     ///
     /// # Errors

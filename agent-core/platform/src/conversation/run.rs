@@ -406,7 +406,7 @@ impl Run {
             RunStep::Start => self.state == RunState::Queued,
             RunStep::End(ref ending) => match self.state {
                 RunState::Running => true,
-                // Only a run that has begun has an answer.
+                // Only a run that has started has an answer.
                 RunState::Queued => !matches!(ending.kind, RunEndKind::Completed | RunEndKind::Suspended(_)),
                 _ => false,
             },

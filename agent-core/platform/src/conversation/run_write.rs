@@ -118,7 +118,7 @@ pub struct BeginRunRequest {
     pub now: Timestamp,
 }
 
-/// A run that has begun.
+/// A run that has started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BegunRun {
     /// The thread.
@@ -138,7 +138,7 @@ pub struct EndRunRequest {
     pub owner: ThreadOwner,
     /// Id of the run.
     pub run_id: RunId,
-    /// Process that has begun it.
+    /// Process that started it.
     pub process: String,
     /// Nodes of the answer, parents first.
     pub nodes: Vec<NewNode>,

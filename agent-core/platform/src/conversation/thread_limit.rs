@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::ThreadOwner;
 
-/// Maximum number of nodes in a thread; the answer of a run that has begun may exceed it.
+/// Maximum number of nodes in a thread; the answer of a run that has started may exceed it.
 pub const MAX_THREAD_NODES: u32 = 10_000;
 
 /// Maximum number of children of a node, and of roots of a thread.

@@ -298,7 +298,7 @@ impl Model for ModelWithFallbacks {
         let (mut calls, started) = Box::new(calls).advance().await;
         match started {
             Ok(events) => Ok(FallbackStream::new(events, calls).hold_to_end(self.holds_answers).boxed()),
-            // The run has begun: its stream reports the attempts.
+            // The run has started: its stream reports the attempts.
             Err(error) if self.numbers.round() > 1 => {
                 let notices: Vec<_> = calls.take_notices().into_iter().map(Ok).collect();
                 match notices.is_empty() {

@@ -26,7 +26,7 @@ pub(super) trait CallTarget: Sized + Send + Sync + 'static {
 
     /// Public message of an answer that has neither content nor an end.
     const TRUNCATED: &'static str;
-    /// Public message of an answer that has not begun in time.
+    /// Public message of an answer that has not started in time.
     const NO_CONTENT: &'static str;
 
     /// Returns the limit on the prompt, in tokens.

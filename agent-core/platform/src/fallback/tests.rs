@@ -111,7 +111,7 @@ impl FallbackFixture {
         self.finish(start(model))
     }
 
-    /// Waits for the whole answer of a call that has begun.
+    /// Waits for the whole answer of a call that has started.
     fn finish(
         &self,
         starting: BoxFuture<'static, Result<ModelStream, AgentError>>,

@@ -32,7 +32,7 @@ pub(super) enum JournalEntry {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         provider_items: Vec<RecordedItem>,
     },
-    /// Tool call that was begun; its outcome is unknown.
+    /// Tool call that was started; its outcome is unknown.
     Begun,
     /// Tool call whose effect is committed with this entry; its result is not recorded.
     Committed,

@@ -124,7 +124,7 @@ impl Model for ReplayModel {
         let Some(answered) = script.rounds.get(round) else {
             return match script.failure() {
                 Some(failure) => Err(failure),
-                // The answer has begun, and the run was cut before its first event.
+                // The answer has started, and the run was cut before its first event.
                 None if self.replay.inputs.rounds.len() > round => Ok(stream::pending().boxed()),
                 None => std::future::pending().await,
             };

@@ -152,7 +152,7 @@ impl<B: Backend> Backend for MeteredBackend<B> {
 struct StartingCounts(PendingCounts);
 
 impl StartingCounts {
-    /// Leaves the run uncounted if a budget refuses its first call. One whose time is over has begun.
+    /// Leaves the run uncounted if a budget refuses its first call. One whose time is over has started.
     fn refuse(&mut self, error: &AgentError) {
         if BudgetExceededError::find(error).is_some_and(|refusal| refusal.unit != BudgetUnit::WallMs) {
             drop(std::mem::take(&mut self.0));

@@ -157,7 +157,7 @@ struct MeteredModel {
     recorder: UsageRecorder,
     operation: UsageOperation,
     numbers: Arc<CallNumbers>,
-    /// False after a call that has not begun, whose repetition is an attempt at the same round; `None` if another layer
+    /// False after a call that has not started, whose repetition is an attempt at the same round; `None` if another layer
     /// counts the rounds.
     is_round_over: Option<AtomicBool>,
 }

@@ -55,7 +55,7 @@ impl RunEntries {
 /// Source of the stored runs, for runs that count once they are stored.
 #[async_trait]
 pub trait StoredRuns: Send + Sync {
-    /// Returns true if a user or visitor has a run with an id that is stored and has begun.
+    /// Returns true if a user or visitor has a run with an id that is stored and has started.
     ///
     /// # Errors
     /// The store failed.

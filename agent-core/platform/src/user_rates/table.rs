@@ -102,7 +102,7 @@ impl Meter {
         }
     }
 
-    /// Refunds a counted request that has not begun. No more than the limit are refunded per minute: further ones stay
+    /// Refunds a counted request that has not started. No more than the limit are refunded per minute: further ones stay
     /// counted, so that a client whose requests are refused cannot repeat them without end.
     pub(super) fn refund(&mut self, now: Duration) {
         let Ok(refunded) = MinuteState::admit(self.refunded, self.per_minute, now) else { return };

@@ -121,7 +121,7 @@ impl RatesFixture {
         admitted
     }
 
-    /// Advances the time until all tasks have ended: three intervals, if none has begun yet.
+    /// Advances the time until all tasks have ended: three intervals, if none has started yet.
     async fn settle(&self) {
         let is_idle = |rates: &MinuteRateLimiter| rates.metering.lock().flushers.is_empty();
         while !self.processes.iter().all(is_idle) {

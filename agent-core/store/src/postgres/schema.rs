@@ -114,7 +114,7 @@ const SELECT_ORIGIN: &str = "
 /// opened. `rows` are those of [`SELECT_VERSIONS`].
 ///
 /// A running process of an older version must not claim or change jobs that it may misread: it ends the deliveries
-/// that it has begun and leaves the others to the newer program.
+/// that it has started and leaves the others to the newer program.
 pub(super) fn check_not_newer(rows: Option<&Vec<Row>>) -> Result<(), StoreError> {
     let known = SCHEDULER.newest();
     match rows.and_then(|rows| rows.first()).and_then(|row| SchemaState::from_row(row).newer_than(known)) {

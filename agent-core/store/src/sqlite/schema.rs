@@ -381,7 +381,7 @@ fn newest_version(steps: &[&str]) -> i64 {
 /// Returns an error if a newer program has migrated the file since it was opened.
 ///
 /// A running process of an older version must not claim or change jobs that it may misread: it ends the deliveries
-/// that it has begun and leaves the others to the newer program.
+/// that it has started and leaves the others to the newer program.
 pub(super) fn check_not_newer(connection: &Connection) -> Result<(), WriteError> {
     let mut statement = connection.prepare_cached("PRAGMA user_version")?;
     let found: i64 = statement.query_row((), |row| row.get(0))?;

@@ -94,7 +94,7 @@ async fn a_running_process_notices_a_newer_version(cluster: &Cluster) {
     assert_eq!(describe_result(store.claim_due(claim_at(now)).await.map(drop)), expected);
     let cancel = store.apply_step(&JobScope::default(), &held.id, Step::Cancel, now).await;
     assert_eq!(describe_result(cancel.map(drop)), expected);
-    // It completes the job that it has begun.
+    // It completes the job that it has started.
     let release = Step::Release { fence: held.fence };
     let ended = store.apply_steps(vec![(held.id.clone(), release)], now).await.expect("steps");
     assert!(ended[0].is_applied(), "{ended:?}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agent_core::secret::Secret;
 
-/// Codes of a sign-in that has begun.
+/// Codes of a sign-in that has started.
 #[derive(Debug, Clone)]
 pub struct DeviceCode {
     /// Code by which the issuer is polled: `device_code`, or the codex dialect's `device_auth_id`.

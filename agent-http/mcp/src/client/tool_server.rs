@@ -29,7 +29,7 @@ impl std::fmt::Debug for ToolServerSession {
 
 struct SessionState {
     tools: McpTools,
-    /// Number of requests that have begun or ended.
+    /// Number of requests that have started or ended.
     changes: AtomicU64,
     /// Number of requests that have not ended.
     open: AtomicU64,

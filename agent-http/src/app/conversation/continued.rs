@@ -103,7 +103,7 @@ impl ContinuedTurn {
         if approval.state != ApprovalState::Approved {
             return error_result(approval.refusal());
         }
-        // A begun call is not made again, so the agent and the user are read first.
+        // A started call is not made again, so the agent and the user are read first.
         let Some(role) = self.role(approval).await else {
             return error_result("the call was not made: the agent cannot be read".to_owned());
         };

@@ -21,7 +21,7 @@ const OCCURRENCES_PER_THREAD: u64 = 50;
 /// `Retry-After` of an occurrence whose thread waits for a person's decisions.
 const WAITING_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// A job's turn that has begun in a thread.
+/// A job's turn that has started in a thread.
 pub(in super::super) struct StartedTurn {
     pub(in super::super) events: RunSource,
     pub(in super::super) recorder: Box<dyn RunRecorder>,

@@ -58,7 +58,7 @@ struct RecordedRun {
 pub(super) struct StoredRunRecorder {
     store: Arc<dyn Conversations>,
     thread_id: ThreadId,
-    /// Present once the run has begun; `None` for one that was queued.
+    /// Present once the run has started; `None` for one that was queued.
     turn_id: Option<RunId>,
     position: Arc<OnceLock<AnswerPosition>>,
     on_disconnect: OnDisconnect,

@@ -303,7 +303,7 @@ impl StoredTurn {
             Err(error) => Err(error),
         };
         match begun {
-            // A concurrent request may have begun the answer.
+            // A concurrent request may have started the answer.
             Err(error @ BeginError::Store(_)) => {
                 Err(self.repeated_or_error(app, principal, turn, error).await)
             }

@@ -51,13 +51,13 @@ struct LocalRun {
     app: Arc<App>,
     until: Instant,
     result: CronRun,
-    /// Number of occurrences that have begun.
+    /// Number of occurrences that have started.
     begun: usize,
-    /// Jobs with an occurrence that has begun.
+    /// Jobs with an occurrence that has started.
     tried: HashSet<JobId>,
     /// Number of occurrences that a company may begin: companies alternate.
     turn: usize,
-    /// Number of occurrences that each company has begun.
+    /// Number of occurrences that each company has started.
     begun_by_company: CompanyQuota,
     /// Releases of busy jobs. They are written at the end, so that this call does not claim the jobs again.
     releases: Vec<(JobId, Step)>,

@@ -52,7 +52,7 @@ pub(super) struct MemoryThread {
 
 #[derive(Debug)]
 pub(super) struct MemoryRun {
-    /// Number in the order in which the owner's runs have begun.
+    /// Number in the order in which the owner's runs have started.
     pub(super) number: i64,
     pub(super) stored: StoredRun,
     pub(super) log: Vec<LogChunk>,

@@ -141,7 +141,7 @@ impl UsedAmounts {
         Self::Call { cost, tokens: i64::try_from(tokens).unwrap_or(i64::MAX), ended_at }
     }
 
-    /// Returns the part that counts towards a limit whose window has begun at a time, for an amount that was reserved.
+    /// Returns the part that counts towards a limit whose window has started at a time, for an amount that was reserved.
     pub(super) fn amount(&self, reserved: &ReservedAmount, window_start_ms: i64) -> i64 {
         match (self, reserved.unit) {
             (Self::Call { ended_at, .. }, _) if ended_at.as_millisecond() < window_start_ms => 0,

@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_changed_zone_begins_no_window_again() {
-        // It is still January in UTC, while the meter has begun with February.
+        // It is still January in UTC, while the meter has started with February.
         let (utc, tokyo, now) = (BudgetTimeZone::default(), named("Asia/Tokyo"), "2026-01-31T20:00:00Z");
         for (window, end) in [(DAY, "2026-02-02T00:00:00Z"), (MONTH, "2026-03-01T00:00:00Z")] {
             let in_tokyo = meter(window, &tokyo, now);

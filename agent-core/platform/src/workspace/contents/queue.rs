@@ -18,7 +18,7 @@ pub(crate) const INGESTION_COLLECTION: &str = "documentIngestions";
 pub(crate) struct IngestionTask {
     /// Identifier of the upload.
     pub(crate) generation: String,
-    /// Number of attempts that have begun.
+    /// Number of attempts that have started.
     #[serde(default)]
     pub(crate) attempts: u32,
     /// Earliest time of the next attempt.

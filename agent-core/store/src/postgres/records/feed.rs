@@ -48,7 +48,7 @@ const SELECT_SNAPSHOT: &str = "SELECT pg_current_snapshot()::text, pg_postmaster
 /// not in the previous one, `$1`. Transactions before `$2` that were not running in the previous snapshot are all known:
 /// without that bound, a transaction that stays open would make every poll scan all changes since its
 /// beginning. The few transactions that were running, also of this process, are looked up one by one. Changes of
-/// transactions that have not begun were restored from a backup of another server, before this process has cached
+/// transactions that have not started were restored from a backup of another server, before this process has cached
 /// anything.
 const SELECT_CHANGES: &str = "
     SELECT now.snapshot::text, now.server, change.company, change.collections, change.ids

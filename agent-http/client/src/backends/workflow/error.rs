@@ -58,7 +58,7 @@ pub(super) fn too_large(max_bytes: usize) -> AgentError {
     )
 }
 
-/// Returns the error for a model call that was begun and not ended.
+/// Returns the error for a model call that was started and not ended.
 pub(super) fn cut_off() -> AgentError {
     AgentError::new(AgentErrorKind::Truncated, "the workflow's response ended before it was complete")
 }

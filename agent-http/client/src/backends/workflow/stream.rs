@@ -194,7 +194,7 @@ struct Transcript {
     ready: VecDeque<SourceEvent>,
     /// The open message.
     message: Option<Id>,
-    /// Number of model calls that were begun and not ended.
+    /// Number of model calls that were started and not ended.
     open_model_calls: usize,
     has_text: bool,
     /// Template of the last item, which the next one usually matches.

@@ -84,7 +84,7 @@ pub(super) struct MessageDecoder {
     is_finished: bool,
 }
 
-/// The block that has begun last.
+/// The block that started last.
 struct OpenBlock {
     index: Option<u64>,
     kind: BlockKind,

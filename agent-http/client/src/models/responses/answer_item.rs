@@ -1,10 +1,10 @@
-//! Items of an answer that have begun.
+//! Items of an answer that have started.
 
 use agent_core::message::SharedJson;
 
 use super::wire::{WireItem, text};
 
-/// An item of the answer that has begun.
+/// An item of the answer that has started.
 pub(super) struct AnswerItem {
     pub(super) id: Option<String>,
     pub(super) output_index: Option<u64>,

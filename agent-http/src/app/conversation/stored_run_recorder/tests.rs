@@ -367,7 +367,7 @@ async fn the_end_of_a_run_wakes_the_first_of_the_queue_at_once() {
     assert!(is_woken(&live[0]).await, "the run before it has ended");
     assert_eq!(started.elapsed(), Duration::ZERO);
     assert!(!is_woken(&live[1]).await && !is_woken(&live[2]).await, "it is not their turn");
-    // The first leaves before it has begun.
+    // The first leaves before it has started.
     let started = tokio::time::Instant::now();
     drop(waiting.remove(0));
     assert!(is_woken(&live[1]).await, "the queue goes on with the next");

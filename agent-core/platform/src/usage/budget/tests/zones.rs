@@ -100,7 +100,7 @@ async fn the_first_window_begins_with_the_ledgers_utc_days() {
     let process = installation.process();
     put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "month"})).await;
     call(&process).await;
-    // The day in Berlin has begun at 22:00 in UTC, and the ledger has one sum of the day of UTC.
+    // The day in Berlin has started at 22:00 in UTC, and the ledger has one sum of the day of UTC.
     installation.clock.set("2026-05-01T12:00:00Z".parse::<jiff::Timestamp>().expect("a time").into());
     call(&process).await;
     put_in_zone(&process, json!({"unit": "tokens", "amount": 1_000, "window": "day"}), "Europe/Berlin").await;

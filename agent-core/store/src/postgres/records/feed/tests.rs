@@ -40,7 +40,7 @@ fn sample_of(position: &FeedPosition) -> XidSample {
 }
 
 /// Returns the companies of the changes since a position, and the next position, as if all transactions of the position
-/// had begun long ago.
+/// had started long ago.
 async fn poll(poller: &Poller, session: &Session, position: &FeedPosition) -> (Vec<String>, FeedPosition) {
     let floor = sample_of(position).xmax;
     let (rows, latest) = poller.select_changes(session, position, Some(floor)).await.expect("read");

@@ -331,7 +331,7 @@ async fn the_providers_items_are_kept_with_their_place() {
         done(1, message("msg_1", "ab")),
         added(2, reasoning("b")),
         added(3, call(3, "")),
-        // The third item is done after the fourth has begun.
+        // The third item is done after the fourth has started.
         done(2, reasoning("b")),
         done(3, call(3, "{}")),
         done(4, search),
