@@ -84,7 +84,7 @@ async fn imports_and_writes_survive_a_kill_whole() {
     assert!(early >= ROUNDS / 2, "most kills come while the process writes");
 }
 
-/// Parses a line by which the child acknowledges a write: `imported 7` or `added 7`.
+/// Parses a line in which the child acknowledges a write: `imported 7` or `added 7`.
 fn parse_acknowledgement(line: String) -> Option<(bool, usize)> {
     let number = |text: &str| text.parse().expect("a number");
     let imported = line.strip_prefix("imported ").map(|n| (true, number(n)));

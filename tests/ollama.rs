@@ -159,7 +159,7 @@ async fn a_prompt_truncated_by_ollama_is_reported_to_the_caller() {
     }
 }
 
-/// Returns the application configuration and the message after `dev` has looked for an Ollama.
+/// Returns the application configuration and the message after `dev` has searched for an Ollama.
 async fn config_after_detection(env: &[(&str, &str)]) -> (AppConfig, Option<String>) {
     let env: BTreeMap<&str, &str> = env.iter().copied().collect();
     let mut config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");

@@ -75,7 +75,7 @@ async fn ask(app: &Server, agent: &str) -> Response {
     app.chat_as(&session_token("u1", "c1"), "", &body).await
 }
 
-/// Returns the keys with which the vendor was called, oldest first.
+/// Returns the API keys of the vendor's calls, oldest first.
 fn keys(vendor: &Vendor) -> Vec<String> {
     let key = |head: &str| {
         let line = head.lines().find(|line| line.to_ascii_lowercase().starts_with("authorization:"));

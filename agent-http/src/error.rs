@@ -254,7 +254,7 @@ impl HttpError {
         self
     }
 
-    /// Adds a `Location`: the path of the resource with which the request conflicts.
+    /// Adds a `Location`: the path of the conflicting resource.
     #[must_use]
     pub(crate) fn with_location(mut self, path: &str) -> Self {
         self.extras_mut().location = HeaderValue::from_str(path).ok();

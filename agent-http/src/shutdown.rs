@@ -1,4 +1,4 @@
-//! Graceful shutdown: its stages, and the handle by which a service's server, streams and health share them.
+//! Graceful shutdown: its stages, and the handle that a service's server, streams and health share.
 //!
 //! | [`ShutdownStage`] | entered by | effect |
 //! |---|---|---|

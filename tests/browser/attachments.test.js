@@ -66,7 +66,7 @@ inPage('a picture and a text go with a message, and stay in the thread', async (
   await lastAnswer(page).getByText('Seen: data:image/png').waitFor();
   await check('And now?');
 
-  // A file that is deleted is told.
+  // A deleted file is reported.
   await page.evaluate((address) => fetch(address, { method: 'DELETE' }), address);
   await page.reload();
   await page.getByText('Picture, no longer stored').first().waitFor();

@@ -135,7 +135,7 @@ const ASSIGNMENTS = [
   { ...ASSIGNMENT, id: 'a-rather-long-name-of-an-assignment-that-no-scheduler-takes', kind: 'agent', message: 'Write the news of the garden', sync: { inStep: false, problem: 'the time zone is unknown' } },
 ];
 
-/** Calls that were decided, or that nobody has decided about. */
+/** Calls that were decided, and calls without a decision. */
 const CALL = { agentId: 'approvals', threadId: 't', tool: 'createDoc', arguments: { title: 'Roses', text: 'About roses.' }, decidedAt: '2026-11-20T10:00:00Z', decidedBy: 'u1' };
 const DECIDED = [
   { ...CALL, id: 'd-1', state: 'approved', via: 'chat', editedArguments: { title: 'Tulips', text: 'About tulips.' } }, { ...CALL, id: 'd-2', state: 'denied', via: 'approvals', reason: 'There is one already.' },

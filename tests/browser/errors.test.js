@@ -66,7 +66,7 @@ inPage('what could not be loaded is asked for again, in every view, and is annou
     await page.unrouteAll({ behavior: 'wait' });
     await page.keyboard.press('Enter');
     await page.waitForFunction(() => ![...document.querySelectorAll('[role=alert]')].some(({ textContent }) => textContent.includes('the store is away')));
-    // What does not exist is not asked for again.
+    // A request for something that does not exist is not repeated.
     assert.equal(await page.getByRole('button', { name: 'Try again', exact: true }).count(), 0, view);
     await page.waitForFunction(() => document.activeElement !== document.body);
     assert.ok(await isRegionFocused(page), `${view}: the focus is where the error was`);

@@ -1,4 +1,4 @@
-// The figures of docs/benchmarks.md: sizes, start, first token, long streams. It is no part of the suite, since times are of a
+// The figures of docs/benchmarks.md: sizes, start, first token, long streams. It is not part of the suite, since times are of a
 // machine and its load: `BROWSER_TESTS=figures.js cargo nextest run --no-capture …`, see docs/console.md.
 
 

@@ -1,4 +1,4 @@
-// A smoke test of the console and the widget in Firefox, which is driven by its own WebDriver BiDi. It is no part of the suite:
+// A smoke test of the console and the widget in Firefox, which is driven by its own WebDriver BiDi. It is not part of the suite:
 // `FIREFOX=/usr/bin/firefox-esr BROWSER_TESTS=firefox.js cargo nextest run …`, see docs/console.md.
 
 import assert from 'node:assert/strict';

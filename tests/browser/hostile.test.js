@@ -190,7 +190,7 @@ inPage('long names and lines without spaces stay in their places at 360 pixels',
     await page.locator(selector).first().waitFor();
     assert.deepEqual(await wide(), [], route);
   }
-  // What is wrong with a file is said below its name.
+  // The fault of a file is shown below its name.
   await visit(page, 'chat/text');
   await page.getByLabel('Files to attach').setInputFiles([{ name: `${long}.svg`, mimeType: 'image/svg+xml', buffer: Buffer.from('x') }]);
   const file = page.locator('.attachment.failed');

@@ -1,4 +1,4 @@
-// What a user sees, and can do, while the server cannot be reached or has refused something, and when it is there again.
+// The console while the server cannot be reached or has refused something, and after it is reachable again.
 
 import assert from 'node:assert/strict';
 

@@ -1,4 +1,4 @@
-// The picture of docs/console.md. It is no part of the suite, which would change it with every run:
+// The picture of docs/console.md. It is not part of the suite, which would change it with every run:
 // `BROWSER_TESTS=picture.js cargo nextest run -p integration -E 'test(console_works)'`, see docs/console.md.
 
 import assert from 'node:assert/strict';

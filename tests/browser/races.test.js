@@ -227,7 +227,7 @@ inPage('a page whose files are gone is loaded again if the server has others, an
 inPage('a role is saved once, however often the button is pressed meanwhile', async (page) => {
   await visit(page, 'agents/new');
   await page.getByRole('textbox', { name: 'Identifier' }).fill('saved-twice');
-  // What is refused is no agent of the other tests.
+  // A refused agent does not appear in the other tests.
   const refusal = { status: 503, contentType: 'application/problem+json', body: '{"code":"STORE_UNAVAILABLE","detail":"it is not written"}' };
   await page.route('**/api/agents/saved-twice', (route) => route.fulfill(refusal));
   const put = await hold(page, 'PUT', '**/api/agents/saved-twice');

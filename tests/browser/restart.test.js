@@ -1,4 +1,4 @@
-// Servers that restart amid a stream, and connections that die without an end: an answer is shown as a whole, and once.
+// Servers that restart during a stream, and connections that die without an end: an answer is shown as a whole, and once.
 
 import assert from 'node:assert/strict';
 

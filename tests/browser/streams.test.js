@@ -107,7 +107,7 @@ inPage('answers that are no stream, or a strange one, are said in words', async 
   ];
   for (const [response, words] of cases) {
     await page.route('**/api/agent/chat', (route) => route.fulfill(response));
-    // The run of a stream that is cut is no run of the server, which therefore cannot be attached to.
+    // The run of a stream that is cut is not a run of the server, which therefore cannot be attached to.
     await page.route('**/api/runs/r/events*', (route) => route.fulfill(problem(404, 'NOT_FOUND')));
     await visit(page, 'threads');
     await visit(page, 'chat/text');

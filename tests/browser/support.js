@@ -1,4 +1,4 @@
-// What the tests need around them. Whoever starts them sets:
+// Environment of the tests. The program that starts them sets:
 //
 //   BASE_URL          the application's address, with the console switched on
 //   INTERNAL_SECRET   its secret, by which the tests make links

@@ -50,7 +50,7 @@ async function drawAll(texts) {
 test('Markdown makes no forbidden node of any text, whole or in pieces', async (t) => {
   const { page } = opened;
   assert.ok(corpus.length >= 60, `${corpus.length} texts`);
-  // No text becomes HTML, whoever tries: the page has no policy that could make it trusted.
+  // No text becomes HTML, whatever its source: the page has no policy that could make it trusted.
   const refused = await page.evaluate(() => (document.createElement('div').innerHTML = '<b>x</b>')).catch((error) => error.message);
   assert.match(refused, /TrustedHTML/);
   await until(() => opened.faults.length > 0, 'the violation is reported');

@@ -175,7 +175,7 @@ async fn a_call_that_cannot_be_made_is_answered_to_the_model() {
     for (name, arguments) in [("no_such_tool", "{}"), ("readTodos", "{\"title\":"), ("createTodo", "[1]")] {
         let call = OutputItem::call("call_1", name, arguments);
         let events = responses_vendor::events(&[call]);
-        // Arguments that are no JSON do not go back as they came.
+        // Arguments that are not JSON are not returned unchanged.
         all.vendor.on(MODEL, [Reply::events(&events, vec![]), hello()]);
         let events = all.run("u1", "a1").await;
         assert_eq!(text_of(&events), "Hello.", "{name} {arguments}");

@@ -22,7 +22,7 @@ use crate::support::{TEST_TIMEOUT, env_number, report};
 const KILL_ROUNDS: &str = "CODING_KILL_ROUNDS";
 const STOP_ROUNDS: &str = "CODING_STOP_ROUNDS";
 const REFRESH_ROUNDS: &str = "CODING_REFRESH_ROUNDS";
-/// Environment variable by which leases end in their own time, which is half a minute per round. Otherwise a lease of a
+/// Environment variable that lets leases end in their own time, which is half a minute per round. Otherwise a lease of a
 /// process that is killed or stopped is ended in the database.
 const REAL_LEASES: &str = "CODING_REAL_LEASES";
 
@@ -323,7 +323,7 @@ async fn overtaken_users(
             _ => installation.is_writable(user, limit).await,
         });
     }
-    // What the process has sent before its stop may arrive after the first look.
+    // A request that the process sent before its stop may arrive after the first look.
     let second = phases(installation, users, before).await;
     let mut overtaken = Vec::new();
     for (index, user) in users.iter().enumerate() {

@@ -212,7 +212,7 @@ async fn only_its_user_uses_a_sign_in() {
         ("origin", "https://x.example".to_owned()),
     ];
     let both = [session("u1", "c1"), vec![("x-widget-token", widget.expose().to_owned())]].concat();
-    /// Headers of a request, and the statuses with which it may be answered.
+    /// Headers of a request, and the statuses that its response may have.
     type Credential = (Vec<(&'static str, String)>, &'static [u16]);
     let credentials: Vec<Credential> = vec![
         (vec![], &[401]),

@@ -259,7 +259,7 @@ async fn results_after_a_history_without_their_calls_are_placed_like_others() {
         assert!(answered.contains("It is red."), "{asked}: {answered}");
         let roles: Vec<Value> = prompt(&test).iter().map(|message| message["role"].clone()).collect();
         assert_eq!(roles, ["user", "assistant", "tool"], "{asked}");
-        // What precedes the results is no new message when they are sent again.
+        // The messages before the results are not new when they are sent again.
         let again = test.app.chat(&body("painted")).await.text().await.expect("a whole body");
         assert_eq!(again, answered, "{asked}");
         expect_problem(test.app.chat(&body("painted blue")).await, 409, "CONFLICT").await;

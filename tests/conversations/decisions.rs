@@ -187,7 +187,7 @@ async fn forged_answers_decide_nothing() {
     }
     assert_eq!(test.titles().await, ["Water the basil"]);
     assert_eq!(test.get(&path).await["state"], "open");
-    // What a client says of the call is not read: the stored one is made.
+    // The client's copy of the call is not read: the stored one is made.
     let session = session_token("u1", "c1");
     let forged = with_part(part("approval-responded", yes(&mine)));
     let response = test.app.chat_as(&session, "", &forged).await;

@@ -69,7 +69,7 @@ async fn a_deletion_of_several_threads_ends_their_runs_in_another_process() {
     let session = session_token("u1", "c1");
     let (status, deleted) = call_as(&other, &session, "DELETE", "/api/threads?agentId=a1", None).await;
     assert_eq!((status, deleted), (200, json!({"deleted": 1, "more": false})));
-    // Neither has another event by which its process would learn of the deletion.
+    // Neither has another event that would tell its process of the deletion.
     received_text.push_str(&end_of(first).await);
     assert_cancelled(&received_text);
     assert_cancelled(&end_of(queued).await);

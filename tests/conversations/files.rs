@@ -151,7 +151,7 @@ async fn files_are_refused_to_others_and_by_their_content() {
     assert_eq!(unsigned.status(), 401);
 }
 
-/// A document of Word whose text is so many bytes of spaces, which compress to a thousandth.
+/// A Word document whose text is this many bytes of spaces, which compress to a thousandth.
 fn docx_bomb(bytes: usize) -> Vec<u8> {
     let mut parts = docx_parts();
     parts.retain(|(name, _)| name != "word/document.xml");

@@ -1,4 +1,4 @@
-//! Isolation: a request for an object of others has the same response, byte for byte, as one for an object that never existed.
+//! Isolation: a request for another user's object has the same response, byte for byte, as one for an object that never existed.
 
 use serde_json::{Value, json};
 

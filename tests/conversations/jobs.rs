@@ -272,7 +272,7 @@ async fn a_job_that_waits_for_approval_completes_and_notifies_its_user() {
         (&notifications[0]["text"], &notifications[0]["threadId"]),
         (&json!("Add it?"), &json!("job:j1"))
     );
-    // The next occurrence waits, too, and is no attempt.
+    // The next occurrence waits, too, and does not count as an attempt.
     let response = test.deliver(question("Buy milk"), "j1", 2).await;
     assert_eq!(response.headers()["retry-after"], "60");
     expect_problem(response, 409, "INTERRUPTS_OPEN").await;

@@ -94,7 +94,7 @@ async fn a_slow_reader_delays_no_other_reader() {
     assert_eq!(test.ended_run("r1").await["state"], "completed");
     assert_eq!(text_of(&parse_run(&received_text)).len(), "Partly".len() + ANSWER_BYTES);
     assert!(fast_shown == received_text, "another reader has the same");
-    // What the slow one has not read yet is there, from memory and from the store.
+    // The slow reader still gets what it has not read, from memory and from the store.
     let later_text =
         tokio::time::timeout(TEST_TIMEOUT, slow.read_to_end(&mut received_bytes)).await.expect("it ends");
     later_text.expect("it is not cut");

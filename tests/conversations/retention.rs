@@ -46,7 +46,7 @@ impl ConversationApp {
 
 #[tokio::test]
 async fn threads_are_deleted_after_the_shorter_of_two_times() {
-    // The time of visitors is so short that the threads are looked for each second.
+    // The retention time of visitors is so short that threads are swept every second.
     let settings = [("THREAD_RETENTION", "10d"), ("VISITOR_THREAD_RETENTION", "2s")];
     let test = start(json!({"retentionDays": 5}), &settings).await;
     for (agent, days) in

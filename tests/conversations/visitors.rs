@@ -284,7 +284,7 @@ async fn without_a_key_a_visitor_has_no_thread() {
             .await;
         expect_problem(test.send(&hostile, "GET", "/api/threads", None).await, 400, "INVALID_REQUEST").await;
     }
-    // What a visitor needs not is a session's alone.
+    // Functions that a visitor does not need are for sessions only.
     for (method, path) in [
         ("POST", "/api/threads"),
         ("POST", "/api/threads/t/fork"),

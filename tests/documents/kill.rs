@@ -31,7 +31,7 @@ const DOCUMENTS: usize = 6;
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause of a client before it repeats a request.
 const CLIENT_PAUSE: Duration = Duration::from_millis(5);
-/// Number of acknowledged uploads between two kills, and the time by which kills are spread over the work.
+/// Number of acknowledged uploads between two kills, and the interval over which the kills are spread.
 const UPLOADS_PER_ROUND: u64 = 4;
 const KILL_SPREAD: Duration = Duration::from_millis(60);
 /// Sizes of the stored pieces.

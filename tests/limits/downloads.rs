@@ -10,7 +10,7 @@ use crate::support::{TEST_TIMEOUT, expect_problem, poll_until, workspace};
 /// More than the buffers of a connection hold.
 const FILE_BYTES: usize = 16 << 20;
 
-/// Uploads a picture of so many bytes and returns its path.
+/// Uploads a picture of this many bytes and returns its path.
 pub(super) async fn upload(app: &Server, bearer: &str, bytes: usize) -> String {
     let mut picture = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
     picture.resize(bytes, 0);

@@ -20,7 +20,7 @@ async fn models_are_the_agents_of_the_token() {
     assert!(model["created"].as_u64().expect("a time") > 1_700_000_000);
     let error = expect_error(test.get("/v1/models/a3").await, 404, "model_not_found").await;
     assert_eq!((&error["type"], &error["param"]), (&json!("invalid_request_error"), &json!("model")));
-    // An agent that does not exist, of a token that an operator has made, is no model.
+    // An agent that does not exist, of a token that an operator created, is not a model.
     let token = mint(&test.stores, &["gone", "a1"], None, None).await;
     let request = test.app.request("GET", "/v1/models").bearer_auth(&token);
     let list = expect_json(request.send().await.expect("an answer")).await;
@@ -286,7 +286,7 @@ async fn a_stored_run_may_wait_for_approval() {
     assert_eq!(completion["choices"][0]["message"]["content"], "As you like.");
 }
 
-/// Approves the call with which the thread `t1` waits, and waits until the turn has ended.
+/// Approves the call for which the thread `t1` waits, and waits until the turn has ended.
 async fn approve(test: &OpenAiApp) {
     let approvals = test.call("GET", "/api/approvals?state=open").await;
     let id = approvals["approvals"][0]["id"].as_str().expect("an id");

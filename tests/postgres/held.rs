@@ -150,7 +150,7 @@ async fn locked_rows_of_one_company_delay_no_other_company() {
     holder.batch_execute("BEGIN").await.expect("begun");
     lock("threads WHERE company = 'c1'").await;
     lock("records WHERE company = 'c1' AND collection LIKE 'runIds/%'").await;
-    // The time of visitors is so short that threads are looked for each second.
+    // The retention time of visitors is so short that threads are swept every second.
     let settings = [
         ("DATABASE_URL", fixture.url.as_str()),
         ("DATA_SECRET", DATA_SECRET),
@@ -187,7 +187,7 @@ async fn locked_rows_of_one_company_delay_no_other_company() {
     for (response, begun) in &mut live {
         *begun += &read_until(response, "second ").await;
     }
-    // What the other process sees of a live run is stored.
+    // The other process sees the stored state of a live run.
     let mut log = send_as(reader, "c2", "GET", "/api/runs/live/events", Value::Null).await;
     read_until(&mut log, "second ").await;
     for company in COMPANIES {

@@ -1,4 +1,4 @@
-//! Commits by which a run is admitted.
+//! Commits that admit a run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -94,7 +94,7 @@ async fn the_job_of_an_assignment_changes_with_the_assignment_only() {
 }
 
 /// A synchronization that is under way, or that a killed process has left, has created a job that the assignment does not name
-/// yet. A follow-up is no such job.
+/// yet. A follow-up is not such a job.
 #[tokio::test]
 async fn a_follow_up_can_be_cancelled_while_its_assignment_is_synchronized() {
     let bench = open(NOWHERE, &[]).await;

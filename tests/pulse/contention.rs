@@ -16,7 +16,7 @@ async fn run_at_once(payload: impl Fn(u64) -> Value) -> (TempDir, Stores) {
         SqliteStore::open(folder.path().join("app.db"), SqliteOptions::default()).expect("the store opens");
     let stores = Stores::from_records(Arc::new(store), &server::app_config(&[]));
     let mut workspace = workspace("http://127.0.0.1:9/v1");
-    // The key is no secret here, and the store has none to seal it with.
+    // The key is not a secret here, and the store has no key to seal it with.
     workspace["agents"][0]["children"] = json!([]);
     stores.import("the test", &workspace.to_string()).await.expect("imported");
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());

@@ -498,7 +498,7 @@ async fn jobs_that_the_scheduler_cannot_deliver_are_run_once() {
     assert_eq!(todo_titles(&stores).await, ["Due"]);
 }
 
-/// The scheduler has delivered it, and delivers it again at the time that the vendor has asked for.
+/// The scheduler has delivered it, and delivers it again at the time that the vendor requested.
 #[tokio::test]
 async fn a_failed_occurrence_that_waits_for_its_retry_is_not_due() {
     let vendor = Vendor::start().await;

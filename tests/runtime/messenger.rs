@@ -208,7 +208,7 @@ fn call_cases() -> Vec<(&'static str, Vec<Step>, ExpectedResponse)> {
     rows
 }
 
-/// Returns the bot token of a case, by which the upstream selects the case's script.
+/// Returns the bot token of a case, from which the upstream selects the case's script.
 fn token(name: &str) -> String {
     format!("1:token-canary_{name}")
 }

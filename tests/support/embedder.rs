@@ -36,7 +36,7 @@ pub enum Behaviour {
     AnswersLate,
     /// Answers vectors with other numbers of components.
     OtherDimensions,
-    /// Answers components that are no numbers.
+    /// Returns components that are not numbers.
     NoNumbers,
     /// Answers a vector less than there are texts.
     TooFew,

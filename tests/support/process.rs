@@ -24,7 +24,7 @@ const ADDRESS_PREFIX: &str = "child listening on ";
 const SCHEDULER_TEST: &str = "support::process::a_scheduler_until_it_is_killed";
 const APPLICATION_TEST: &str = "support::process::an_application_until_it_is_killed";
 
-/// Arguments with which this program is an application that its environment configures.
+/// Arguments that make this program an application configured by its environment.
 pub const APPLICATION_ARGUMENTS: [&str; 4] = ["--exact", APPLICATION_TEST, "--ignored", "--nocapture"];
 
 /// An `agentd scheduler` process; killed when dropped.

@@ -97,7 +97,7 @@ const EXCEPTIONS: [Exception; 22] = [
     exception("jobs: purges old ones", "SELECT id FROM jobs WHERE ended_ms < $1"),
 ];
 
-/// Statements for an administrator, by which all that `role` executes is logged from its next connection on.
+/// Statements for an administrator that log everything that `role` executes from its next connection on.
 pub(crate) fn log_statements_of(role: &str) -> String {
     format!(
         "ALTER ROLE {role} SET log_statement = 'all';
@@ -352,7 +352,7 @@ impl StatementCounts {
         self.by_company + self.by_number + self.exceptions.values().sum::<usize>() + self.violations.len()
     }
 
-    /// Panics if a statement binds no company and is no exception.
+    /// Panics if a statement binds no company and is not an exception.
     pub(crate) fn check(&self) {
         let shown: Vec<_> = self.violations.iter().take(10).collect();
         let (count, total) = (self.violations.len(), self.total());

@@ -20,7 +20,7 @@ const CONCURRENCY: usize = 16;
 /// Limit on the bytes that a client reads; an answer is a few of them longer or shorter.
 const MAX_BYTES: u64 = 3_000;
 
-/// Begins a run and leaves after so many bytes of the answer.
+/// Begins a run and disconnects after this many bytes of the answer.
 async fn leave_after(test: &UsageApp, run: u64, bytes: usize) {
     let run = format!("d{run}");
     let body = json!({"agentId": "a1", "message": "Hello", "store": false, "runId": &run});

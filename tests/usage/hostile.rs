@@ -81,7 +81,7 @@ async fn the_run_of_a_deleted_user_is_booked() {
     assert_eq!((&rows[0]["userId"], &rows[0]["cost"]), (&json!("ada"), &json!("0.000184000")), "{rows:?}");
 }
 
-/// Returns a short answer for which the vendor counts so many tokens of input and output.
+/// Returns a short answer for which the vendor counts these tokens of input and output.
 fn answer_with_usage(input: u64, output: u64) -> Vec<Step> {
     let usage = json!({"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output});
     vec![

@@ -54,11 +54,11 @@ pub struct EmbeddingSpec {
     pub dimensions: usize,
     /// Number of tokens after which a text is cut.
     pub max_tokens: usize,
-    /// Method by which a text's vector is computed from the vectors of its tokens.
+    /// Pooling method: computes a text's vector from the vectors of its tokens.
     pub pooling: Pooling,
 }
 
-/// Method by which a text's vector is computed from the vectors of its tokens.
+/// Pooling method: computes a text's vector from the vectors of its tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooling {
     /// The vector of the first token, `[CLS]`.

@@ -20,7 +20,7 @@ const STEM_CHARS: usize = 4;
 /// Score of a matching verb, in units of one matching word.
 const VERB_WEIGHT: usize = 2;
 
-/// Synonyms: verbs that begin tool names, and the words by which users ask for them.
+/// Synonyms: verbs that begin tool names, and the words that users use for them.
 const VERB_SYNONYMS: [(&[&str], &[&str]); 8] = [
     (
         &["create", "add", "append", "record", "remember"],

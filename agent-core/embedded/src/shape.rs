@@ -17,7 +17,7 @@ const CLOCK_FRAGMENT: &str = "time";
 /// Words that ask for the present time.
 const TIME_WORDS: [&str; 9] =
     ["clock", "date", "now", "time", "today", "tomorrow", "tonight", "week", "yesterday"];
-/// Words with which a question may begin that has no question mark.
+/// First words of questions that may lack a question mark.
 const QUESTION_WORDS: [&str; 20] = [
     "are", "can", "could", "did", "do", "does", "has", "have", "how", "is", "may", "must", "should", "what",
     "when", "where", "which", "who", "why", "will",

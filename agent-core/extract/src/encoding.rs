@@ -7,11 +7,11 @@ use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 
 /// Maximum number of bytes that are read to guess an encoding without a byte order mark.
 const MAX_GUESS_BYTES: usize = 1024 * 1024;
-/// Maximum number of bytes at the beginning of an HTML document in which its encoding is looked for.
+/// Maximum number of bytes at the beginning of an HTML document that are searched for its encoding.
 const MAX_PRESCAN_BYTES: usize = 1024;
 /// Minimum number of valid multi-byte characters for each invalid sequence in a damaged text that still counts as UTF-8.
 const MIN_CHARACTERS_PER_ERROR: usize = 10;
-/// Number of bytes at the beginning of a text by which UTF-16 without a byte order mark is recognized.
+/// Number of bytes at the beginning of a text that are examined for UTF-16 without a byte order mark.
 const UTF_16_SAMPLE_BYTES: usize = 4 * 1024;
 
 /// Decodes a text. A byte order mark decides; else the text is UTF-16 if it has the zeros of it, or UTF-8 if it is valid; else

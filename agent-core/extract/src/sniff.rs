@@ -11,7 +11,7 @@ use crate::media_type::MediaType;
 
 /// Maximum offset of a PDF file's signature, in bytes.
 const MAX_PDF_OFFSET: usize = 1024;
-/// Number of bytes at the beginning by which text is distinguished from other data.
+/// Number of leading bytes that are examined to distinguish text from other data.
 const SAMPLE_BYTES: usize = 64 * 1024;
 /// Minimum number of bytes of a text for each control character. A short text may have [`MAX_CONTROLS_OF_SHORT_TEXT`].
 const MIN_BYTES_PER_CONTROL: usize = 200;

@@ -251,7 +251,7 @@ fn text_that_is_not_seen_on_a_white_page_is_dropped() {
         format!("q .05 0 0 .05 0 0 cm {} Q", secret.replace("72 600", "1440 12000")),
         // By a form, whose text inherits the color.
         "1 g /Text Do".to_owned(),
-        // What is painted elsewhere, or in white, is not behind it.
+        // Shapes that are painted elsewhere, or in white, are not a background.
         format!("0 0 1 rg 0 500 612 60 re f 0 640 m 612 640 l S 10 10 592 772 re S 1 g {secret}"),
         format!("1 g 0 500 612 150 re f {secret}"),
         format!("0 g 300 590 200 30 re f 60 590 m 60 620 l S 1 g {secret}"),
@@ -260,7 +260,7 @@ fn text_that_is_not_seen_on_a_white_page_is_dropped() {
     ] {
         assert_eq!(page(&hidden), "The first rule. The last rule.", "{hidden}");
     }
-    // Letters and punctuation are no background, nor are symbols elsewhere.
+    // Letters and punctuation are not a background, nor are symbols elsewhere.
     let visible = "BT /F1 12 Tf 72 600 Td (A rule) Tj (.) Tj 300 0 Td (\\225) Tj ET";
     let words = page(&format!("{visible} 1 g {secret}"));
     assert!(words.contains("A rule.") && !words.contains("secret"), "{words}");
@@ -328,7 +328,7 @@ fn text_under_a_rectangle_that_is_painted_later_is_dropped() {
     ] {
         assert_eq!(page(&hidden), "The first rule. The last rule.", "{hidden}");
     }
-    // What is written on the rectangle is seen.
+    // Text on the rectangle is visible.
     let words = page(&format!("{secret} 1 g 60 590 200 30 re f 0 g BT /F1 12 Tf 72 600 Td (A label.) Tj ET"));
     assert!(words.contains("A label.") && !words.contains("secret"), "{words}");
 }
@@ -384,7 +384,7 @@ fn text_that_a_later_shape_does_not_certainly_cover_is_kept() {
 /// Returns a document with further entries of its catalogue.
 #[test]
 fn superscripts_of_pdf_pages_are_not_read_as_digits_of_numbers() {
-    // A mark of a footnote, an exponent, a mark that is no number, a subscript, and a number in smaller type on the baseline.
+    // A mark of a footnote, an exponent, a mark that is not a number, a subscript, and a number in smaller type on the baseline.
     let runs = [
         (72, 700, 12, "The lease ends in May"),
         (193, 705, 7, "1"),
@@ -636,7 +636,7 @@ fn hidden_characters_are_dropped() {
     let mut parts = fixtures::docx_parts();
     let document = parts.iter_mut().find(|(name, _)| name == "word/document.xml").unwrap();
     let xml = String::from_utf8(document.1.clone()).unwrap();
-    // The bell is no valid character of XML.
+    // The bell character is not valid in XML.
     document.1 = xml.replace("30 days", &format!("30 {}days", &hidden[..hidden.len() - 1])).into_bytes();
     for (media_type, bytes) in [
         (MediaType::Docx, fixtures::archive(&parts)),

@@ -265,7 +265,7 @@ impl NewJob {
 pub struct Job {
     /// Job id: a UUID version 7, so that jobs sort by creation time.
     pub id: JobId,
-    /// Work to do, and the user for whom it is done. Immutable, hence shared.
+    /// Work to do, and the user for whom it is done. Immutable and therefore shared.
     pub payload: Arc<JobPayload>,
     /// Times at which the job runs.
     pub schedule: Schedule,

@@ -67,7 +67,7 @@ impl ApprovalFloor {
         })
     }
 
-    /// Returns the rule by which calls of a tool wait: the first of the role that matches it, or else the default rule for a
+    /// Returns the rule that applies to calls of a tool: the first of the role that matches it, or else the default rule for a
     /// tool of the floor. A call of such a tool is never made without a person.
     pub fn effective_rule(&self, rules: &[ApprovalRule], tool: &ToolSpec) -> Option<ApprovalRule> {
         let rule = rules.iter().find(|rule| matches(rule, tool)).cloned();

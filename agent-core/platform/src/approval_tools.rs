@@ -54,7 +54,7 @@ impl ApprovalTools {
         Self { tools, roles, records, clock }
     }
 
-    /// Returns the rule by which calls of a tool wait, with the tool's definition.
+    /// Returns the approval rule that applies to calls of a tool, with the tool's definition.
     async fn rule(
         &self,
         context: &ExecutionContext,

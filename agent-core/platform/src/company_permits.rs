@@ -189,7 +189,7 @@ mod tests {
     fn a_call_that_is_refused_takes_permits_from_no_other() {
         let all = CompanyPermits::new(1_000, 1_000);
         let [full, free] = [0, 1_000].map(|share| CompanyPermits::within(&all, usize::MAX, share));
-        // Of the same kind, and of another one with which they have a share together.
+        // Of the same kind, and of another kind that has a common share with it.
         for (refused, refused_count, other) in [(&all, 1_001, &all), (&full, 1, &free)] {
             let company = CompanyId::from("one");
             std::thread::scope(|scope| {

@@ -38,7 +38,7 @@ const USER_SESSIONS: &str = "consoleUserSessions";
 const SESSION_PREFIX: &str = "ags_";
 const SECRET_BYTES: usize = 32;
 
-/// Lifetime of a code, unless another one is asked for.
+/// Default lifetime of a code.
 pub const DEFAULT_CODE_TTL: Duration = Duration::from_secs(10 * 60);
 /// Maximum lifetime of a code.
 pub const MAX_CODE_TTL: Duration = Duration::from_secs(60 * 60);

@@ -11,7 +11,7 @@
 //! | `node_ids`, `pairing` | incremental indexes of a growing thread: ids of nodes, tool calls with their results |
 //! | `approval_request`, `decision` | questions for approval, decisions about them |
 //! | `title`, `tree`, `merge`, `fold` | pure functions: titles, paths, requests into trees, events into nodes |
-//! | `context` | contexts with which messages were sent, and the nodes to which they belong |
+//! | `context` | contexts that were sent with messages, and their nodes |
 //! | `event_log`, `interrupt` | packed form of a run's events, and the end of a run by it |
 //! | `store` | the trait [`Conversations`] |
 //! | [`commit`], [`page`] | a store's decisions as pure functions, for its implementations |

@@ -1,4 +1,4 @@
-//! JSON values whose numbers keep the digits with which they were written.
+//! JSON values whose numbers keep the digits of their original text.
 //!
 //! A [`Value`] has integers of 64 bits and floats of double precision. Other numbers, and those that would be written in another
 //! way, such as `1.50`, are marked texts here, which [`write`](fn@write) and [`to_vec`] write as the numbers that they were.

@@ -1,4 +1,4 @@
-//! JSON objects whose numbers keep the digits with which they were written: the arguments and results of tool calls.
+//! JSON objects whose numbers keep the digits of their original text: the arguments and results of tool calls.
 
 use agent_core::message::SharedJson;
 use serde::de::{Error, Unexpected};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::exact_json;
 
-/// A JSON object whose numbers keep the digits with which they were written, without white space between its members. Equal ones
+/// A JSON object whose numbers keep the digits of their original text, without white space between its members. Equal ones
 /// have equal members, in any order. It is read from JSON text; of a [`Value`], and within types that serde buffers, the digits are
 /// those of the value.
 #[derive(Debug, Clone)]

@@ -14,7 +14,7 @@ use unicode_normalization::is_nfc;
 /// with it.
 pub const WIDGET_USER_PREFIX: &str = "widget:";
 
-/// Path of the caller's files, by which messages and arguments of tools refer to one.
+/// Path of the caller's files, used in messages and in arguments of tools.
 pub(crate) const FILE_PATH: &str = "/api/files/";
 
 /// Maximum length of the id of a file, in bytes.

@@ -174,7 +174,7 @@ impl MessageFiles<'_> {
     }
 }
 
-/// Returns the words by which a file is named in a prompt.
+/// Returns the words that name a file in a prompt.
 fn label(file: &UserFile, shows_id: bool) -> String {
     let id = if shows_id { format!(", id {}", file.id) } else { String::new() };
     match &file.name {

@@ -31,12 +31,12 @@ pub enum ThinkingForm {
     Adaptive {
         /// True if the model thinks unless the request disables it.
         is_default: bool,
-        /// Means by which the thinking is switched off.
+        /// Setting that switches thinking off.
         switch_off: ThinkingOff,
     },
 }
 
-/// Means by which a model's thinking is switched off.
+/// Setting that switches a model's thinking off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThinkingOff {
     /// `disabled`.
@@ -78,7 +78,7 @@ impl ClaudeTokenizer {
         }
     }
 
-    /// Estimates the tokens of a text that has so many of `o200k_base`, by an average of texts and code.
+    /// Estimates the tokens of a text from its count in `o200k_base`, by an average of texts and code.
     pub fn estimate(self, tokens: usize) -> usize {
         let percent = match self {
             Self::Earlier => 118,
@@ -141,7 +141,7 @@ impl MessagesModel {
     }
 }
 
-/// Returns the means by which the thinking of a model of a switched family is switched off.
+/// Returns the setting that switches off the thinking of a model of a switched family.
 fn switch_off(name: &str, version: (u32, u32)) -> ThinkingOff {
     if version < (5, 5) || name.contains("haiku") {
         ThinkingOff::Disabled

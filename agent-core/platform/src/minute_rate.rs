@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 const MICROS_PER_MINUTE: u64 = 60_000_000;
 
-/// Maximum time by which a stored state may be ahead of the clock of this process. A state beyond it is one from before the
+/// Maximum lead of a stored state over the clock of this process. A state beyond it is one from before the
 /// clock was set back.
 const MAX_CLOCK_SKEW_MICROS: u64 = 60_000_000;
 

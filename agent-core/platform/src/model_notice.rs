@@ -53,7 +53,7 @@ pub enum ModelNotice {
         /// Size of the answer so far, in bytes.
         bytes: u64,
     },
-    /// An answer does not have the format that was requested, and another one is asked for.
+    /// An answer does not have the requested format, and another one is requested.
     OutputRejected {
         /// Number of the answer's repair, from 1.
         repair: u32,

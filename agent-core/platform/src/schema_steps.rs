@@ -14,7 +14,7 @@ const NAMES_PER_STEP: usize = 8;
 const TEXT_KEYWORDS: [&str; 6] =
     ["contentEncoding", "contentMediaType", "format", "maxLength", "minLength", "pattern"];
 
-/// Returns true if the check of a value by a schema takes at most so many steps.
+/// Returns true if the check of a value by a schema takes at most `max_steps` steps.
 ///
 /// References of the schema must be paths in it, and it must not have other keywords by which schemas refer to each other.
 pub(crate) fn is_bounded(schema: &Value, value: &Value, max_steps: usize) -> bool {

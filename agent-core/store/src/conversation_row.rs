@@ -204,7 +204,7 @@ fn parse_name<T>(parse: fn(&str) -> Option<T>, name: &str, id: &str) -> Result<T
     parse(name).ok_or_else(|| unknown("nodes", id))
 }
 
-/// Position of a run among those of all owners: a time in milliseconds, by which some lists are ordered first, and its number.
+/// Position of a run among those of all owners: a time in milliseconds, the first sort key of some lists, and its number.
 pub(crate) type RunPosition = (i64, i64);
 
 /// A run of any owner, and its position.

@@ -1,4 +1,4 @@
-//! Companies that operations on records are counted for, by which they are queued round-robin.
+//! Companies that operations on records are counted for. The queues are round-robin by company.
 
 use agent_platform::records::{Collection, Key};
 

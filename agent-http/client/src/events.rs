@@ -222,7 +222,7 @@ fn run_event(line: RawEvent<'_>) -> Result<Option<Event>, AgentError> {
     }))
 }
 
-/// Reads the usage of a run: a list, or the only entry of one. What has another shape counts as not reported, and does not fail
+/// Reads the usage of a run: a list, or the only entry of one. Another shape counts as not reported, and does not fail
 /// the run.
 fn read_usage(json: Option<&RawValue>) -> Vec<Usage> {
     let entries = match lenient::<Value>(json) {

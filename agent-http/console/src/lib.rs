@@ -53,7 +53,7 @@ const PERMISSIONS_POLICY: &str = "accelerometer=(), autoplay=(), camera=(), clip
     payment=(), picture-in-picture=(), publickey-credentials-get=(), screen-wake-lock=(), usb=(), web-share=(), \
     xr-spatial-tracking=(), clipboard-write=(self)";
 
-/// The page is asked for each time, which an `ETag` makes cheap.
+/// The page is revalidated each time; its `ETag` makes that cheap.
 const REVALIDATE: &str = "no-cache";
 /// Assets never change under their path.
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";

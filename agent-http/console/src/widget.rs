@@ -1,4 +1,4 @@
-//! The chat widget for the pages of others: a small loader, and the modules that it imports.
+//! The chat widget for third-party pages: a small loader, and the modules that it imports.
 
 use bytes::Bytes;
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, HeaderName, X_CONTENT_TYPE_OPTIONS};

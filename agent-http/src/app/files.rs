@@ -110,7 +110,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     if bytes.is_empty() {
         return Err(HttpError::invalid("the body", "is empty"));
     }
-    // What is uploaded is read and hashed.
+    // The upload is read and hashed.
     let (ingestion, quota) = (app.uploads.ingestion.clone(), app.quotas.uploaded_bytes);
     let reading = run_blocking(permit, move || {
         let media_type = detect(&ingestion, &declared, &bytes)?;

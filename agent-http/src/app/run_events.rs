@@ -1,5 +1,5 @@
 //! `GET /api/runs/{id}/events`: the log of a run, from any event on, continued live; and
-//! `GET /api/agent/chat/{threadId}/stream`, by which the AI SDK resumes a thread's run.
+//! `GET /api/agent/chat/{threadId}/stream`, with which the AI SDK resumes a thread's run.
 
 use agent_core::event::Event;
 use agent_core::request::Principal;
@@ -173,7 +173,7 @@ async fn attach(
     private(Ok(hold_until_sent(response, permit)))
 }
 
-/// Returns the final event of a stream that has already started.
+/// Returns the terminal event with this error, for a stream that has already started.
 fn error_event(error: &HttpError) -> Event {
     let (message, code) = (error.detail().to_owned(), error.code().as_str().to_owned());
     Event::RunError { message, code, usage: Vec::new() }

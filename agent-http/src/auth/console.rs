@@ -18,7 +18,7 @@ use url::Url;
 
 use super::{AuthError, cookie, single_header};
 
-/// Header by which browsers tell where a request comes from (W3C Fetch Metadata).
+/// Header in which browsers state the origin of a request (W3C Fetch Metadata).
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Loopback host names.

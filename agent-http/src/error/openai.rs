@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Code;
 
-/// Header by which a server tells OpenAI's packages whether to send the request again. Without it they repeat requests
+/// Header that tells OpenAI's packages whether to retry the request. Without it they repeat requests
 /// that are answered with 408, 409, 429 or a server error.
 pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 

@@ -157,7 +157,7 @@ impl CodingApi {
         *response.status_mut() = status;
         let headers = response.headers_mut();
         *headers = passed_headers;
-        // Problem details are this runtime's own, by which callers tell its errors from the API's.
+        // Problem details are this runtime's own, so that callers can distinguish its errors from the API's.
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         mark_untrusted(headers);
         Ok(response)

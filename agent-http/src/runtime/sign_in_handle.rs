@@ -23,7 +23,7 @@ pub(super) struct HandleSealer {
     origin: String,
 }
 
-/// Codes by which a sign-in is polled.
+/// Codes for polling a sign-in.
 pub(super) struct PollCodes {
     pub(super) device_code: Secret,
     pub(super) user_code: Secret,

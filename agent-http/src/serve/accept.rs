@@ -148,7 +148,7 @@ async fn next_connection(
     }
 }
 
-/// Serves the connections that have waited and for which there is a slot: in the order of their arrival, then those
+/// Serves waiting connections while there are free slots: in the order of their arrival, then those
 /// for which slots are reserved, then health probes.
 fn admit_waiting<S: HttpService>(
     waiting: &mut WaitingConnections,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Divisor of the maximum number of connections for the reserved slots, and of the reserved slots for the number of
-/// connections with which an address gets none of them.
+/// connections at which an address gets none of them.
 const RESERVED_SHARE_DIVISOR: u32 = 16;
 
 /// Maximum number of reserved slots.
@@ -77,7 +77,7 @@ impl ConnectionSlots {
         self.probes.try_take(SlotKind::Probe)
     }
 
-    /// Returns the number of connections with which an address gets no further reserved slot.
+    /// Returns the number of connections at which an address gets no further reserved slot.
     pub(super) fn reserved_share(&self) -> usize {
         (self.reserved.size / RESERVED_SHARE_DIVISOR).max(1) as usize
     }

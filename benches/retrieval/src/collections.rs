@@ -148,7 +148,7 @@ pub(crate) fn npl(folder: &Path) -> Result<Collection> {
         .collect();
     let queries = records("npl_query-text")?
         .into_iter()
-        // The queries are in capitals, which are no acronyms.
+        // The queries are in capitals, which are not acronyms.
         .map(|(id, text)| Judged {
             text: text.to_lowercase(),
             relevant: relevant.get(&id).cloned().unwrap_or_default(),

@@ -148,7 +148,7 @@ fn words(text: &str) -> impl Iterator<Item = String> {
         .map(str::to_lowercase)
 }
 
-/// Returns the words of a text without the rarer half of those that are no function words.
+/// Returns the words of a text without the rarer half of those that are not function words.
 fn without_rarer_half(text: &str, frequencies: &BTreeMap<String, usize>) -> String {
     let function_words = stop_words::get("en");
     let distinct: BTreeSet<String> =

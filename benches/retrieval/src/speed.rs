@@ -228,7 +228,7 @@ fn fts5(documents: &[Vec<String>]) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Measures FTS5 with the words of the questions, or with those that are no function words.
+/// Measures FTS5 with the words of the questions, or with those that are not function words.
 fn fts5_times(
     connection: &Connection,
     questions: &[&str],

@@ -177,7 +177,7 @@ test('a stream cut at any byte has only whole events', async () => {
     const error = await failure((async () => {
       for await (const batch of readEventBatches(bodyOf(bytes.slice(0, cut)))) read.push(...batch);
     })());
-    // What is left of a line is an event only if all of it has arrived.
+    // The rest of a line is an event only if all of it has arrived.
     assert.deepEqual(read, EVENTS.slice(0, ends.filter((end) => end <= cut).length), `lost at ${cut}`);
     assert.equal(error.code, 'STREAM_TRUNCATED', `lost at ${cut}`);
   }
@@ -370,7 +370,7 @@ test('a server that says when to come again is asked no sooner, and a minute lat
   assert.deepEqual(read, EVENTS);
   assert.deepEqual(told, [20, 0, 60]);
   assert.deepEqual(waits.map((ms) => Math.floor(ms / 10_000)), [2, 0, 6]);
-  // A request that has begun no run is the caller's to repeat.
+  // The caller must repeat a request that started no run.
   const refused = readRun(async () => { throw new AgentdError('slower', { code: 'RATE_LIMITED', status: 429, retryAfter: 1 }); }, { signal: new AbortController().signal, attach: () => open });
   assert.equal((await failure(refused.next())).status, 429);
 });

@@ -160,7 +160,7 @@ impl Installation {
         self.change(user, limit, |_| {}).await
     }
 
-    /// Writes a record that is no user's.
+    /// Writes a record that belongs to no user.
     ///
     /// # Errors
     /// The database does not accept writes.

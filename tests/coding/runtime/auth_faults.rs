@@ -106,7 +106,7 @@ async fn the_other_spelling_and_the_time_of_expiry_are_read() {
     issuer.script(IssuerRoute::Device, [ok(&started(Codex, &more))]);
     let body = expect_ok(begin(&runtime).await).await;
     assert_eq!((&body["user_code"], &body["expires_in"]), (&json!("WXYZ-9999"), &json!(1800)));
-    // An address that is no address of a page is left out.
+    // An address that is not a page's address is left out.
     let issuer = FakeIssuer::start(Rfc8628).await;
     let runtime = runtime_for(&issuer).await;
     let more = json!({"verification_uri_complete": "javascript:alert(1)", "expires_in": "120"});

@@ -150,7 +150,7 @@ async fn a_decision_counts_while_others_decide_about_the_other_calls() {
         assert_eq!(problem["interrupts"], open);
     }
     assert_eq!(test.get(&path(&own)).await["state"], "open");
-    // What the request says about the call of others is ignored.
+    // The request's copy of another user's call is ignored.
     let both = resume(json!([entry(&own, true), entry(&theirs, true)]));
     let outcome = json!({"type": "interrupt", "interrupts": [theirs]});
     let other_process = test.another_process().await;

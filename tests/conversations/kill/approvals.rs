@@ -153,7 +153,7 @@ async fn settle(process: &AppProcess, thread: &str, approval: &str) -> (Value, S
     (approval, result)
 }
 
-/// Kills a process amid approved calls, and has `other`, or the next process, look at what has come of them.
+/// Kills a process during approved calls, and checks their outcome in `other` or the next process.
 async fn run_kill_rounds(url: &str, vendor: &Vendor, other: Option<AppProcess>) {
     let (mut expected, mut outcomes) = (Vec::new(), HashMap::<&str, usize>::new());
     for round in 0..rounds() {

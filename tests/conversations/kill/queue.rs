@@ -64,7 +64,7 @@ impl Round {
         assert_eq!(response.expect("an answer").status(), 200);
     }
 
-    /// Checks what has come of the runs of the killed process and of the others', and goes on in the thread.
+    /// Checks the outcome of the runs of the killed process and of the others, and continues the thread.
     async fn check(&self, witness: &AppProcess, killed: &[String], was_cancelled: bool) {
         let mut expected = vec![Self::message("live")];
         for name in ["live".to_owned()].into_iter().chain(Self::queued()) {

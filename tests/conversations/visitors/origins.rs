@@ -79,7 +79,7 @@ async fn pages_of_the_token_call_each_route_and_others_none() {
             assert!(!response.headers().contains_key("access-control-allow-origin"), "{route:?} {origin:?}");
             expect_problem(response, 403, "FORBIDDEN").await;
         }
-        // A key alone is no credential.
+        // A key alone is not a credential.
         for origin in OTHER_ORIGINS.into_iter().chain([Some(PAGE)]) {
             let response = test.send_from(origin, None, route).await;
             assert!(

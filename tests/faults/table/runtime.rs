@@ -16,7 +16,7 @@ fn line(event: Value) -> Step {
     chunk(format!("{event}\n"))
 }
 
-/// Returns the events with which a run of this platform's runtime begins.
+/// Returns the first events of a run of this platform's runtime.
 fn beginning() -> Vec<Step> {
     let notice =
         json!({"kind": "parametersIgnored", "provider": "openai", "model": "m", "parameters": ["topK"]});

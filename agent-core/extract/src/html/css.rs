@@ -232,7 +232,7 @@ pub(super) fn flattens(transform: &str) -> bool {
     })
 }
 
-/// Returns true for factors by which an element has no width or no height.
+/// Returns true for scale factors that leave an element without width or height.
 pub(super) fn is_flat(factors: &str, separator: char) -> bool {
     let is_zero =
         |factor: &str| factor.trim_end_matches('%').parse::<f32>().is_ok_and(|factor| factor == 0.0);

@@ -1,4 +1,4 @@
-//! Translations by which elements are moved off the page.
+//! Translations that move elements off the page.
 
 use super::css::{PAGE_PIXELS, pixels, split_at_top_level};
 use super::sheets::{Cascade, PropertyValue};

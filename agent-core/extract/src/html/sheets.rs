@@ -69,7 +69,7 @@ struct Selector {
     is_exact: bool,
 }
 
-/// The parts of an element by which rules are found.
+/// Name, attributes and inline style of an element, for matching rules.
 #[derive(Debug, Default)]
 pub(super) struct StyledElement<'a> {
     pub(super) tag: &'a str,
@@ -371,13 +371,13 @@ impl Selector {
     }
 }
 
-/// Returns the text after the brackets with which it begins.
+/// Returns the text after its leading brackets.
 fn after_brackets(text: &str, close: u8) -> &str {
     let inner = text.get(1..).unwrap_or_default();
     find_at_top_level(inner, |byte| byte == close).map_or("", |end| &inner[end + 1..])
 }
 
-/// Returns the identifier with which a text begins, without its escapes, and the text after it.
+/// Returns the leading identifier of a text, without escapes, and the text after it.
 fn identifier(text: &str) -> (String, &str) {
     let mut name = String::new();
     let mut characters = text.char_indices();

@@ -31,7 +31,7 @@ const MAX_HEADER_ROWS: usize = 4;
 const EMPTY_CELL_BYTES: usize = "  |".len();
 /// Size in bytes of a cell from which a table without header cells is one for layout.
 const MAX_DATA_BYTES: usize = 1_000;
-/// Elements with which a table without header cells is one for layout.
+/// Elements that mark a table without header cells as a layout table.
 const BLOCKS: [&str; 18] = [
     "article",
     "blockquote",

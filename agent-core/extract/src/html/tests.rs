@@ -195,7 +195,7 @@ fn text_that_may_be_seen_is_kept() {
         "<p><span style='transform:scale(0)'>shown</span></p>",
         "<p><span style='text-indent:-9999px'>shown</span></p>",
         "<p><span style='width:0;height:0;overflow:hidden'>shown</span></p>",
-        // What is behind a text does not always contain it.
+        // The element behind a text does not always contain it.
         "<div style='position:fixed;inset:0;background:#123;z-index:-1'></div><p style='color:#fff'>shown</p>",
         "<style>#x{position:absolute;z-index:-1}</style><div style='position:relative;background:#fff'><div id=x></div>\
          <p style='color:#fff'>shown</p></div>",

@@ -394,7 +394,7 @@ fn is_indented_away(indent: &str, cascade: &Cascade, font_pixels: f32) -> bool {
     is_off_page(indent, font_pixels) || pixels(indent, font_pixels, PAGE_PIXELS).is_some_and(is_beyond)
 }
 
-/// Returns true for a negative offset by which an element or text lies beside the page.
+/// Returns true for a negative offset that places an element or text outside the page.
 fn is_off_page(value: &str, font_pixels: f32) -> bool {
     pixels(value, font_pixels, PAGE_PIXELS).is_some_and(|offset| offset <= OFF_PAGE_PIXELS)
 }
@@ -425,7 +425,7 @@ fn clips_path(path: &str) -> bool {
         return false;
     };
     let sides: Vec<&str> = split_at_top_level(sides, ' ').take_while(|&side| side != "round").collect();
-    // The size of the element, with which lengths would have to be compared, is not known.
+    // Lengths cannot be compared with the element's size, which is not known.
     let percent = |numbers: &[usize]| {
         let side = numbers.iter().find_map(|&number| sides.get(number))?;
         match side.strip_suffix('%') {

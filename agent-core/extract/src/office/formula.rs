@@ -29,7 +29,7 @@ const OBJECTS: [&str; 18] = [
     "m:sSubSup",
     "m:sSup",
 ];
-/// Elements that are arguments of others.
+/// Elements that are arguments of other elements.
 const ARGUMENTS: [&str; 8] = ["m:deg", "m:den", "m:e", "m:fName", "m:lim", "m:num", "m:sub", "m:sup"];
 /// Maximum nesting depth of elements of a formula that are read. Each of its structures takes two.
 const MAX_DEPTH: usize = 128;

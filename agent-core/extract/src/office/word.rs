@@ -106,7 +106,7 @@ struct Scope {
     properties: TextProperties,
     /// The positions of texts in a run.
     texts: Vec<Range<usize>>,
-    /// The position of the property by which a run is raised or lowered.
+    /// Position of the property that raises or lowers a run.
     script: Option<Range<usize>>,
     /// True if a field begins or ends in a run.
     has_field: bool,

@@ -11,7 +11,7 @@ use super::xml::{XmlEvents, attribute};
 
 /// Maximum length of the chain of styles that a style is based on.
 const MAX_BASES: usize = 16;
-/// Level in the outline of text that is no heading.
+/// Outline level of body text.
 const BODY_LEVEL: u32 = 9;
 
 /// A style of paragraphs, characters or tables.

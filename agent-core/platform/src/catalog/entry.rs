@@ -78,7 +78,7 @@ pub enum StructuredOutput {
     None,
 }
 
-/// Level of reasoning that a model can be asked for.
+/// Level of reasoning that a request can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReasoningOption {

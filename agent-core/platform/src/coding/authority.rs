@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// revocation (RFC 7009). Nothing is sent twice, and no call logs a body.
 #[async_trait]
 pub trait CodingAuthority: Send + Sync + 'static {
-    /// Requests a device code, with which a sign-in begins.
+    /// Requests a device code, which begins a sign-in.
     ///
     /// # Errors
     /// See [`CodingAuthorityError`].
@@ -59,7 +59,7 @@ pub struct DeviceCode {
     pub interval: Duration,
 }
 
-/// Tokens that the issuer has given.
+/// Tokens that the issuer returned.
 #[derive(Debug, Clone)]
 pub struct IssuedTokens {
     /// Token of requests to the vendor.
@@ -108,7 +108,7 @@ pub enum InvalidGrantReason {
     Reused,
     /// The token was revoked.
     Revoked,
-    /// The issuer gives no reason.
+    /// The issuer returned no reason.
     Unknown,
 }
 

@@ -16,7 +16,7 @@ use crate::records::{Precondition, Records, RecordsExt, StoreError, Write};
 pub const MAX_SIGN_INS_PER_HOUR: u32 = 10;
 /// Time for which a finished sign-in is kept, and for which a sign-in counts towards the limit.
 const RETENTION: Duration = Duration::from_secs(60 * 60);
-/// Minimum remaining lifetime with which an open sign-in is returned again instead of beginning another one.
+/// Minimum remaining lifetime of an open sign-in that is returned again instead of beginning another one.
 const MIN_REUSABLE_LIFETIME: Duration = Duration::from_secs(60);
 /// Longest lifetime of a sign-in.
 const MAX_LIFETIME: Duration = Duration::from_secs(30 * 60);

@@ -24,7 +24,7 @@ pub(super) mod sealed {
 
 /// Remaining lifetime below which an access token is refreshed before it is used.
 const MIN_FRESH_LIFETIME: Duration = Duration::from_secs(5 * 60);
-/// Remaining lifetime with which an access token is still used if it cannot be refreshed.
+/// Minimum remaining lifetime of an access token that is still used if it cannot be refreshed.
 const MIN_USABLE_LIFETIME: Duration = Duration::from_secs(30);
 
 /// Stored tokens of a user.
@@ -42,10 +42,10 @@ pub(super) struct StoredTokens {
     /// Sealed access token; absent after the end of the sign-in, like the refresh token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) access: Option<String>,
-    /// Sealed refresh token, if the issuer has given one.
+    /// Sealed refresh token, if the issuer returned one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) refresh: Option<String>,
-    /// Sealed account id, if the issuer has given one.
+    /// Sealed account id, if the issuer returned one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) account: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -60,7 +60,7 @@ impl PrefixHashes {
         Self(Mutex::new(CompanyTable::new(limits)))
     }
 
-    /// Returns the hash of messages, with which a history begins.
+    /// Returns the hash of the leading messages of a history.
     pub(super) fn sha256(&self, key: &PrefixKey, messages: &[Arc<PromptMessage>]) -> String {
         let company = &key.owner.company_id;
         let known = self.lock().remove(company, key);

@@ -21,7 +21,7 @@ use super::text::{ToolNames, block, is_instruction};
 use crate::compaction_settings::{CompactionMode, CompactionSettings};
 use crate::records::StoreError;
 
-/// Least tokens for the history with which it is compacted.
+/// Minimum tokens available for a history that is compacted.
 const MIN_AVAILABLE_TOKENS: usize = 1_000;
 /// Bounds of a summary in tokens, and its part of the tokens for the history.
 const MIN_SUMMARY_TOKENS: usize = 128;
@@ -123,7 +123,7 @@ impl HistoryBudget {
     }
 }
 
-/// Messages of a conversation, with their token budget and the plan by which they are shortened.
+/// Messages of a conversation, with their token budget and the plan that shortens them.
 struct History {
     messages: Vec<Arc<PromptMessage>>,
     /// Messages in place of tool results.

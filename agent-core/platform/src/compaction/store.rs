@@ -22,7 +22,7 @@ pub const SUMMARY_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const USE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 /// Maximum number of a user's summaries. Further ones replace the oldest.
 pub const MAX_USER_SUMMARIES: usize = 500;
-/// Version of the instruction by which summaries are made.
+/// Version of the instruction for summaries.
 const INSTRUCTION_VERSION: u32 = 1;
 
 /// Owner of a summary.
@@ -104,7 +104,7 @@ impl std::fmt::Debug for Summaries {
 }
 
 impl Summaries {
-    /// Creates the store over records. `conversations` has the threads, with which their summaries are deleted.
+    /// Creates the store over records. `conversations` has the threads; a thread is deleted together with its summaries.
     pub fn new(
         records: Arc<dyn Records>,
         conversations: Option<Arc<dyn Conversations>>,
@@ -315,7 +315,7 @@ fn collection(company_id: &CompanyId, user_id: &UserId) -> Result<Collection, St
     Collection::new(company_id, SUMMARIES)?.within(user_id)
 }
 
-/// Returns the key of a summary, by which work on it is found.
+/// Returns the key of the record of a summary.
 pub(super) fn summary_key(owner: &SummaryOwner, sha256: &str) -> Result<Key, StoreError> {
     collection(&owner.company_id, &owner.user_id)?.key(sha256)
 }

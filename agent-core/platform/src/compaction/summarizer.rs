@@ -28,7 +28,7 @@ pub(super) enum SummaryError {
     /// The model has returned no text.
     #[error("the summary is empty")]
     Empty,
-    /// The model has returned more than it was asked for.
+    /// The model returned more than the requested length.
     #[error("the summary is too long")]
     TooLong,
     /// The answer of the model was cut short.
@@ -106,7 +106,7 @@ fn records(input: &SummaryInput<'_>, max_tokens: usize) -> Result<Vec<String>, S
 }
 
 fn system_prompt(instructions: &str, max_tokens: usize) -> String {
-    // About two words for three tokens, and a summary may have twice as many as asked for.
+    // About two words for three tokens, and a summary may have twice the requested length.
     let words = max_tokens / 3;
     let mut text = format!(
         "You keep the record of a conversation between a user and an assistant. Write one summary of the earlier \

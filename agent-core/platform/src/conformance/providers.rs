@@ -54,7 +54,7 @@ async fn put(providers: &Providers, value: &Value) -> u64 {
     done("saving a provider", saved)
 }
 
-/// Returns the key with which an agent of a company is called; empty if its provider has none.
+/// Returns the API key for calls of an agent; empty if its provider has none.
 async fn key_of(providers: &Providers, company: &str) -> Option<String> {
     let role = json!({"id": "a", "companyId": company,
         "children": [{"name": "EmbeddedAI", "content": {"provider": "acme", "model": "m"}}]});

@@ -50,7 +50,7 @@ pub async fn retrieval(make: impl AsyncFn() -> SharedRecords) {
 /// System clock with longer sleeps, so that a search on a busy machine waits for its index.
 struct SlowClock;
 
-/// Factor by which a sleep is longer than the requested one.
+/// Ratio of the actual to the requested duration of a sleep.
 const SLEEP_FACTOR: u32 = 60;
 
 impl Clock for SlowClock {

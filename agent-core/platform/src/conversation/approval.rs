@@ -48,7 +48,7 @@ pub struct Approval {
     /// Arguments that the person has put in place of the model's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited_arguments: Option<ExactObject>,
-    /// Reason that the person has given.
+    /// Reason that the person entered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Time after which no decision is accepted.
@@ -98,7 +98,7 @@ impl ApprovalState {
     }
 }
 
-/// Route by which a decision has come.
+/// Route through which a decision arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DecisionRoute {
@@ -139,7 +139,7 @@ impl Approval {
         self.is_open() && now >= self.expires_at
     }
 
-    /// Returns the arguments with which an approved call is made.
+    /// Returns the arguments of an approved call.
     pub fn final_arguments(&self) -> ExactObject {
         self.edited_arguments.as_ref().or(self.arguments.as_ref()).cloned().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Contexts with which user messages were sent, so that later prompts repeat them byte by byte.
+//! Contexts that were sent with user messages, so that later prompts repeat them byte by byte.
 //!
 //! A context belongs to a user message and the turn that answers it: each answer to the same message keeps the context
 //! that it was made with.
@@ -120,7 +120,7 @@ fn context_bytes(sent: &SentContext) -> usize {
     size_of::<SentContext>() + sent.node.as_str().len() + sent.text.len()
 }
 
-/// User messages of a path, with the turns that answer them and the contexts with which they were sent.
+/// User messages of a path, with the turns that answer them and the contexts that were sent with them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PathContexts(Vec<PathContext>);
 

@@ -263,7 +263,7 @@ impl From<Role> for NodeRole {
     }
 }
 
-/// Hash of a message's role, text and media, by which messages without known ids are compared.
+/// Hash of a message's role, text and media, for comparing messages without known ids.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct ContentHash([u8; 16]);
 

@@ -14,7 +14,7 @@ pub(super) const NODE_ID_HASHES_BYTES: usize = 40;
 #[derive(Debug, Default)]
 pub struct NodeIds {
     hasher: RandomState,
-    /// Computed when a second id is asked for: to look at all nodes once costs less.
+    /// Computed at the second lookup: a single scan of all nodes costs less.
     hashes: OnceLock<HashSet<u64>>,
     was_asked: AtomicBool,
 }

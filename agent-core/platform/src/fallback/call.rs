@@ -40,9 +40,9 @@ pub(super) struct RoundCalls<T: CallTarget> {
     notices: Vec<T::Event>,
     /// The latest failure of the first entry that was called.
     failure: Option<(usize, AgentError)>,
-    /// The shortest delay that a provider has asked for.
+    /// The shortest delay that a provider requested.
     retry_after: Option<Duration>,
-    /// Limit on the prompt with which an entry has refused it, in tokens.
+    /// Prompt limit that an entry stated when it refused the prompt, in tokens.
     refused_tokens: Option<usize>,
     /// Addresses that this round has called.
     called: Vec<Arc<str>>,

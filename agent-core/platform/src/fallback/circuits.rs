@@ -234,7 +234,7 @@ impl Circuit {
         let counts = |failures: &FailuresByCompany| !is_common || failures.is_common;
         let failures = if is_common { self.failures.balanced_total() } else { self.failures.total };
         let is_failing = failure.open_for.is_none() && failures >= MIN_FAILURES && failures >= self.answered;
-        // The delay that a provider has asked for was too short if the call after it fails as well.
+        // The delay that a provider requested was too short if the call after it fails as well.
         let is_failed_probe = is_probe && (counts(&self.failures) || counts(&self.refusals));
         let asked = failure.open_for.filter(|_| counts(&self.refusals));
         let least = (is_failing || is_failed_probe).then_some(TRANSIENT_OPEN);

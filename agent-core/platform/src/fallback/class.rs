@@ -57,7 +57,7 @@ const TRANSIENT_CODES: [&str; 4] =
 /// Beginnings of the codes of a rate limit.
 const RATE_LIMIT_PREFIXES: [&str; 2] = ["rate_limit", "overloaded"];
 
-/// Class of a failed model call, by which its repetition is decided.
+/// Class of a failed model call, which decides on its retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailureClass {
     /// The provider is unreachable, failed, or sent no content in time. The same call may succeed.
@@ -112,7 +112,7 @@ impl FailureClass {
     }
 }
 
-/// Returns true for an error with which this platform has refused a call before it was made.
+/// Returns true for an error of this platform that refused a call before it was made.
 pub(super) fn is_own_refusal(error: &AgentError) -> bool {
     let is_of_budget = BudgetExceededError::find(error).is_some();
     let is_own_kind = matches!(

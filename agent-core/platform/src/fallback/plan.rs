@@ -6,7 +6,7 @@ use super::FailureClass;
 
 /// Limit on the first wait before a repeated call; it doubles with each.
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
-/// Limit on any wait that the provider has not asked for.
+/// Limit on any wait that the provider did not request.
 const MAX_BACKOFF: Duration = Duration::from_secs(4);
 
 /// Limits on the calls of one entry in a round.
@@ -31,7 +31,7 @@ pub struct RoundHistory {
     pub waited: Duration,
     /// True if the entry's circuit and the budget of repetitions permit another call.
     pub may_repeat: bool,
-    /// Random number from 0 to 1, by which the wait is spread.
+    /// Random number from 0 to 1 that spreads the waits (jitter).
     pub jitter: f64,
 }
 
@@ -49,7 +49,7 @@ pub enum NextStep {
     GiveUp,
 }
 
-/// Decides what follows a failure. `retry_after` is the delay that the provider has asked for.
+/// Decides what follows a failure. `retry_after` is the delay that the provider requested.
 pub fn plan(class: FailureClass, retry_after: Option<Duration>, history: &RoundHistory) -> NextStep {
     let RoundHistory { policy, attempts, waited, may_repeat, jitter } = *history;
     let backoff = FIRST_BACKOFF.saturating_mul(1 << attempts.saturating_sub(1).min(10)).min(MAX_BACKOFF);

@@ -44,7 +44,7 @@ pub struct AttemptPreview {
     /// Names of the container's parameters that the model is not sent, since it has no use for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignored_parameters: Vec<&'static str>,
-    /// Means by which the model is bound to the format of the answer, if one is named.
+    /// Method that binds the model to the format of the answer, if one is named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_format: Option<FormatMethod>,
     /// Hash of the request in its shown form.

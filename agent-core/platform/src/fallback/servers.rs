@@ -57,7 +57,7 @@ impl FallbackServers {
         Self { servers: Arc::new(servers), defaults, circuits, clock, catalog: Catalog::built_in() }
     }
 
-    /// Sets the catalogue by which previews tell whether a model is known, in place of the built-in one.
+    /// Sets the catalogue in which previews look models up, in place of the built-in one.
     #[must_use]
     pub fn with_catalog(self, catalog: Arc<Catalog>) -> Self {
         Self { catalog, ..self }

@@ -81,7 +81,7 @@ impl<S: ModelSource> FallbackModels<S> {
         Self { models: Arc::new(models), defaults, circuits, clock, catalog: Catalog::built_in() }
     }
 
-    /// Sets the catalogue by which previews tell whether a model is known, in place of the built-in one.
+    /// Sets the catalogue in which previews look models up, in place of the built-in one.
     #[must_use]
     pub fn with_catalog(self, catalog: Arc<Catalog>) -> Self {
         Self { catalog, ..self }

@@ -197,7 +197,7 @@ impl FormPart<'_> {
         }
     }
 
-    /// Returns the text by which the content is distinguished: the value, or a hash of a file.
+    /// Returns the text that identifies the content: the value, or a hash of a file.
     fn distinguishing_text(&self) -> &str {
         match &self.content {
             PartContent::Text(value) => value,

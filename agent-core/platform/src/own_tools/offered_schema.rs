@@ -12,7 +12,7 @@ const REFUSED_KEYWORDS: [&str; 5] = ["allOf", "anyOf", "enum", "not", "oneOf"];
 /// Maximum number of schemas whose properties are merged.
 const MAX_MERGED_SCHEMAS: usize = 64;
 
-/// Keyword by which a tool server asks its own clients to repeat an argument in a header (MCP, SEP-2243). It says nothing to a
+/// Keyword with which a tool server asks its own clients to repeat an argument in a header (MCP, SEP-2243). It says nothing to a
 /// model, and the clients of the platform's tool server need not repeat anything.
 const HEADER_KEYWORD: &str = "x-mcp-header";
 

@@ -186,7 +186,7 @@ fn reference_length(text: &str, c: char) -> Option<usize> {
     Some(text.len() - rest.len())
 }
 
-/// Returns the hexadecimal number of so many digits at the beginning of a text.
+/// Returns the hexadecimal number of `digits` digits at the beginning of a text.
 fn hex_number(text: &str, digits: usize) -> Option<u32> {
     let digits = text.get(..digits).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     u32::from_str_radix(digits, 16).ok()

@@ -425,7 +425,7 @@ fn is_unsafe_segment(text: &str) -> bool {
         }
         bytes = decoded;
     }
-    // No legitimate value has so many layers of encoding.
+    // No legitimate value has this many layers of encoding.
     true
 }
 

@@ -38,7 +38,7 @@ const MAX_ERROR_BYTES: usize = 1024;
 pub struct ToolServerAddress {
     /// Company on whose behalf the server is called.
     pub company_id: CompanyId,
-    /// The address, which a role has given.
+    /// Address from the role.
     pub url: Url,
     /// Time limit of a request and its response together.
     pub timeout: Duration,

@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// An embedder that takes so many texts of at most 20 bytes.
+    /// An embedder that accepts this many texts of at most 20 bytes.
     struct ShortTextEmbedder(EmbedderId, usize);
 
     #[async_trait]

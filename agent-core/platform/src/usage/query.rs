@@ -72,7 +72,7 @@ pub enum UsageQueryError {
     /// The name is not the name of a dimension, or occurs twice.
     #[error("must list some of day, agent, user, provider, model and caller, each once")]
     Dimension,
-    /// No page has given the cursor.
+    /// No page returned the cursor.
     #[error("is invalid")]
     Cursor,
 }

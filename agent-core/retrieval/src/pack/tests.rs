@@ -142,7 +142,7 @@ fn a_text_is_found_wherever_another_contains_it() {
         "a".repeat(200),
         "a".repeat(100) + "b",
         "a".repeat(100),
-        // Contained in longer runs at positions that are no multiple of the probe's length.
+        // Contained in longer runs at positions that are not a multiple of the probe's length.
         "a".repeat(60) + "b",
         "a".repeat(33) + "b",
         "a".repeat(60) + "b" + &"a".repeat(60) + "b",

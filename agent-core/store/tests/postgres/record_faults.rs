@@ -264,7 +264,7 @@ async fn commits_beside_a_held_record_do_not_wait_for_it(cluster: &Cluster) {
     }
 }
 
-/// A held lock of one of the companies, or a conflict, is no matter of the others.
+/// A held lock of one of the companies, or a conflict, does not affect the others.
 async fn companies_that_wait_for_connections_share_transactions(cluster: &Cluster) {
     let url = database(cluster, "sharing").await;
     let options = PostgresOptions { connections: 2, lock_timeout: Duration::from_secs(25), ..hasty() };

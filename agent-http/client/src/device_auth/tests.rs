@@ -110,7 +110,7 @@ fn unknown_error_codes_are_classified_by_type_then_by_status() {
     use IssuerCall::{Exchange, Poll, Refresh, Start};
     let page = "<html>authorization_pending</html>";
     let cases: &[(DeviceAuthDialect, IssuerCall, u16, bool, &str, &str)] = &[
-        // A page is no answer of the issuer, whatever the status.
+        // A page is not an answer of the issuer, whatever the status.
         (Codex, Poll, 403, true, page, "turned away"),
         (Codex, Poll, 404, true, "", "turned away"),
         (Codex, Refresh, 401, true, page, "turned away"),

@@ -48,7 +48,7 @@ pub(super) trait OptionalPart: Sync {
 pub(super) struct OptionalMember {
     /// Name of the member.
     pub(super) name: &'static str,
-    /// Text in front of the member, by which it is found.
+    /// Text in front of the member that locates it.
     pub(super) before: &'static str,
     /// Text of the member, with the comma in front of it.
     pub(super) text: Cow<'static, str>,

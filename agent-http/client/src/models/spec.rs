@@ -106,7 +106,7 @@ impl ModelSpec {
         Self { provider, window_key, echoes_reasoning, is_mistral, ..self }
     }
 
-    /// Returns true if the model requires, in later requests, the reasoning with which it has called tools.
+    /// Returns true if later requests must repeat the reasoning of the model's tool calls.
     pub(super) fn echoes_reasoning(&self) -> bool {
         self.echoes_reasoning
     }

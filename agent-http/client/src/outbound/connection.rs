@@ -36,7 +36,7 @@ pub(super) struct Connection {
     /// The hyper connection; `None` once it is closed. Dropping it ends the response and the body.
     driver: Option<Box<http1::Connection<BoxedIo, Segments>>>,
     relay: RelayOptions,
-    /// Waker with which the connection, its request and its response are polled.
+    /// Waker that is passed to polls of the connection, its request and its response.
     waker: RelayWaker,
     /// Keep-alive time that the server announced, if any.
     keep_alive_timeout: Option<Duration>,

@@ -6,7 +6,7 @@ use std::task::{Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// Waker with which a task polls a resource, such as a connection or a run.
+/// Waker that a task passes when it polls a resource, such as a connection or a run.
 ///
 /// With the optimization a `CoalescingWaker` is between the two, so that the task is woken by the network only, and
 /// does not poll a resource that has not woken it. The plain implementation is the task's own waker.

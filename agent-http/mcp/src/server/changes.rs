@@ -65,7 +65,7 @@ struct Watcher {
     send_permits: Arc<Semaphore>,
 }
 
-/// Channel by which a client is notified.
+/// Channel that notifies a client.
 #[derive(Clone)]
 enum NotificationChannel {
     /// A session: notified of all list changes, and of the resources that it has subscribed to.

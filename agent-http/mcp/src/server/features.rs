@@ -24,7 +24,7 @@ pub struct CallContext<'a> {
     pub trace: Option<TraceContext>,
     /// Arguments of the call as the client has written them, if they are known.
     pub arguments_text: Option<Arc<str>>,
-    /// Receiver of progress reports; discards them if the client has not asked for any.
+    /// Receiver of progress reports; discards them if the client did not request any.
     pub progress: &'a dyn Progress,
 }
 

@@ -170,7 +170,7 @@ pub(super) struct OwnerSessionManager {
 }
 
 impl OwnerSessionManager {
-    /// Sets the id by which the client knows the session that is created.
+    /// Sets the id of the created session as the client sees it.
     pub(super) fn with_public_id(self, public_id: Option<Arc<str>>) -> Self {
         Self { public_id, ..self }
     }

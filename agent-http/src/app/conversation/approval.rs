@@ -1,4 +1,4 @@
-//! Permissions of approvals, and the arguments with which people replace a model's.
+//! Permissions of approvals, and the arguments that people set in place of the model's.
 
 use agent_core::request::Principal;
 use agent_core::role::Approver;

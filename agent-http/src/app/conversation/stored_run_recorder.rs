@@ -163,7 +163,7 @@ impl StoredRunRecorder {
         stored
     }
 
-    /// Returns the data with which the queued run begins; `None` if it has ended.
+    /// Returns the data for the beginning of the queued run; `None` if it has ended.
     pub(super) fn queued_begin(&self) -> Option<QueuedBegin> {
         let (_, live) = self.open.as_ref()?;
         Some(QueuedBegin {

@@ -23,7 +23,7 @@ pub(in super::super) struct StoredTurn {
     pub(super) max_wait: Option<Duration>,
     /// The client that waits for the start of the run, if any.
     pub(super) client: StartingClient,
-    /// True if the thread has an id that was made for this turn, so that the store need not be asked for it.
+    /// True if the thread has an id that was made for this turn, so that no lookup is needed.
     pub(super) is_new_thread: bool,
 }
 

@@ -12,7 +12,7 @@ use crate::error::HttpError;
 const MAX_BUNDLES: usize = 8;
 /// Maximum number of these of one company.
 const MAX_BUNDLES_PER_COMPANY: usize = 2;
-/// `Retry-After` of a request that is refused because of others.
+/// `Retry-After` of a request that is refused because of other requests.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// Counts the bundles of runs that are made or sent, of all companies and of each.

@@ -17,7 +17,7 @@ const MAX_UPLOADS_PER_COMPANY: usize = 2;
 const MAX_WAITS: usize = 128;
 /// Maximum number of these of one company.
 const MAX_WAITS_PER_COMPANY: usize = 32;
-/// `Retry-After` of an upload that is refused because of others.
+/// `Retry-After` of an upload that is refused because of other uploads.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// Uploads of documents, and the extraction of their texts.

@@ -253,7 +253,7 @@ mod tests {
                 assert!(!held.is_empty(), "the others leave none to {name}, {limit}");
             }
             let held = visitors.len() + users.len() + calls.len() + anonymous_bodies(&bounds);
-            // What is not reserved for addresses with few connections.
+            // Permits that are not reserved for addresses with few connections.
             let common = limit - (limit / 16).min(64);
             assert!(held < common as usize, "{held} of {common}, {limit}");
             let (connection, other) = (ConnectionPermit::default(), CompanyId::from("c2"));

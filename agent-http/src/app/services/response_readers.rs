@@ -17,7 +17,7 @@ use crate::exchange_permit::{ExchangePermit, hold_bytes};
 const MAX_COLLECTED_LOGS: usize = 256;
 const MAX_COMPANY_COLLECTED_LOGS: usize = MAX_COLLECTED_LOGS / 4;
 
-/// `Retry-After` of a download that is refused because of others.
+/// `Retry-After` of a download that is refused because of other downloads.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// Counts the clients that read logs of runs, downloads and large responses, of all companies and of each.

@@ -157,7 +157,7 @@ impl Tail {
         self.storing.is_some() || is_old || self.open.body().len() >= LARGE_TAIL_BYTES
     }
 
-    /// Returns true if so many events wait that the run should wait, too.
+    /// Returns true if the number of waiting events is so large that the run should wait, too.
     pub(in crate::app) fn is_lagging(&self) -> bool {
         self.gap.is_none() && self.open.body().len() >= LAGGING_TAIL_BYTES
     }

@@ -1,4 +1,4 @@
-//! Contexts with which user messages were sent.
+//! Contexts that were sent with user messages.
 
 use agent_core::ids::RunId;
 

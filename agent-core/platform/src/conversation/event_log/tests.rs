@@ -123,7 +123,7 @@ fn damage_is_an_error_at_every_byte() {
         }
         let mut flipped = packed_log.clone();
         flipped[at] ^= 0xff;
-        // Any answer is right that is no panic.
+        // Any answer but a panic is correct.
         let _ = LogChunk { first: 0, last: 24, body: flipped }.events();
     }
     let huge = LogChunk { first: 0, last: 0, body: [vec![EVENT], vec![0xff; 20]].concat() };

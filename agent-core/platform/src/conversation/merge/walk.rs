@@ -92,7 +92,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Moves to a known node. What was new before it is not.
+    /// Moves to a known node. The messages before it are therefore not new.
     fn move_to(&mut self, node: usize) {
         *self = Self { node: Some(node), is_known: true, ..Self::default() };
     }

@@ -175,7 +175,7 @@ fn answered(delta: &str) -> Answer {
     Ok(text(delta).into_iter().chain([Ok(RunEnd::success().into())]).collect())
 }
 
-/// The events with which a run of this platform's runtime begins.
+/// The first events of a run of this platform's runtime.
 fn beginning() -> Vec<Result<SourceEvent, AgentError>> {
     let started = Event::RunStarted { thread_id: "theirs".into(), run_id: "theirs".into() };
     let ignored = json!({"kind": "parametersIgnored", "provider": "p", "model": "m", "parameters": ["topK"]});

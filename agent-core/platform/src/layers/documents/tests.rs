@@ -326,7 +326,7 @@ async fn a_document_that_changes_during_its_search_is_searched_once_more() {
     assert_eq!((&shown["terms"], shown["fragments"].as_array().map(Vec::len)), (&json!([]), Some(1)));
 }
 
-/// A retriever that finds documents that it was not asked for.
+/// A retriever that returns documents outside the requested ones.
 struct CarelessRetriever(DocumentRetriever);
 
 #[async_trait]

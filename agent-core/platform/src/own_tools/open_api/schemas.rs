@@ -45,7 +45,7 @@ const SCHEMA_KEYWORDS: [&str; 8] =
     ["additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then"];
 const LIST_KEYWORDS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 const MAP_KEYWORDS: [&str; 3] = ["dependentSchemas", "patternProperties", "properties"];
-/// Keywords by which a schema is that of others.
+/// Keywords that combine schemas.
 const CHOICES: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
 /// The schemas of one operation.

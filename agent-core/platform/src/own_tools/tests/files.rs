@@ -101,7 +101,7 @@ async fn a_stored_file_is_a_part_with_its_name_and_media_type() {
     assert_eq!(body_of(&sent[0]), expected.concat());
     uploads.call(&context, arguments).await.expect("a result");
     assert_eq!(uploads.take_sent()[0].content_type, sent[0].content_type, "the same call has the same body");
-    // A file that is not given is no part.
+    // A file that is not named adds no part.
     uploads.call(&context, json!({"title": "t", "file": null, "more": []})).await.expect("a result");
     let body = String::from_utf8(body_of(&uploads.take_sent()[0])).expect("text");
     assert!(!body.contains("filename") && body.contains("title"), "{body}");

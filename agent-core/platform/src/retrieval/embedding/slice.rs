@@ -33,7 +33,7 @@ pub(super) struct Slice {
     pub(super) failure: Option<EmbedError>,
     /// Number of failed calls since the last one that succeeded, in earlier slices of the attempt too.
     pub(super) failures_in_a_row: u32,
-    /// True if so many calls have failed in a row that the attempt ends.
+    /// True if the limit of consecutive failed calls is reached, which ends the attempt.
     pub(super) is_stopped: bool,
 }
 

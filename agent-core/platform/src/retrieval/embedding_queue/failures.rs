@@ -31,7 +31,7 @@ pub(in crate::retrieval) enum Lane {
 pub(in crate::retrieval) enum FailureCause {
     /// The embedder or the store cannot be used; the delay is the one that the embedder asked for.
     Unavailable(Option<Duration>),
-    /// The embedder has given no vectors of the document's chunks.
+    /// The embedder returned no vectors for the document's chunks.
     InvalidAnswer,
     /// A repetition fails too.
     Permanent,

@@ -33,7 +33,7 @@ const KNOWN_EVENTS: [&str; 7] = [
     "error",
 ];
 
-/// Data of a request by which its answer is read.
+/// Data of a request for reading its answer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RequestTraits {
     /// Names of the tools that were sent under an alias, by their alias.

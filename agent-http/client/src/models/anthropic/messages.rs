@@ -1,6 +1,6 @@
 //! Messages as content blocks of the Messages API.
 //!
-//! The API has two roles, which alternate: the results of calls, and instructions amid a conversation, are blocks of the
+//! The API has two roles, which alternate: the results of calls, and instructions within a conversation, are blocks of the
 //! user. Adjacent messages of one role become one message.
 
 use agent_core::message::{Content, ContentPart, MediaSource, Message, Role, ToolCall};

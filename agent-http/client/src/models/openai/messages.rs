@@ -1,4 +1,4 @@
-//! Messages for models and servers with rules of their own: the reasoning with which a model has called tools, or the signatures
+//! Messages for models and servers with rules of their own: the reasoning of a model's tool calls, or the signatures
 //! of its calls, in later requests; the form of the calls' ids; and the order of messages.
 
 use std::borrow::Cow;

@@ -120,7 +120,7 @@ fn find(bytes: &[u8], part: &str) -> Option<usize> {
     bytes.windows(part.len()).position(|window| window == part.as_bytes())
 }
 
-/// Returns the length of the JSON string, list or object with which a text begins.
+/// Returns the length of the leading JSON string, list or object of a text.
 fn value_bytes(json: &[u8]) -> Option<usize> {
     let mut values = serde_json::Deserializer::from_slice(json).into_iter::<IgnoredAny>();
     values.next()?.ok()?;

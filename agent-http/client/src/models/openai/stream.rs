@@ -197,7 +197,7 @@ struct AnswerDecoder {
     reasoning: String,
 }
 
-/// A tool call of the answer, with the index and identifier by which later fragments are matched to it.
+/// A tool call of the answer, with the index and identifier to which later fragments are matched.
 struct AnsweredCall {
     index: Option<usize>,
     id: String,

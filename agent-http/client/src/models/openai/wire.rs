@@ -82,7 +82,7 @@ pub(super) struct Choice<'a> {
 }
 
 impl Choice<'_> {
-    /// Returns true for the only choice that is asked for.
+    /// Returns true for the only choice that is requested.
     pub(super) fn is_first(&self) -> bool {
         self.index.unwrap_or_default() == 0
     }

@@ -1,4 +1,4 @@
-//! Settings of the protocol for one model, and the data of a request by which its answer is read.
+//! Settings of the protocol for one model, and the data of a request for reading its answer.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl ResponsesProtocol {
         Self { default_instructions: Some(instructions.into()), ..self }
     }
 
-    /// Sets the key by which the vendor finds the cached prefix of a conversation. It is hidden in previews.
+    /// Sets the vendor's cache key for the prefix of a conversation. It is hidden in previews.
     pub fn with_prompt_cache_key(self, key: impl Into<String>) -> Self {
         Self { prompt_cache_key: Some(key.into()), ..self }
     }
@@ -113,7 +113,7 @@ fn maker_name(parts: [&[u8]; 2]) -> String {
     hex::encode(&hasher.finalize()[..MAKER_BYTES])
 }
 
-/// Data of a request by which its answer is read.
+/// Data of a request for reading its answer.
 #[derive(Debug, Clone, Default)]
 pub struct AnswerContext {
     /// Names of the tools that were sent under an alias, by their alias.

@@ -42,7 +42,7 @@ impl PromptEntry {
         prompt
     }
 
-    /// Returns the beginning of the text, by which users choose among the agent's prompts.
+    /// Returns the beginning of the text, from which users choose among the agent's prompts.
     fn description(&self) -> String {
         let line = self.text.lines().next().unwrap_or_default().trim();
         let mut description: String = line.chars().take(MAX_DESCRIPTION_CHARS).collect();

@@ -68,7 +68,7 @@ impl SegmentWriter {
     }
 }
 
-/// Counts the records; stops after the page with which the count exceeds `max`.
+/// Counts the records; stops after the page at which the count exceeds `max`.
 async fn count(records: &dyn Records, collection: &Collection, max: usize) -> Result<usize, StoreError> {
     let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     let mut count = 0;

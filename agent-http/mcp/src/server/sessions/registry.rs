@@ -99,7 +99,7 @@ impl SessionUse {
         is_new
     }
 
-    /// Replaces the public id in the head of a request by the local one, by which `rmcp` finds the session.
+    /// Replaces the public id in the head of a request by the local one, which `rmcp` looks up.
     pub(in crate::server) fn write_local_id(&self, headers: &mut HeaderMap) {
         if let Ok(id) = HeaderValue::from_str(&self.id) {
             headers.insert(SESSION_ID, id);

@@ -32,7 +32,7 @@ pub(in crate::server) struct SessionRestore<H> {
     pub(in crate::server) params: InitializeRequestParams,
     /// Identity that opened the session.
     pub(in crate::server) identity: Arc<Identity>,
-    /// Token with which the session ends; `None` if its credential is not a revocable token.
+    /// Token whose end closes the session; `None` if its credential is not a revocable token.
     pub(in crate::server) token: Option<Arc<RevocableToken>>,
     /// Handler of the session's requests.
     pub(in crate::server) handler: H,

@@ -135,13 +135,13 @@ async fn signatures_of_calls_go_back_to_the_model_that_made_them() {
         assert_eq!(sent_calls(&model, &items), of_own, "{base} {name}");
         assert_eq!(sent_calls(&model, &[]), of_others, "{base} {name}");
     }
-    // A server of others that refuses the member is sent the request without it.
+    // A third-party server that refuses the member is sent the request without it.
     let lines = answer_to(&model, &continued(&items)).await;
     assert!(lines[0].contains("parameterRefused") && lines.contains(&"call 1 c2 y".to_owned()), "{lines:?}");
     assert_eq!(sent_calls(&model, &items), plain);
 }
 
-/// Servers of others run the same models, and refuse members that they do not know.
+/// Third-party servers run the same models, and refuse members that they do not know.
 #[tokio::test]
 async fn reasoning_that_the_server_does_not_have_is_left_out_from_then_on() {
     const NAME: &str = "moonshotai/kimi-k2-instruct";

@@ -184,7 +184,7 @@ async fn calls_are_put_together_however_they_arrive() {
             cut,
         ),
         (vec![added(0, call(0, "")), arguments(0, "{\"n\""), arguments(0, ":1}"), done(0, call(0, ""))], cut),
-        // What the deltas lack: a part, all, and the announcement.
+        // Missing from the deltas: a part, all, and the announcement.
         (vec![added(0, call(0, "")), arguments(0, "{\"n\""), done(0, full(0))], cut),
         (vec![added(0, call(0, "")), all(0), done(0, full(0))], expected_call),
         (vec![added(0, full(0)), done(0, full(0))], expected_call),
