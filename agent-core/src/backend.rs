@@ -97,7 +97,7 @@ pub struct Turn {
     pub tool_choice: ToolChoice,
     /// Enables or disables the model's reasoning output, where supported; `None` leaves the model's default.
     pub thinking: Option<bool>,
-    /// Format of the answer in JSON, with which models are called; `None` for text.
+    /// JSON format of the answer, sent to models; `None` for text.
     pub response_format: Option<Arc<ResponseFormat>>,
     /// Token with which a remote runtime calls the agent's tools, if one was issued; revoked at the run's end.
     pub run_token: Option<Arc<dyn RunToken>>,

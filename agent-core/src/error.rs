@@ -14,7 +14,7 @@ use crate::message::Usage;
 
 macro_rules! error_kinds {
     ($($(#[$doc:meta])* $name:ident = $code:literal;)*) => {
-        /// Class of an error, by which a caller decides how to react.
+        /// Class of an error, from which a caller decides how to react.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum AgentErrorKind {

@@ -134,7 +134,7 @@ pub enum ModelEvent {
     Notice(Map<String, Value>),
     /// The answer as a value, which conforms to the format that the request names.
     Object(Value),
-    /// The answer is complete and invalid: another one is asked for with this user message. Takes the place of `Finish`.
+    /// The answer is complete and invalid: another one is requested with this user message. Takes the place of `Finish`.
     Rejected(String),
     /// The answer is complete. Usage and notices may precede it, but never follow it.
     Finish(FinishReason),

@@ -1,4 +1,4 @@
-//! Credentials with which a remote backend calls the agent's tools during one run.
+//! Credentials for a remote backend's calls of the agent's tools during one run.
 
 use std::fmt;
 use std::sync::Arc;

@@ -97,7 +97,7 @@ pub struct ExecutionContext {
     /// Kind of the caller.
     #[serde(default)]
     pub caller: Caller,
-    /// Id of the API token with which the run was requested. Not serialized.
+    /// Id of the API token that requested the run. Not serialized.
     #[serde(skip)]
     pub token_id: Option<String>,
     /// Key of this call, equal if the same call is repeated; unique for the user. Set by the tool loop.

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `schema` | bounds of formats, and validation of answers |
 //! | `recursion` | places of a schema that refer to themselves |
-//! | `method` | methods by which a model is bound to a format |
+//! | `method` | methods that bind a model to a format |
 //! | `dialect` | subsets of JSON Schema that providers take |
 //! | `request` | [`FormattedModels`] |
 //! | `answer` | [`ValidatedModels`] |

@@ -140,7 +140,7 @@ impl Analyzer {
     }
 }
 
-/// Returns the 64-bit hash by which indexes order and compare terms (SipHash-1-3 with a zero key).
+/// Returns the 64-bit hash with which indexes order and compare terms (SipHash-1-3 with a zero key).
 ///
 /// The hash is part of the stored format. The terms themselves are stored beside it, for explanations.
 pub(crate) fn term_hash(term: &str) -> u64 {

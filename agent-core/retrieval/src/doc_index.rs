@@ -78,7 +78,7 @@ impl DocIndex {
         self.locations.iter().map(|location| location.start as usize..location.end as usize)
     }
 
-    /// Returns the language by which the document was analyzed.
+    /// Returns the language of the document's analysis.
     pub fn language(&self) -> Language {
         self.language
     }

@@ -52,7 +52,7 @@ fn is_exact(number: &str) -> bool {
     !number.contains(['e', 'E']) && number.parse::<f64>().is_ok_and(|read| format!("{read:?}") == number)
 }
 
-/// Returns the length of the string with which a text begins, with its quotation marks.
+/// Returns the length of the leading string of a text, with its quotation marks.
 fn string_bytes(json: &[u8]) -> usize {
     let mut offset = 1;
     while let Some(&byte) = json.get(offset) {

@@ -15,7 +15,7 @@ use crate::postings::{ChunkTerms, Entries, Postings};
 /// A term in this many times more chunks than documents are allowed is looked up document by document.
 const LOOKUP_RATIO: usize = 16;
 
-/// Maximum number of languages by which a query is analyzed.
+/// Maximum number of languages in the analysis of a query.
 const MAX_LANGUAGES: usize = 8;
 
 /// A document within a part.

@@ -74,7 +74,7 @@ pub struct Hit {
     pub heading: Option<Arc<str>>,
     /// The page on which the chunk begins, from 1.
     pub page: Option<u32>,
-    /// The score by which hits are ranked.
+    /// The score that ranks hits.
     pub score: f32,
     /// The BM25 score, with feedback; 0 for a chunk that vectors alone found.
     pub lexical: f32,
@@ -88,7 +88,7 @@ pub struct Hit {
     pub matched: Vec<usize>,
 }
 
-/// The result of a search: the best chunks, and the terms by which they were scored.
+/// The result of a search: the best chunks, and the terms that determined their scores.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ranking {
     /// The terms, the heaviest first.

@@ -19,7 +19,7 @@ pub enum RunOutcome {
     },
     /// Ended to wait for people.
     Interrupt {
-        /// Decisions that are asked for.
+        /// Requested decisions.
         interrupts: Vec<Interrupt>,
         /// Further calls that the client has to execute.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -31,7 +31,7 @@ pub enum RunOutcome {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Interrupt {
-    /// Identifier, by which the decision names it.
+    /// Identifier that the decision names.
     pub id: String,
     /// Kind of the decision; `tool_call` for the approval of a tool call.
     pub reason: String,

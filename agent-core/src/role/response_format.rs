@@ -27,7 +27,7 @@ pub struct ResponseFormat {
 }
 
 impl ResponseFormat {
-    /// Estimates the tokens with which the schema is sent.
+    /// Estimates the tokens of the schema in a request.
     pub fn estimated_tokens(&self) -> usize {
         self.schema.as_ref().map_or(0, |schema| EstimateCounter.count(&schema.to_string()))
     }

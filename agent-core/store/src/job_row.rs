@@ -289,7 +289,7 @@ pub(crate) struct NewerSchemaError {
     pub(crate) known: i64,
 }
 
-/// Returns true for the steps by which a process ends the deliveries that it has started. A process that finds a newer
+/// Returns true for the steps that end deliveries which the process has started. A process that finds a newer
 /// schema version takes no others.
 pub(crate) fn ends_delivery(step: &Step) -> bool {
     matches!(step, Step::Extend { .. } | Step::Release { .. } | Step::End { .. })

@@ -28,7 +28,7 @@ pub(crate) trait StampSource: Send + Sync {
     /// Returns true if no write is known since the stamp was taken.
     fn is_valid(&self, stamp: Stamp) -> bool;
 
-    /// Returns true if all stamps are valid, and writes of other processes have been looked for recently enough to
+    /// Returns true if all stamps are valid, and writes of other processes have been checked recently enough to
     /// serve from the cache.
     fn may_serve(&self, stamps: impl IntoIterator<Item = Stamp>) -> bool;
 }

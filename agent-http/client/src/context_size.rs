@@ -1,4 +1,4 @@
-//! Sizes with which a model's server rejects a prompt.
+//! Sizes in the errors with which a model's server rejects a prompt.
 
 use agent_core::error::AgentError;
 

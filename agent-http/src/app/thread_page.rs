@@ -50,7 +50,7 @@ async fn read_visitor_page(
     Ok(Some(NodePage { thread, nodes, next_cursor }))
 }
 
-/// Adds the nodes of later pages that belong to the turn with which a page ends.
+/// Adds the nodes of later pages that belong to the last turn of a page.
 async fn complete_turn(
     store: &dyn Conversations,
     key: &ThreadKey,

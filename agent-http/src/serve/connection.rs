@@ -124,7 +124,7 @@ impl<S: HttpService> ConnectionSpawner<S> {
     }
 }
 
-/// Sets TCP options by which the kernel detects a peer that has vanished without closing the connection.
+/// Sets TCP options that let the kernel detect a peer that vanished without closing the connection.
 fn set_socket_options(stream: &TcpStream, limits: &ServeLimits) -> io::Result<()> {
     // TCP_NODELAY: a token is a small write and must not wait for the acknowledgement of the previous one.
     stream.set_nodelay(true)?;

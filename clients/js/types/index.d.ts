@@ -47,7 +47,7 @@ export class AgentdClient {
     /** @param {ClientOptions} options */
     constructor({ baseUrl, fetch, parse, ...options }?: ClientOptions);
     /**
-     * Sends a message and returns the run, which has begun when this returns.
+     * Sends a message and returns the run, which has started when this returns.
      *
      * @param {ChatRequest} request
      * @param {{signal?: AbortSignal, onEvent?: (event: AgentEvent) => void, onBatch?: (events: AgentEvent[]) => void}} [options]

@@ -24,7 +24,7 @@ pub struct Collection {
     counted_for: CountedFor,
 }
 
-/// Company that operations on records of the platform are counted for. All values are equal: it is no part of the identity of
+/// Company that operations on records of the platform are counted for. All values are equal: it is not part of the identity of
 /// a record.
 #[derive(Debug, Clone, Default)]
 struct CountedFor(Option<CompanyId>);

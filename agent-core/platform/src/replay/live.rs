@@ -48,7 +48,7 @@ pub struct ModelAnswer {
     /// Tokens of the call, as the provider counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Code and public message of the error with which the call has failed.
+    /// Code and public message of the error of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Methods by which a model is bound to a format.
+//! Methods that bind a model to a format.
 
 use agent_core::model::{ModelInfo, ModelRequest};
 use agent_core::role::ResponseFormat;
@@ -13,7 +13,7 @@ use crate::parameters::ModelApi;
 /// Provider name of users' own subscriptions, which are called through the Responses API.
 const SUBSCRIPTION_PROVIDER: &str = "subscription";
 
-/// Method by which a model is bound to a format, the surest first.
+/// Method that binds a model to a format, the most reliable first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FormatMethod {

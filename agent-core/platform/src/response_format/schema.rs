@@ -33,7 +33,7 @@ const MAX_NAME_CHARS: usize = 64;
 const MAX_REPORTED_FAULTS: usize = 5;
 const MAX_FAULT_BYTES: usize = 300;
 
-/// Keywords by which schemas refer to each other by something else than a path.
+/// Keywords of references between schemas that are not paths.
 const REFUSED_KEYWORDS: [&str; 8] = [
     "$anchor",
     "$dynamicAnchor",

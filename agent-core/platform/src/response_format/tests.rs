@@ -412,7 +412,7 @@ fn expression(operators: &[&str], keyword: &str, is_inline: bool) -> Value {
         "$defs": definitions})
 }
 
-/// Keywords by which libraries forbid further properties.
+/// Keywords with which libraries forbid further properties.
 const CLOSING: [&str; 2] = ["additionalProperties", "unevaluatedProperties"];
 
 #[test]

@@ -34,7 +34,7 @@ pub struct RetrieverConfig {
     /// Limit on the indexes in memory, in bytes. A company gets half of it, of which a quarter is for texts. A quarter more is
     /// for the documents that are being embedded.
     pub cache_bytes: usize,
-    /// Embedding model by which documents are found in addition to their words.
+    /// Embedding model for searches by meaning, in addition to the search by words.
     pub embedder: Option<RetrievalEmbedder>,
 }
 

@@ -18,7 +18,7 @@ use super::search_result::SearchResult;
 const PREVIEW_MEMBER: &str = "retrieval";
 /// Media type of texts that were not uploaded.
 const TEXT_MEDIA_TYPE: &str = "text/markdown";
-/// Scale by which scores and weights are rounded, to four decimals.
+/// Scale for rounding scores and weights to four decimals.
 const SCORE_SCALE: f64 = 10_000.0;
 
 /// The search of a turn and the fragments that were chosen from it.

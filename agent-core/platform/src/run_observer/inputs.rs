@@ -1,4 +1,4 @@
-//! Inputs of a run, with which it can be run again.
+//! Inputs of a run, for running it again.
 
 use std::sync::Arc;
 

@@ -173,7 +173,7 @@ impl RunTokenTable {
         Ok(content.token)
     }
 
-    /// Returns the sink for reports of calls made with a token, if its run has asked for them.
+    /// Returns the sink for reports of calls made with a token, if its run requested them.
     pub(super) fn call_reports(&self, id: Uuid) -> Option<ToolCallReporter> {
         self.live.lock().get(id)?.calls.clone()
     }

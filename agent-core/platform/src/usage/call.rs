@@ -123,7 +123,7 @@ impl MeteredCall {
         self.outcome.as_deref().unwrap_or("cancelled")
     }
 
-    /// Sets the error with which the call has not started. A provider that has refused it has read no prompt; one that did
+    /// Sets the error that kept the call from starting. A provider that refused it has read no prompt; one that did
     /// not answer in time, or in the time of the run's budget, may have.
     pub(super) fn refuse(&mut self, error: &AgentError) {
         self.set_outcome(error.kind().code());

@@ -85,7 +85,7 @@ pub struct RunScope {
     pub user_id: UserId,
     /// Kind of caller.
     pub caller: Caller,
-    /// Id of the API token with which the run was requested. The ledger's tables do not have it.
+    /// Id of the API token that requested the run. The ledger's tables do not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_id: Option<String>,
     /// Hash of the visitor's key, which distinguishes the visitors of a token.

@@ -17,7 +17,7 @@ use crate::records::{
     Collection, Inventory, NestedCollectionCursor, Precondition, Record, Write, delete_unchanged,
 };
 
-/// Time after its last change for which a meter is kept: longer than the longest window, with which it begins again.
+/// Time after its last change for which a meter is kept: longer than the longest window, after which it begins again.
 const METER_RETENTION: SignedDuration = SignedDuration::from_hours(24 * 40);
 /// Minimum time between the two passes that find the reservation of a run unchanged after the end of its lease. After a time
 /// without the store, the process of a run renews its reservation sooner.
@@ -199,7 +199,7 @@ fn delete(collection: &Collection, record: Record<MeterState>) -> Result<Write, 
     Ok(Write::Delete { key: collection.key(record.id)?, precondition })
 }
 
-/// Returns the amounts that the call has used, by the ledger. Books the call if the ledger does not have it, at the price with which it was
+/// Returns the amounts that the call has used, by the ledger. Books the call if the ledger does not have it, at the price at which it was
 /// reserved: the catalogue of this process may have another one, and has none for a company's provider.
 async fn book_lost_call(
     call: &ReservedCall,

@@ -220,7 +220,7 @@ struct ReservedPayload {
 }
 
 impl MeteredModel {
-    /// Returns the names and the price with which a call is reserved.
+    /// Returns the names and the price for reserving a call.
     fn demand(&self, payload: &Payload) -> CallDemand {
         let info = self.model.info();
         let (provider, price) = match &self.billing {

@@ -35,7 +35,7 @@ impl TokenPrices {
         NanoUsd::new(i64::try_from(nanos).unwrap_or(i64::MAX)).min(MAX_CALL_COST)
     }
 
-    /// Returns the counts with which a call of so many tokens costs the most: a prompt that is written to the provider's
+    /// Returns the counts for which a call with these tokens costs the most: a prompt that is written to the provider's
     /// cache may cost more than one that is not.
     pub(super) fn max_cost_counts(&self, input_tokens: u64, output_tokens: u64) -> TokenCounts {
         let cache_write_tokens = if self.cache_write > self.input { input_tokens } else { 0 };
@@ -91,7 +91,7 @@ impl From<Arc<Catalog>> for PriceTable {
     }
 }
 
-/// Names and price with which the calls of a container are booked, in place of those of the catalogue.
+/// Names and price under which the calls of a container are booked, in place of those of the catalogue.
 #[derive(Debug, Clone)]
 pub(super) struct CallBilling {
     /// Name of the provider, or the identifier of a company's own.

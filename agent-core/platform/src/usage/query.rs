@@ -14,7 +14,7 @@ pub const MAX_PAGE_ROWS: usize = 1_000;
 /// Maximum number of days that one query covers.
 pub const MAX_QUERY_DAYS: i32 = 400;
 
-/// Property by which sums are grouped.
+/// Property that groups the sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UsageDimension {
     /// Day in UTC.

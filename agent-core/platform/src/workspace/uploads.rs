@@ -1,4 +1,4 @@
-//! Uploads: the storage of an original, and the commit by which a document names it.
+//! Uploads: the storage of an original, and the commit that links a document to it.
 
 use bytes::Bytes;
 use jiff::Timestamp;

@@ -19,7 +19,7 @@ const MIN_CONFIDENCE: f64 = 0.9;
 /// Declares the languages with a Snowball stemmer: name, code in stored indexes, ISO 639-1 code, language of whatlang.
 macro_rules! languages {
     ($($name:ident = $code:literal, $iso:literal, $detected:ident;)*) => {
-        /// The language by which the words of a document are reduced to stems.
+        /// The language of the stemmer for the words of a document.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
         #[repr(u8)]
         #[non_exhaustive]

@@ -8,7 +8,7 @@ use pulp::{Arch, NullaryFnOnce};
 /// Components of a block.
 const BLOCK: usize = 32;
 
-/// Method by which dot products of vectors are computed. Both give equal results.
+/// Implementation of dot products of vectors. Both give equal results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum DotProducts {

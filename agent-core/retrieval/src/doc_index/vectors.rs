@@ -56,7 +56,7 @@ pub(super) struct VectorsBuilder {
     components: Vec<i8>,
 }
 
-/// The vector of a query, in the form of the vectors with which it is compared.
+/// The vector of a query, in the form of the vectors that it is compared with.
 #[derive(Debug, Clone)]
 pub(crate) struct QuantizedQuery {
     vector: Vectors,

@@ -17,7 +17,7 @@ pub enum EmbedError {
     Unavailable {
         /// Description of the cause.
         message: String,
-        /// Delay that the embedder asked for before a repetition.
+        /// Delay that the embedder requested before a retry.
         retry_after: Option<Duration>,
     },
     /// The answer is not as many vectors as texts, or has vectors of other dimensions, or components that are not finite.

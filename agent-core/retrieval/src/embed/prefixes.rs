@@ -1,4 +1,4 @@
-//! Prefixes with which embedding models were trained.
+//! Prefixes that embedding models were trained with.
 
 use std::borrow::Cow;
 

@@ -13,7 +13,7 @@ pub struct VectorQuery<'a> {
     pub embedder: &'a EmbedderId,
     /// The vector, of any length.
     pub vector: &'a [f32],
-    /// Method by which vectors are compared.
+    /// Method for comparing vectors.
     pub method: DotProducts,
 }
 

@@ -322,7 +322,7 @@ fn open_items_are_bounded() {
 fn a_report_reaches_a_stream_whose_source_is_pending() {
     let calls = FakeReportedCalls::default();
     let (mut during_poll, reports) = (Some(calls.clone()), calls.clone());
-    // The first report comes after the stream has looked for reports, and before it registers its waker.
+    // The first report comes after the stream has polled for reports, and before it registers its waker.
     let source = stream::poll_fn(move |_| {
         if let Some(calls) = during_poll.take() {
             calls.start_call("during");

@@ -16,7 +16,7 @@ use crate::slots::{SlotTable, Stamp, StampSource};
 /// Maximum delay after which a write of another process is visible to cached reads.
 pub const MAX_STALENESS: Duration = Duration::from_millis(100);
 
-/// Tracker of the changes of records, by which cached reads are validated.
+/// Tracker of changes of records, for validating cached reads.
 ///
 /// One lock protects all state: it is held for a few loads and stores, and for a stamp of each of the records
 /// that are served together.

@@ -53,7 +53,7 @@ fn is_known(name: &str) -> bool {
     settings().flat_map(names_of).any(|known| known == name)
 }
 
-/// Returns the names by which a setting is given.
+/// Returns the names under which a setting can be set.
 fn names_of(setting: &Setting) -> impl Iterator<Item = String> + use<> {
     let in_file = setting.kind.may_be_in_file().then(|| format!("{}_FILE", setting.name));
     std::iter::once(setting.name.to_owned()).chain(in_file)

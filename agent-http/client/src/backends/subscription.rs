@@ -34,7 +34,7 @@ use crate::problem::{PROBLEM_JSON, ProblemDetails};
 const PROVIDER: &str = "subscription";
 /// The envelope up to the body, as it is prepared: with empty tokens.
 const EMPTY_ENVELOPE: &str = r#"{"accessToken":"","accountId":"","body":"#;
-/// Length of the key by which the vendor finds a conversation's cached prefix, in hexadecimal digits.
+/// Length of the vendor's cache key for a conversation's prefix, in hexadecimal digits.
 const CACHE_KEY_LENGTH: usize = 32;
 
 /// Model source for `SubscriptionConnector` containers.

@@ -68,7 +68,7 @@ impl IssuerResponse {
     }
 }
 
-/// Time by which an operation must be complete, with all of its requests.
+/// Deadline of an operation, with all of its requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OperationDeadline(tokio::time::Instant);
 

@@ -7,7 +7,7 @@ use agent_core::secret::Secret;
 /// Codes of a sign-in that has started.
 #[derive(Debug, Clone)]
 pub struct DeviceCode {
-    /// Code by which the issuer is polled: `device_code`, or the codex dialect's `device_auth_id`.
+    /// Code for polling the issuer: `device_code`, or the codex dialect's `device_auth_id`.
     pub device_code: Secret,
     /// Code that the person enters: 4 to 32 ASCII letters, digits and hyphens.
     pub user_code: Secret,

@@ -55,7 +55,7 @@ export const openCount = () => (openApprovals.value ?? []).filter(mayDecide).len
 /** Reads the open approvals. */
 export async function loadOpen() {
   const { data } = await call('GET /api/approvals', { query: { state: 'open' } });
-  // What has not changed is not drawn again.
+  // Unchanged approvals are not drawn again.
   if (JSON.stringify(data.approvals) !== JSON.stringify(openApprovals.value)) openApprovals.value = data.approvals;
 }
 

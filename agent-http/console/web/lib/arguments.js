@@ -174,7 +174,7 @@ export function ArgumentsEditor({ id, state }) {
   </div>`;
 }
 
-/** Returns what is wrong with an argument as a sentence. */
+/** Returns the error of an argument as a sentence. */
 const sentence = (error) => error && `It ${error}.`;
 
 function Json({ id, text, error, onChange }) {

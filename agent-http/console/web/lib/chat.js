@@ -36,7 +36,7 @@ export const isKept = () => has('threads') && !isLocal.value;
 export const draft = signal('');
 /** A message that was not sent, because tool calls of its thread wait for decisions: `{fields, parentId, content}`. */
 export const heldMessage = signal(undefined);
-/** Why the last decisions were not taken. */
+/** The error of the last decisions. */
 export const decisionError = signal(undefined);
 
 /** Choices among the tools that name none of them. */
@@ -90,7 +90,7 @@ export const expiries = signal(0);
 
 /** The thread's run that waits for decisions about tool calls. */
 export const waitingRun = computed(() => {
-  // What is open depends on the time, which is no signal.
+  // Open calls depend on the time, which is not a signal.
   expiries.value;
   const run = runs.value.get(thread.value?.openRunId);
   return run?.state === 'waiting' && run.approvals?.some(isOpen) ? run : undefined;
@@ -357,7 +357,7 @@ export function send(content, parentId) {
   return start(fields, place, content);
 }
 
-/** Makes the answer to a user message anew. */
+/** Makes the answer to a user message again. */
 export const regenerate = (node) => start({ parentId: node.id }, node.id);
 
 /** Continues the run that waits, with a decision for each of its open calls: AG-UI's `resume`. */
@@ -486,7 +486,7 @@ export function dismiss() {
   live.value = undefined;
 }
 
-/** Sends what has failed again. If the answer to the request was lost, its run may have begun, and is shown instead. */
+/** Sends what has failed again. If the answer to the request was lost, its run may have started, and is shown instead. */
 export async function retry() {
   const { run, content, parentId, fields } = live.value;
   const params = { id: run.runId };

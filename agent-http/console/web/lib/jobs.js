@@ -25,7 +25,7 @@ export const ACTIONS = [
     ask: (jobs) => `Cancel ${jobs}?`, text: 'No further run begins. A run in progress goes on.' },
 ];
 
-/** What a job does, in a few words. */
+/** A job's action, in a few words. */
 export const jobName = ({ payload = {} }) => payload.toolId ?? payload.message ?? payload.kind ?? 'job';
 
 /** The first text among the arguments of a job's tool, which tells jobs of one tool apart. */

@@ -338,7 +338,7 @@ export class MarkdownView {
   update(text, isComplete) {
     // The lexer's lengths are those of a text whose lines end like this.
     if (text.includes('\r')) text = text.replace(/\r\n?/g, '\n');
-    // A frame that was asked for before the end may come after it.
+    // A frame requested before the end may come after it.
     if (!isComplete && text === this.#text) return;
     // It is shown once its kind is known.
     const line = text.lastIndexOf('\n') + 1;

@@ -27,7 +27,7 @@ export const GROUPS = {
 
 const COUNTS = ['runs', 'calls', 'inputTokens', 'cachedInputTokens', 'cacheWriteTokens', 'outputTokens', 'reasoningTokens', 'toolCalls', 'unpricedCalls'];
 const AMOUNTS = ['cost', 'estimatedCost'];
-/** Members of a row that are no sums, in the order of the file. */
+/** Members of a row that are not sums, in the order of the file. */
 const MEMBERS = ['day', 'agentId', 'userId', 'provider', 'model', 'caller'];
 
 const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });

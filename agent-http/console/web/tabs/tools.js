@@ -42,7 +42,7 @@ function denial(name, { agentServerTools }) {
   return 'needs something that this request does not have, such as a todo list, or a setting, or is left out by the tool choice';
 }
 
-/** Returns the arguments of a call; none if they are no object. */
+/** Returns the arguments of a call; none if they are not an object. */
 function argumentsOf({ arguments: text }) {
   try {
     return Object(parseJson(text));
@@ -120,7 +120,7 @@ function Definition({ name, status, isAllowed, fault, definition, pinned }) {
   return html`<li><${Fold} summary=${summary}>${before && now ? html`<${Diff} before=${before} after=${now} label=${label} />` : html`<${Code} text=${now ?? before} label=${label} wrap />`}<//></li>`;
 }
 
-/** What a tool may do, by its hints. A tool without hints may do anything. */
+/** Effects of a tool, by its hints. A tool without hints may do anything. */
 function effects({ readOnlyHint, destructiveHint, openWorldHint } = {}) {
   return { isReading: readOnlyHint === true, isDestructive: readOnlyHint !== true && destructiveHint !== false, isOpen: openWorldHint !== false };
 }
@@ -143,7 +143,7 @@ function useCall(tool, isReading) {
     try {
       const { value: todoListId } = context.todoListId;
       setOutcome({ state: 'done', ...(await callTool({ agentId: agentId.value, name: tool.name, args, todoListId, signal })) });
-      // What was changed may be part of the prompt.
+      // The changed data may be part of the prompt.
       if (!isReading) promptVersion.value += 1;
     } catch (error) {
       setOutcome(error.isAborted ? undefined : { state: 'failed', error });

@@ -106,7 +106,7 @@ function Question({ approval, schema, edited, isBusy, onDecide }) {
     </div>`}`;
 }
 
-/** What was decided about a call, and by whom. */
+/** The decision about a call, and its author. */
 export function Decision({ approval }) {
   const { state, decidedBy, decidedAt, via, editedArguments, reason, executed } = approval;
   const words = { approved: 'Approved', denied: 'Denied', cancelled: 'Withdrawn', expired: 'Nobody decided in time' }[state];

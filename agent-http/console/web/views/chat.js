@@ -154,7 +154,7 @@ function Editor({ node, onClose }) {
   const { content } = node.message;
   const [value, setValue] = useState(() => textOf(content));
   const area = useRef(null);
-  // A run that has begun meanwhile must end first: its text is not lost.
+  // A run that has started meanwhile must end first: its text is not lost.
   const isRunning = Boolean(live.value) && !live.value.isOver;
   useEffect(() => {
     area.current.focus();
@@ -330,7 +330,7 @@ function Composer({ agent }) {
   const isRunning = live.value && !live.value.isOver;
   useEffect(() => area.current.focus({ preventScroll: true }), [agent.id]);
   useEffect(() => {
-    // The button that has begun the run may be gone.
+    // The button that started the run may be gone.
     if (isRunning && document.activeElement === document.body) area.current.focus({ preventScroll: true });
   }, [isRunning]);
   useLayoutEffect(() => {

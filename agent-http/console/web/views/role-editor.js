@@ -75,7 +75,7 @@ export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
     if (!agent) shownView.value = 'form';
   }, []);
   useLayoutEffect(() => {
-    // What was written during the save stays.
+    // Text written during the save stays.
     if (latest.current !== sent.current) return;
     sent.current = savedText;
     setText(savedText);

@@ -417,7 +417,7 @@ class AgentChat extends HTMLElement {
     const answer = new AnswerView(this.#add('agent', ''), () => this.#scroll());
     const events = (count) => (signal) =>
       service.send(`GET api/runs/${encodeURIComponent(id)}/events${count ? `?after=${count - 1}` : ''}`, undefined, signal);
-    // A request whose response was lost may have begun a run: the same id tells.
+    // A request whose response was lost may have started a run: the same id tells.
     const ask = (signal) =>
       service.send('POST api/agent/chat', body, signal).catch((error) => {
         if (error.code !== 'CONFLICT') throw error;
@@ -485,13 +485,13 @@ class AgentChat extends HTMLElement {
         await this.#service.send(`POST api/runs/${encodeURIComponent(run.id)}/cancel`);
         return;
       } catch {
-        // It has not begun, or cannot be reached.
+        // It has not started, or cannot be reached.
       }
     }
     run.abort.abort();
   }
 
-  /** Makes the last answer anew. */
+  /** Makes the last answer again. */
   async #retry() {
     const service = this.#service;
     if (this.#run || !service) return;

@@ -9,7 +9,7 @@ const TEXT = {
 /** Longest time of a timer, in milliseconds. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** Returns a value as text: what is no text as JSON. */
+/** Returns a value as text: a text as it is, others as JSON. */
 const shown = (value) => (typeof value === 'string' ? value : JSON.stringify(value, null, 2));
 
 /** Returns the arguments as a list of names and values, if there are any. */

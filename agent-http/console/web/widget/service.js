@@ -21,7 +21,7 @@ function keepDigits(_, value, context) {
   return /^-?\d{16,}$/.test(context?.source) && !Number.isSafeInteger(value) ? context.source : value;
 }
 
-/** What is kept for one token: the visitor's key, and the thread that is shown. */
+/** Stored data of one token: the visitor's key, and the shown thread. */
 class Memory {
   #name;
   #store;
@@ -82,7 +82,7 @@ export class Service {
     let response;
     try {
       const init = { method, headers, signal, body: body && JSON.stringify(body, keepArrays), credentials: 'omit', redirect: 'error' };
-      // What deletes a conversation outlives the page.
+      // The request that deletes a conversation outlives the page.
       if (method === 'DELETE') init.keepalive = true;
       response = await fetch(new URL(path, this.#base), init);
     } catch (cause) {

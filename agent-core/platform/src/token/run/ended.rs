@@ -42,7 +42,7 @@ const MAX_PAGES_PER_PASS: usize = 50;
 #[derive(Serialize)]
 struct EndedToken {}
 
-/// Returns the key of the record by which a token has ended.
+/// Returns the key of the record that marks a token as ended.
 pub(super) fn ended_token_key(id: Uuid, expires_at: SystemTime) -> Result<Key, StoreError> {
     let expires_ms = expires_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     Collection::of_platform(ENDED_TOKENS)?.key(format!("{expires_ms:015}-{id}"))

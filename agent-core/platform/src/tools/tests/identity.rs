@@ -236,7 +236,7 @@ fn snapshot(records: &MemoryRecords) -> BTreeMap<Key, u64> {
     all
 }
 
-/// Returns arguments with which the tool would have an effect on items with this identifier.
+/// Returns arguments that would let the tool change items with this identifier.
 fn base_arguments(name: &str, id: &str) -> Value {
     match name {
         "createTodo" => json!({"title": "x"}),

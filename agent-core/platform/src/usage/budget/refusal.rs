@@ -111,7 +111,7 @@ impl BudgetExceededError {
         budget
     }
 
-    /// Converts the refusal into the error of a run. The error for a visitor does not contain the budgets of others.
+    /// Converts the refusal into the error of a run. The error for a visitor does not contain other callers' budgets.
     pub fn into_error(self, caller: Caller) -> AgentError {
         let kind = if self.is_rate { AgentErrorKind::RateLimited } else { AgentErrorKind::BudgetExceeded };
         let error = match caller.audience() {

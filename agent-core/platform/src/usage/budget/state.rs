@@ -52,7 +52,7 @@ pub(super) struct BudgetState {
     pub(super) spawner: Arc<dyn Spawner>,
     /// Time after which a reservation counts as lost.
     pub(super) lease: Duration,
-    /// Time for which a request waits for reservations of others to be settled.
+    /// Time for which a request waits until other reservations are settled.
     pub(super) max_wait: Duration,
     pub(super) active_reservations: ActiveReservations,
     queues: Mutex<Queues>,

@@ -38,7 +38,7 @@ mod zones;
 
 const COMPANY: &str = "acme";
 
-/// Prices with which a token of input costs 1,000 nano-dollars, and one of output 10,000.
+/// Prices of 1,000 nano-dollars for a token of input, and of 10,000 for one of output.
 const PRICES: &str =
     r#"{"asOf":"2026-01-01","models":[{"provider":"p","model":"m","prices":{"input":"1","output":"10"}}]}"#;
 

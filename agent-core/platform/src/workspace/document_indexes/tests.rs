@@ -9,7 +9,7 @@ use crate::workspace::{Document, get_document, save_document};
 const DIMENSIONS: usize = 1_024;
 const SLICE_CHUNKS: usize = 8;
 
-/// Returns an index with so many large vectors that it has several pieces, and the text.
+/// Returns an index whose vectors are large enough for several pieces, and the text.
 fn long_index(embedder: &EmbedderId, with_vectors: usize) -> (DocIndex, String) {
     let text: String = (0..420).map(|number| format!("Paragraph number {number} is short.\n\n")).collect();
     let document = ExtractedText { text: text.clone(), ..ExtractedText::default() };

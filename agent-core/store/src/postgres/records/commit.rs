@@ -35,7 +35,7 @@ impl Committer {
     /// Commits several lists of writes in one transaction, each as a whole or not at all.
     ///
     /// # Errors
-    /// An error of the database, with which nothing is committed. After a lost connection or a timeout during the
+    /// An error of the database, after which nothing is committed. After a lost connection or a timeout during the
     /// commit the outcome is unknown.
     pub(super) async fn commit(
         &self,

@@ -17,7 +17,7 @@ const BUDGETS: [(&str, usize); 3] = [("low", 2048), ("medium", 8192), ("high", 1
 const DEFAULT_LEVEL: &str = "medium";
 /// Level of a model whose thinking cannot be switched off, although the settings ask for it.
 const LOWEST_EFFORT: &str = "low";
-/// Levels with which thinking cannot be disabled, and the level that replaces them.
+/// Levels that the API rejects for disabled thinking, and the level that replaces them.
 const HIGHEST_EFFORTS: [&str; 2] = ["max", "xhigh"];
 const HIGHEST_EFFORT_OFF: &str = "high";
 

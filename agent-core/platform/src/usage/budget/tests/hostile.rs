@@ -12,7 +12,7 @@ use super::*;
 /// Another date of the price, and a price ten times as high.
 const OTHER_PRICES: &str =
     r#"{"asOf":"2026-02-02","models":[{"provider":"p","model":"m","prices":{"input":"10","output":"100"}}]}"#;
-/// A price with which a prompt costs more when the provider writes it to its cache.
+/// A price at which a prompt costs more when the provider writes it to its cache.
 const CACHE_PRICES: &str = r#"{"asOf":"2026-01-01","models":[{"provider":"p","model":"m",
     "prices":{"input":"1","cacheWrite":"1.25","output":"10"}}]}"#;
 

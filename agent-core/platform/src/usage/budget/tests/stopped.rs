@@ -77,7 +77,7 @@ impl StoppableRun {
         amounts(&self.other).await.1
     }
 
-    /// Resumes the process, and waits until so many runs are counted and it waits for its next renewal.
+    /// Resumes the process, and waits until this many runs are counted and it waits for its next renewal.
     async fn resume(&self, runs: i64) {
         self.spawner.resume();
         for _ in 0..1_000 {
