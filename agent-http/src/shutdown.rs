@@ -40,7 +40,7 @@ impl Shutdown {
         self.advance(ShutdownStage::LameDuck);
     }
 
-    /// Ends what still runs, as a second signal does.
+    /// Ends the remaining requests, as a second signal does.
     pub fn end(&self) {
         self.advance(ShutdownStage::Ending);
     }

@@ -182,7 +182,7 @@ impl Framing {
         format!("HTTP/1.1 200 OK\r\ncontent-type: {media_type}\r\n{HEAD}")
     }
 
-    /// Returns the head and what precedes the first token.
+    /// Returns the head and the body before the first token.
     fn opening(self, model: &str) -> String {
         let first = match self {
             Self::ChatCompletions => event(model, json!({"role": "assistant", "content": ""})),

@@ -253,7 +253,7 @@ pub fn question(token: &str, text: &str) -> Step {
     Step { request, wire: Wire::AgUi, expected }
 }
 
-/// Returns a request that shows what the agent of [`Bench::workspace`] retrieves for a query.
+/// Returns a request that shows the retrieval of the agent of [`Bench::workspace`] for a query.
 pub fn retrieval(token: &str, query: &str) -> Vec<u8> {
     let credential = format!("authorization: Bearer {token}\r\n");
     let path = format!("/api/agents/{}/retrieve", agent_id());

@@ -7,7 +7,7 @@ use crate::answer::http_chunk;
 /// Identifier of the only item of an answer.
 const MESSAGE_ID: &str = "msg_1";
 
-/// Returns what precedes the first token.
+/// Returns the body before the first token.
 pub(crate) fn opening(model: &str) -> String {
     let item = json!({"id": MESSAGE_ID, "type": "message", "status": "in_progress", "role": "assistant", "content": []});
     let part = json!({"type": "output_text", "text": "", "annotations": []});
@@ -24,7 +24,7 @@ pub(crate) fn text_delta(text: &str) -> String {
     event(&of_message("output_text.delta", "delta", text.into()))
 }
 
-/// Returns what follows the last token of an answer with this text.
+/// Returns the body after the last token of an answer with this text.
 pub(crate) fn end(model: &str, text: &str) -> String {
     let part = json!({"type": "output_text", "text": text, "annotations": []});
     let item = json!({"id": MESSAGE_ID, "type": "message", "status": "completed", "role": "assistant", "content": [part]});

@@ -69,7 +69,7 @@ fn message_text(body: &Value) -> String {
     text.rsplit_once("</context>").map_or(text, |(_, text)| text).trim().to_owned()
 }
 
-/// Returns what the parts of the latest message are: texts, and the beginnings of the media's data addresses.
+/// Returns the contents of the parts of the latest message: texts, and the beginnings of the media's data addresses.
 fn parts(body: &Value) -> Vec<&str> {
     let last = body["messages"].as_array().and_then(|messages| messages.last());
     let parts = last.and_then(|message| message["content"].as_array()).into_iter().flatten();

@@ -209,7 +209,7 @@ async fn secrets_in_arguments_and_results_stay_in_their_thread() {
     ];
     test.vendor.on("m", answers);
     let mut seen_by_others = String::new();
-    // What `readTodos` returns has a secret, too.
+    // The result of `readTodos` contains a secret, too.
     let interrupt = test.ask("other").await;
     test.resume("other", &interrupt, json!(true)).await;
     let body = json!({"threadId": "t", "message": "Buy milk", "todoListId": "l1"});

@@ -104,7 +104,7 @@ async fn a_running_run_s_log_is_read() {
     let mut first = test.app.chat(&body(json!({}))).await;
     let received_text = read_until(&mut first, "Partly").await;
     let count = received_text.lines().count();
-    // What there is, at every event, without waiting.
+    // A reader that does not wait gets the stored events, from every position.
     for after in 0..count {
         let later_events = read_log(&test.app, &format!("?wait=false&after={after}")).await;
         let expected: String = received_text.split_inclusive('\n').skip(after + 1).collect();

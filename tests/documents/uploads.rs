@@ -141,7 +141,7 @@ async fn a_document_that_is_written_replaces_an_upload() {
     let mut document =
         expect_json(upload(&app, OWNER, "/api/documents/d/content", &WAIT, "one").await, 200).await;
     let json_body = [("content-type", "application/json")];
-    // What a client has read, with another title.
+    // The object as the client read it, with another title.
     document["title"] = "Renamed".into();
     let renamed = send(&app, OWNER, ("PUT", path), &json_body, document.to_string()).await;
     let renamed = expect_json(renamed, 200).await;

@@ -36,7 +36,7 @@ const EVERYWHERE: [FaultPosition; 4] =
     [FaultPosition::Head, FaultPosition::BeforeOutput, FaultPosition::InText, FaultPosition::InCall];
 
 impl FaultPosition {
-    /// Returns what the vendor has sent when the fault occurs.
+    /// Returns the bytes that the vendor has sent when the fault occurs.
     pub(crate) fn steps_before(self) -> Vec<Step> {
         let mut steps = vec![stream_head(), event(created())];
         match self {

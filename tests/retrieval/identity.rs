@@ -319,7 +319,7 @@ async fn no_caller_receives_words_of_forbidden_documents() {
     assert!(cells >= MIN_CELLS, "{cells}");
 }
 
-/// Returns what an answer tells of a search: its account, the parts of the prompt that are of documents, or the result of a
+/// Returns the report of a search in an answer: its account, the parts of the prompt that are of documents, or the result of a
 /// tool.
 fn account(path: AccessPath, answer: &str) -> Value {
     let mut answer: Value = serde_json::from_str(answer).expect("JSON");

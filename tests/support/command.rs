@@ -53,7 +53,7 @@ impl CommandProcess {
         let is_ended = tokio::time::timeout(time, output.read_to_end(&mut printed)).await.is_ok();
         if !is_ended {
             self.kill().await;
-            // What it said before it was killed counts.
+            // Output before the kill counts.
             output.read_to_end(&mut printed).await.expect("bytes");
         }
         String::from_utf8_lossy(&printed).contains(DONE)

@@ -49,7 +49,7 @@ impl Server {
         self.shutdown.begin();
     }
 
-    /// Ends what still runs, as a second signal does.
+    /// Ends the remaining requests, as a second signal does.
     pub fn end(&self) {
         self.shutdown.end();
     }

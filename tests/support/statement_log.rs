@@ -121,7 +121,7 @@ pub(crate) const NOTE_NUMBERS: &str = "
     CREATE TRIGGER note_number AFTER INSERT ON app.threads FOR EACH ROW EXECUTE FUNCTION public.note_number();
     CREATE TRIGGER note_number AFTER INSERT ON app.runs FOR EACH ROW EXECUTE FUNCTION public.note_number();";
 
-/// Reads what the triggers have noted.
+/// Reads the rows that the triggers wrote.
 pub(crate) const SELECT_NUMBERS: &str = "SELECT kind, n, company FROM public.numbers";
 
 /// Reads the names of all tables of the application's schemas.

@@ -196,7 +196,7 @@ fn attribute(element: &Element, name: &str) -> Option<String> {
     Some(attribute.value.trim().to_owned())
 }
 
-/// Removes what readers do not see, protects the texts from escaping, and returns the title.
+/// Removes the parts that readers do not see, protects the texts from escaping, and returns the title.
 fn prepare(tree: &Rc<Node>, max_depth: usize) -> Result<Option<String>, ExtractError> {
     let sheets = style_sheets(tree);
     let mut title = None;

@@ -89,7 +89,7 @@ fn is_html_document(text: &str) -> bool {
     begins("<!doctype html") || begins("<html") || begins("<head") || begins("<body")
 }
 
-/// Returns what follows a part from `start` to `end` at the beginning of a text; `None` if the text has none.
+/// Returns the text after a leading part from `start` to `end`; `None` if the text has no such part.
 fn skip_part<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
     let (_, rest) = text.strip_prefix(start)?.split_once(end)?;
     Some(rest.trim_start())

@@ -353,7 +353,7 @@ fn text_that_a_later_shape_does_not_certainly_cover_is_kept() {
         format!("{shown} 1 g q 0 0 100 100 re W n 60 590 200 30 re f Q"),
         format!("{shown} 1 g 60 590 200 30 re S"),
         format!("{shown} 1 g 60 590 200 30 re n"),
-        // What shows the text that is behind it.
+        // Shapes that do not cover the text behind them.
         format!("{shown} q 1 g /Half gs 60 590 200 30 re f Q"),
         format!("{shown} q 1 g /Mask gs 60 590 200 30 re f Q"),
         format!("{shown} q 1 1 0 rg /Difference gs 60 590 200 30 re f Q"),

@@ -129,7 +129,7 @@ fn invalid(error: impl ToString) -> PulseError {
     PulseError::Invalid(error.to_string())
 }
 
-/// Returns the fingerprint of a request: a hash of its JSON, without what a repeated request may change.
+/// Returns the fingerprint of a request: a hash of its JSON, without the fields that a repeated request may change.
 fn fingerprint(request: &JobRequest) -> String {
     let payload = request.payload.without_trace();
     let identifying_part = JobRequest { payload, max_open_jobs: None, ..request.clone() };

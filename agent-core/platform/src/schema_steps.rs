@@ -133,7 +133,7 @@ impl<'s> StepCounter<'s> {
     }
 }
 
-/// Returns true if the guard of a schema certainly keeps a value from what is behind it.
+/// Returns true if the guard of a schema certainly keeps a value from the guarded schema.
 fn is_kept_out(keywords: &Map<String, Value>, value: &Value) -> bool {
     keywords.get("else") == Some(&Value::Bool(false))
         && keywords.get("if").is_some_and(|guard| certainly_rejects(guard, value))

@@ -109,7 +109,7 @@ impl MinuteRateLimiter {
         &self.metering.limits
     }
 
-    /// Returns the used part of a user's limit, by the record and what this process has not counted in it yet.
+    /// Returns the used part of a user's limit, from the record and the requests that it does not count yet.
     ///
     /// # Errors
     /// The store failed.

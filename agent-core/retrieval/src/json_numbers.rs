@@ -43,7 +43,7 @@ pub fn quote_inexact<'j>(json: &'j str, mark: &str) -> Cow<'j, str> {
     Cow::Owned(exact)
 }
 
-/// Returns true if a number is written as every writer would write what is read. They differ about exponents.
+/// Returns true if every writer would write the parsed number in this form. Writers differ about exponents.
 fn is_exact(number: &str) -> bool {
     if !number.contains(['.', 'e', 'E']) {
         let is_short = number.len() <= MAX_INTEGER_DIGITS;

@@ -227,7 +227,7 @@ impl Entries<'_> {
         Self { chunks: &self.chunks[start..end], counts: &self.counts[start..end] }
     }
 
-    /// Returns how often a chunk contains the term.
+    /// Returns the number of occurrences of the term in a chunk.
     pub(crate) fn count_in(self, chunk: u32) -> u8 {
         self.chunks.binary_search(&chunk).map_or(0, |position| self.counts[position])
     }

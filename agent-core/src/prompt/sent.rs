@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// Records the context of a message, in a prompt of this budget. Returns what the request receives.
+    /// Records the context of a message, in a prompt of this budget. Returns the text for the request.
     fn record_within(
         sent: &SentContexts,
         keys: Vec<ContextKey>,

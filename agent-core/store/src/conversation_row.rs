@@ -394,7 +394,7 @@ pub(crate) fn parse_thread(id: &str, body: &str) -> Result<Thread, StoreError> {
     from_json("threads", id, body)
 }
 
-/// Returns what retention needs of a thread's columns.
+/// Returns the columns of a thread that retention needs.
 pub(crate) fn active_thread(company: &str, owner: &str, agent: &str, active_ms: i64) -> ActiveThread {
     ActiveThread {
         owner: ThreadOwner::new(company, owner),

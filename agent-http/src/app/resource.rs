@@ -73,7 +73,7 @@ pub(super) trait Resource: Listing {
         Ok(())
     }
 
-    /// Checks what the text of a body alone shows, which is valid JSON.
+    /// Checks rules that need the text of a body, which is valid JSON.
     fn check_text(_text: &[u8]) -> Result<(), HttpError> {
         Ok(())
     }

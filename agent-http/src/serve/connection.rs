@@ -229,7 +229,7 @@ mod tests {
     use crate::service::service_fn;
 
     /// Drives a connection whose request head has arrived without a turn of the runtime's driver, so that the task
-    /// cannot know of it. Returns what the client reads.
+    /// cannot know of it. Returns the bytes that the client reads.
     async fn drive_with_an_unreported_head(
         head: &str,
         draining: watch::Receiver<()>,

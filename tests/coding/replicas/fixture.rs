@@ -213,7 +213,7 @@ impl Installation {
         in_order(runs.join_all().await)
     }
 
-    /// Checks what holds of all users at the end: each was signed in once, and no token is readable at rest.
+    /// Checks the final state of all users: each was signed in once, and no token is readable at rest.
     pub async fn check_end(&self, users: &[User]) {
         for (number, family) in self.issuer.families().iter().enumerate() {
             assert!(

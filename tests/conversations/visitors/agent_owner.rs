@@ -245,7 +245,7 @@ async fn no_caller_reads_what_belongs_to_another() {
                 let is_own = (caller.own_threads == *kind && !is_named)
                     || (named_by_its_owner && call.1.contains(&visitors_owner));
                 if is_own {
-                    // What changes something is tested elsewhere.
+                    // Routes with effects are tested elsewhere.
                     if call.0 == "GET" && !call.1.contains("at=never") && !call.1.contains("after=999") {
                         let answer = test.answer_to(caller, call).await;
                         let is_route_of_sessions =

@@ -27,7 +27,7 @@ pub(super) fn restore_text(markdown: &str) -> String {
     text
 }
 
-/// Returns the placeholder of a character that the converter would escape; drops what looks like a placeholder.
+/// Returns the placeholder of a character that the converter would escape; drops text that looks like a placeholder.
 pub(super) fn protect(character: char) -> Option<char> {
     if ESCAPED_CHARACTERS.contains(character) {
         return char::from_u32(PLACEHOLDER_BASE + u32::from(character));

@@ -300,7 +300,7 @@ impl CodingServices {
     }
 }
 
-/// Returns the write that puts `value` in place of what was read at `version`.
+/// Returns the write that replaces the record read at `version` by `value`.
 pub(super) fn put(key: Key, value: &impl Serialize, version: Option<u64>) -> Result<Write, StoreError> {
     let precondition = Precondition::unchanged_since(version);
     Ok(Write::Put { key, value: to_json(value)?, precondition })

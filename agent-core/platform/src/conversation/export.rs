@@ -323,7 +323,7 @@ impl OwnerExport {
                 self.page.push(thread.id);
             }
         }
-        // What follows in the second pass has not moved since the first.
+        // Threads later in the second pass have not moved since the first.
         let is_over = self.pass == Pass::Second && last_activity.is_none_or(|last| last < self.now);
         if self.cursor.is_none() || is_over {
             self.cursor = None;

@@ -420,7 +420,7 @@ fn shared_message_bytes(message: &Arc<Message>) -> usize {
     SHARED_MESSAGE_BYTES + message_bytes(message)
 }
 
-/// Returns the approximate size of what a message has on the heap.
+/// Returns the approximate heap size of a message.
 pub(crate) fn message_bytes(message: &Message) -> usize {
     let content = match &message.content {
         Content::Text(text) => text.len(),

@@ -106,7 +106,7 @@ impl FailureClass {
         }
     }
 
-    /// Returns true if the provider works, and has refused what this request asks of the model.
+    /// Returns true if the provider works, and refused this request's demands on the model.
     pub(super) fn is_of_request(self) -> bool {
         matches!(self, Self::Size | Self::Unsupported | Self::Content | Self::Request)
     }

@@ -185,7 +185,7 @@ struct StoredText {
 }
 
 impl StoredText {
-    /// Returns the writes that give the text to a document and delete what an earlier extraction has stored.
+    /// Returns the writes that store a document's text and delete the data of an earlier extraction.
     fn writes(&self, found: &Record<Document>, pieces: &PendingPieces) -> Result<Vec<Write>, StoreError> {
         let title = if found.value.title.is_empty() { &self.title } else { &found.value.title };
         let document = Document {

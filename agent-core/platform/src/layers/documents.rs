@@ -438,7 +438,7 @@ impl GatheredDocuments {
     }
 }
 
-/// Returns the fragments that quote what was retrieved.
+/// Returns the fragments that quote the retrieved chunks.
 fn quote(turn: &TurnInput, settings: &RetrievalSettings, report: RetrievalReport) -> Vec<Fragment> {
     let fragments = &report.packed.fragments;
     let texts = fragments.iter().map(|fragment| fragment.text.as_str());

@@ -220,7 +220,7 @@ pub(super) fn of_run(recorded: &[Event]) -> impl Iterator<Item = &Event> {
     events.map(|(_, event)| event).filter(is_of_turn)
 }
 
-/// Returns the number of the turn's events after which a run was cancelled: those that follow close what was open.
+/// Returns the number of the turn's events after which a run was cancelled: later events close the open items.
 fn cancelled_after(events: &[Event], end: &RunEnd) -> Option<usize> {
     let turn: Vec<&Event> = of_run(events).collect();
     let (last, before) = turn.split_last()?;

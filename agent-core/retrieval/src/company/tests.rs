@@ -204,7 +204,7 @@ fn text_of(words: &[usize]) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// Whatever the history, results are exactly those of the documents that are left, searched without merging.
+    /// Independently of the history, results are exactly those of the remaining documents, searched without merging.
     #[test]
     fn rankings_depend_only_on_the_documents(
         steps in steps(), batch in 1_usize..6, text in prop::collection::vec(0..WORDS.len(), 1..5),

@@ -59,7 +59,7 @@ impl SpinOptions {
         SpinWaits { polls: self.tasks, waiting: AtomicUsize::new(0) }
     }
 
-    /// Returns how often the writer polls for more commits while a group is smaller than the previous one.
+    /// Returns the number of times that the writer polls for more commits while a group is smaller than the previous one.
     pub(super) fn writer_iterations(self) -> usize {
         if self.writer { WRITER_ITERATIONS } else { 0 }
     }

@@ -139,7 +139,7 @@ pub(crate) async fn fill(store: &dyn Conversations) -> Result<(), ConversationEr
 /// Threads, nodes, runs and chunks of logs.
 pub(crate) type Contents = (Vec<Thread>, Vec<Node>, Vec<Run>, Vec<LogChunk>);
 
-/// Returns all that the store has of the owner.
+/// Returns all stored data of the owner.
 pub(crate) async fn contents(store: &dyn Conversations) -> Contents {
     let threads =
         store.threads(&owner(), &ThreadFilter::default(), None, 100).await.expect("threads").threads;
@@ -172,7 +172,7 @@ pub(crate) async fn contexts(store: &dyn Conversations) -> Vec<TurnContext> {
     found
 }
 
-/// Checks what [`fill`] has stored in a version without logs and without numbers of an owner's runs.
+/// Checks the data that [`fill`] stored in a version without logs and without numbers of an owner's runs.
 pub(crate) async fn runs_of_the_version_before_are_read(store: &dyn Conversations) {
     let read = contents(store).await;
     assert_eq!((read.0.len(), read.1.len(), read.2.len(), read.3.len()), (2, 7, 3, 0));

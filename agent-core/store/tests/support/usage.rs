@@ -77,7 +77,7 @@ pub(crate) async fn fill(store: &dyn UsageStore) {
 /// Entries of the runs, and rows by all dimensions.
 pub(crate) type Contents = (Vec<UsageEntry>, Vec<UsageRow>);
 
-/// Returns all that [`fill`] has booked.
+/// Returns all entries that [`fill`] booked.
 pub(crate) async fn contents(store: &dyn UsageStore) -> Contents {
     let mut entries = Vec::new();
     for run in ["run 1", "run 2"] {

@@ -21,7 +21,7 @@ fn a_chat_key_selects_no_embedder() {
     let named = [("OPENAI_API_KEY", "sk-1"), ("EMBEDDING_PROVIDER", "openai")];
     let error = selected(&named).expect_err("no key for documents");
     assert_eq!(error, "EMBEDDING_API_KEY is missing: OPENAI_API_KEY is not used for documents");
-    // What belongs to an embedder does not select one either.
+    // Settings of an embedder do not select one either.
     assert_eq!(selected(&[("EMBEDDING_API_KEY", "sk-1"), ("EMBEDDING_MODEL", "m")]), Ok(None));
 }
 

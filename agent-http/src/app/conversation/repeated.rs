@@ -223,7 +223,7 @@ impl StoredTurn {
         Ok(results)
     }
 
-    /// Returns what answers the results: the log of the run that they began, or another answer if that has not completed and the
+    /// Returns the answer to the results: the log of the run that they began, or another answer if that has not completed and the
     /// thread is free; for results of a run's own calls the log of the run that continues it, or its open questions. `None` if the
     /// request was refused for the id of another run, or if nothing answers them.
     async fn answering_run(

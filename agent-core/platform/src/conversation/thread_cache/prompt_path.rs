@@ -75,7 +75,7 @@ impl PromptPath {
         }
     }
 
-    /// Returns the approximate size of what is known of the pairing, in bytes.
+    /// Returns the approximate size of the pairing's state, in bytes.
     pub(super) fn paired_bytes(&self) -> usize {
         self.paired.bytes()
     }

@@ -6,7 +6,7 @@ use super::super::stream::MAX_HELD_BYTES;
 use super::*;
 use crate::usage::UsageEntry;
 
-/// Returns what a client may see of an answer, besides the text.
+/// Returns the parts of an answer that a client may see, besides the text.
 fn shown(events: &[Result<ModelEvent, AgentError>]) -> Vec<&ModelEvent> {
     let is_shown = |event: &&ModelEvent| {
         matches!(

@@ -20,7 +20,7 @@ const IGNORED_HEADERS: [&str; 3] = ["accept", "content-type", "authorization"];
 /// Location and name of the parameter that the credential of a document's entry sets, so that no argument does.
 pub(super) type CredentialParameter<'d> = (&'d str, &'d str);
 
-/// Returns the settings of the tool `name` at `server`, with what is not sent as the `omission` in its `annotations`.
+/// Returns the settings of the tool `name` at `server`, with the parts that are not sent as the `omission` in its `annotations`.
 ///
 /// # Errors
 /// Reason why the operation cannot be represented.

@@ -17,7 +17,7 @@ pub struct LimitStatus {
     pub limit: BudgetLimit,
     /// Amount used in the current window.
     pub used: i64,
-    /// Amount reserved for what is in progress.
+    /// Amount reserved for work in progress.
     pub reserved: i64,
     /// End of the window, if it has one.
     pub resets_at: Option<Timestamp>,
@@ -38,7 +38,7 @@ pub(in crate::usage) struct MeterState {
     /// Amount used in the half minute before, for limits per minute.
     #[serde(default)]
     pub(super) previous: i64,
-    /// Amount reserved for what is in progress.
+    /// Amount reserved for work in progress.
     pub(in crate::usage) reserved: i64,
     /// Amount from which the latest warning of the window was logged.
     #[serde(default)]

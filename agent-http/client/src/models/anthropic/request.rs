@@ -161,7 +161,7 @@ fn choice(model: &str, request: &ModelRequest) -> Value {
     }
 }
 
-/// Appends the system prompt: its stable part, and what follows it, each with a breakpoint.
+/// Appends the system prompt: its stable part and the rest, each with a breakpoint.
 fn push_system(request: &ModelRequest, body: &mut PayloadBuilder) {
     let text = request.prompt.system_text();
     if text.trim().is_empty() {

@@ -130,7 +130,7 @@ impl<'m> MessageRules<'m> {
         Cow::Owned(message)
     }
 
-    /// Adds what the model requires of its calls to the message at the end of the body.
+    /// Adds the members that the model requires of its calls to the message at the end of the body.
     fn complete(&self, message: &Message, body: &mut PayloadBuilder) {
         if self.has_reasoning {
             push_reasoning(message, ItemMaker::reasoning(self.model), body);
