@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule() {
+    fn preset_tools_and_caller_decide_the_allowed_tools() {
         use Caller::{Proactive, Session, Widget};
         struct Case<'a> {
             preset: Option<&'a [&'a str]>,

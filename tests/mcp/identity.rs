@@ -11,7 +11,7 @@ use crate::support::{self, TEST_TIMEOUT};
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 
 #[tokio::test]
-async fn credentials() {
+async fn missing_and_conflicting_credentials_are_refused() {
     let server = McpTestServer::start(McpTestConfig::default()).await;
     let (ok, none, two, other) = (200, "UNAUTHENTICATED", "AMBIGUOUS_CREDENTIALS", "FORBIDDEN");
     let cases: &[(&str, &[&str], u16, &str)] = &[

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes() {
+    fn malformed_tokens_and_methods_are_refused() {
         let (longest, long) = ("a".repeat(MAX_TOKEN_BYTES), "a".repeat(MAX_TOKEN_BYTES + 1));
         for token in ["1:a", "123456:AbC-dEf_0", &longest] {
             assert!(is_bot_token(token), "{token:?}");

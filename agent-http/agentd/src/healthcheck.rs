@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses() {
+    fn the_address_of_the_probe_follows_url_and_port() {
         for (address, asked) in [
             ("http://h", Some("http://h/livez")),
             ("http://h/base/?a=1#x", Some("http://h/base/livez")),

@@ -83,7 +83,7 @@ fn ann() -> Credential {
 }
 
 #[test]
-fn tokens() {
+fn tokens_with_invalid_signatures_or_claims_are_refused() {
     let hs = json!({"alg": "HS256", "typ": "JWT"});
     let with = |name: &str, value: Value| {
         let mut claims = claims();
@@ -177,7 +177,7 @@ fn minted_session_tokens_are_accepted() {
 type Case<'c> = (&'c str, Vec<(&'c str, &'c str)>, Result<Credential, AuthError>);
 
 #[test]
-fn credentials() {
+fn each_form_of_a_credential_is_recognized() {
     let session = hs256(&claims());
     let bearer = format!("Bearer {session}");
     let (bearer, cookie) = (bearer.as_str(), format!("other=1; agent_session={session}"));

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn json_content_types() {
+    fn only_json_content_types_in_utf_8_are_accepted() {
         let cases = [
             ("application/json", true),
             ("Application/JSON; charset=UTF-8", true),

@@ -18,7 +18,7 @@ pub struct JsonBody<'a> {
 /// Prints no content, since a body may contain keys and tokens.
 impl std::fmt::Debug for JsonBody<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Body").finish_non_exhaustive()
+        f.debug_struct("JsonBody").finish_non_exhaustive()
     }
 }
 

@@ -130,7 +130,7 @@ fn visitor() -> ExecutionContext {
 }
 
 #[test]
-fn todos() {
+fn todo_tools_read_change_and_check_versions() {
     let world = ToolFixture::new(&demo());
     let read = || world.call_ok(&ada(), "readTodos", json!({}));
     let first = read();
@@ -183,7 +183,7 @@ fn concurrent_calls_are_all_counted() {
 }
 
 #[test]
-fn plans() {
+fn plan_tools_read_update_and_check_versions() {
     let mut workspace = demo();
     let world = ToolFixture::new(&workspace);
     let read = world.call_ok(&ada(), "readPlan", json!({}))["plan"].clone();
@@ -205,7 +205,7 @@ fn plans() {
 }
 
 #[test]
-fn metrics() {
+fn metric_tools_read_and_record_values() {
     let world = ToolFixture::new(&demo());
     let read = |context: &ExecutionContext, arguments| {
         world.call_ok(context, "readMetrics", arguments)["metrics"].as_array().expect("metrics").clone()
@@ -242,7 +242,7 @@ fn metrics() {
 }
 
 #[test]
-fn notifications() {
+fn notification_tools_send_read_and_mark() {
     let world = ToolFixture::new(&demo());
     let sent = world.call_ok(
         &ada(),
@@ -272,7 +272,7 @@ fn notifications() {
 }
 
 #[test]
-fn memory() {
+fn memory_tools_see_the_callers_memories_only() {
     let world = ToolFixture::new(&demo());
     let memory = world.call_ok(&ada(), "remember", json!({"text": "Ada likes tea."}))["memory"].clone();
     let recall = |context: &ExecutionContext, arguments| world.call(context, "recall", arguments);
@@ -302,7 +302,7 @@ fn memory() {
 }
 
 #[test]
-fn epics() {
+fn epic_tools_list_pages_and_read_details() {
     let world = ToolFixture::new(&demo());
     let listed = world.call_ok(&ada(), "readEpics", json!({}));
     assert_eq!(listed, json!({"epics": [{"id": "e1", "title": "Move", "status": "open"}, {"id": "e2"}]}));

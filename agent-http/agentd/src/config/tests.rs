@@ -445,7 +445,7 @@ fn files_name_settings_in_any_case() {
 }
 
 #[test]
-fn faults_of_files() {
+fn faults_of_a_settings_file_are_reported_without_secrets() {
     fn check(text: &str, expected: Expect) {
         let error = from_file(text, &[]).unwrap_err().to_string();
         assert!(!error.contains("sk-1"), "{error}");

@@ -61,7 +61,7 @@ fn widget_tokens_are_read_from_both_places() {
 }
 
 #[test]
-fn run_agent_input() {
+fn ag_ui_messages_are_parsed() {
     let chat = chat(&json!({
         "threadId": "t", "runId": "r", "parentRunId": "p", "state": {"s": 1},
         "messages": [
@@ -94,7 +94,7 @@ fn run_agent_input() {
 }
 
 #[test]
-fn ai_sdk_messages() {
+fn ai_sdk_messages_are_parsed() {
     let chat = chat(&json!({
         "id": "thread", "trigger": "submit-message", "messageId": "m9", "agentId": "a",
         "messages": [
@@ -160,7 +160,7 @@ fn older_ai_sdk_messages() {
 }
 
 #[test]
-fn openai_messages() {
+fn openai_messages_are_parsed() {
     check(
         json!([
             {"role": "system", "content": "be brief"},

@@ -37,7 +37,7 @@ fn short(messages: &[Arc<Message>]) -> String {
 }
 
 #[test]
-fn repairs() {
+fn each_call_is_paired_with_one_result() {
     for (input, expected) in [
         ("", ""),
         ("u 12 =1 =2 a", "u0 1+2 =1:r2 =2:r3 a4"),

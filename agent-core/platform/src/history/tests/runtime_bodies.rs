@@ -8,7 +8,7 @@ fn runtime(body: &Value) -> Result<RuntimeRequest, FieldError> {
 }
 
 #[test]
-fn runtime_body() {
+fn a_runtime_body_is_parsed_without_showing_secrets() {
     let request = runtime(&json!({
         "messages": [{"role": "user", "content": "x"}], "systemPrompt": "Be.", "provider": "openai", "model": "m",
         "enableThinking": true, "mcpServerUrl": "http://h/mcp?token=sk-1", "baseUrl": "http://b", "apiKey": "sk-2",
@@ -74,7 +74,7 @@ fn runtime_context_in_a_string() {
 }
 
 #[test]
-fn runtime_faults() {
+fn faults_of_runtime_bodies_name_the_field() {
     let valid = json!({"messages": [{"role": "user", "content": "x"}], "provider": "p", "model": "m"});
     assert!(runtime(&valid).is_ok());
     for (field, value, expected) in [

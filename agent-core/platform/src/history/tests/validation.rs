@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn tool_choices() {
+fn tool_choices_of_all_formats_are_parsed() {
     for (choice, expected) in [
         (json!("auto"), ToolChoice::Auto),
         (json!("none"), ToolChoice::None),
@@ -200,7 +200,7 @@ fn the_end_must_call_for_an_answer() {
 }
 
 #[test]
-fn bounds() {
+fn lists_and_texts_beyond_their_limits_are_refused() {
     let user = json!({"role": "user", "content": "x"});
     let many = |count: usize| Value::from(vec![user.clone(); count]);
     assert!(chat(&json!({"messages": many(MAX_MESSAGES)})).is_ok());

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn documents() {
+fn document_tools_list_read_and_change_documents() {
     let world = ToolFixture::new(&demo());
     let ids = |context: &ExecutionContext, arguments| {
         let listed = world.call_ok(context, "listDocs", arguments);

@@ -356,7 +356,7 @@ fn a_model_gets_no_thinking_of_another_one() {
 }
 
 #[test]
-fn choices_of_tools() {
+fn tool_choices_are_sent_in_the_vendors_form() {
     for (choice, expected) in [
         (ToolChoice::Auto, json!({"type": "auto"})),
         (ToolChoice::Required, json!({"type": "any"})),
