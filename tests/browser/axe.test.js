@@ -144,7 +144,7 @@ const DECIDED = [
 
 /**
  * Each view of chat and debug layer: the steps that open it, those that wait until it is there, and the part that is examined if not
- * all is. It is drawn anew when the two come side by side, so it is opened for the narrow widths and for the wide one.
+ * all is. It is drawn again when the two come side by side, so it is opened for the narrow widths and for the wide one.
  */
 const CHAT_VIEWS = {
   welcome: [(page) => visit(page, 'chat/garden'), settled('.welcome')],
@@ -247,7 +247,7 @@ const VIEWS = {
     await page.locator('.item details summary').first().click();
   }, settled('.item .decision')],
   threads: [(page) => visit(page, 'threads'), settled('.item')],
-  // What an open menu covers in part is no target of its own, so the menu is examined by itself.
+  // A target partly covered by an open menu would be a finding, so the menu is examined by itself.
   'threads-menu': [(page) => page.getByRole('button', { name: /^More for/ }).first().click(), settled('.menu-list'), '.menu'],
   palette: [(page) => page.keyboard.press('Control+k'), settled('.palette li')],
   agents: [async (page) => {

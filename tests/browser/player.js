@@ -90,7 +90,7 @@ export async function openPlayer(browser) {
   return { ...opened, heap };
 }
 
-/** Loads the page anew, which has played nothing then. */
+/** Reloads the page, which has played nothing then. */
 export async function reload({ page }) {
   await page.goto(base);
   await page.locator('.layout').waitFor();
@@ -100,7 +100,7 @@ export async function reload({ page }) {
 export async function play({ page }, text, rate) {
   await visit(page, 'threads');
   await visit(page, 'chat/text');
-  // A chat that is shown anew begins with the first tab.
+  // A chat that is shown again begins with the first tab.
   await page.getByRole('tab', { name: 'Events' }).click();
   await page.evaluate(([text, rate]) => {
     tasks.length = 0;

@@ -1,4 +1,4 @@
-// What a user does while something else is still on its way: nothing is lost, shown in the wrong place, or asked for twice.
+// Actions of a user while requests are in flight: nothing is lost, shown in the wrong place, or requested twice.
 
 import assert from 'node:assert/strict';
 

@@ -263,7 +263,7 @@ export async function closeBrowser() {
   await (await launched)?.close();
 }
 
-/** Loads a page anew, without what a test has left in it: other pages, routes, listeners, storage, and changes that are not saved. */
+/** Reloads a page without the state that a test left in it: other pages, routes, listeners, storage, and changes that are not saved. */
 async function reset(opened) {
   const { context, page } = opened;
   await Promise.all(context.pages().filter((other) => other !== page).map((other) => other.close()));

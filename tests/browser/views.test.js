@@ -191,7 +191,7 @@ inPage('cells of a CSV file are no formulas', async (page) => {
 inPage('a user signs in to the subscription and out of it', async (page, { context }) => {
   let release;
   const isRead = new Promise((resolve) => (release = resolve));
-  // The status is asked for when the code has been read.
+  // The status is requested after the code has been read.
   await page.route('**/api/coding/sign-in/*', async (route) => {
     await isRead;
     return route.fallback();

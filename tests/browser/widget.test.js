@@ -58,7 +58,7 @@ test('a visitor chats by keyboard alone, and the page hears of it', async () => 
   const launcher = page.getByRole('button', { name: 'Open chat' });
   assert.equal(await launcher.getAttribute('aria-expanded'), 'false');
   assert.ok(await launcher.evaluate((node) => node.getRootNode().activeElement === node), 'the focus is where it was');
-  // The page is told codes and numbers, and the browser keeps a key and an id: neither has a word of the conversation.
+  // The page receives codes and numbers, and the browser keeps a key and an id: neither has a word of the conversation.
   const told = await page.evaluate(() => told);
   assert.deepEqual(told.map(([name]) => name), ['ready', 'open', 'message', 'run', 'run', 'message', 'open']);
   assert.deepEqual(told[2][1], { role: 'user', length: 18 });
@@ -145,7 +145,7 @@ test('a wait that the server asks for twice runs down once', async () => {
   });
   await showPanel(page);
   await page.locator('.notice', { hasText: 'You can write again' }).waitFor();
-  // The thread is asked for again, since it is not there yet.
+  // The thread is requested again, since it does not exist yet.
   await page.evaluate(() => document.querySelector('agent-chat').close());
   await page.evaluate(() => document.querySelector('agent-chat').open());
   await page.waitForFunction(() => timers.begun >= 2 && timers.live.size === 0);

@@ -11,7 +11,7 @@ import { agents, authorization, chatUrl, paintTool } from './setting.js';
 /** Number of runs. */
 const RUNS = 200;
 
-/** What a run is asked for, by its number. */
+/** The request of a run, by its number. */
 const KINDS = [
   { agent: agents.text }, { agent: agents.tools }, { agent: agents.error }, { agent: agents.paint, tools: [paintTool] }, { agent: agents.guarded },
 ];

@@ -17,7 +17,7 @@ const { createRoot } = await import('react-dom/client');
 const { AssistantRuntimeProvider } = await import('@assistant-ui/react');
 const { useAgentRuntime } = await import('../../examples/clients/assistant-ui.js');
 
-/** Renders the recipe as a page that is opened anew, and returns its runtime and a function that closes it. */
+/** Renders the recipe as a page that is opened again, and returns its runtime and a function that closes it. */
 async function open() {
   let runtime;
   function App() {

@@ -10,7 +10,7 @@ const recipe = (name) => import(`../../examples/clients/${name}`);
 
 test('deep-chat', async () => {
   const { createChat } = await recipe('deep-chat.js');
-  // Later changes of an attribute would draw the element anew, without its messages. While it waits to draw itself with the
+  // Later changes of an attribute would recreate the element, without its messages. While it waits to draw itself with the
   // present ones, a timer of its constructor may have drawn it already.
   const open = async (widgetToken) => {
     const chat = createChat(agentdUrl, widgetToken);

@@ -23,7 +23,7 @@ use crate::support::server::{
 use crate::support::tool_server::{FakeMcpServer, McpRevision, tools_response};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
 
-/// Programs that are looked for, in this order, unless `CHROMIUM` names one. The first needs 70 % of the CPU time of
+/// Programs that are searched for, in this order, unless `CHROMIUM` names one. The first needs 70 % of the CPU time of
 /// the second for the same pages.
 const BROWSERS: [&str; 5] = [
     "/usr/bin/chromium-headless-shell",

@@ -63,7 +63,7 @@ async fn a_standby_replaces_the_server(mut fixture: PostgresFixture, vendor: &Ve
     let second = processes[1].chat(&json!({"agentId": "a1", "message": "Hello", "runId": "lost"})).await;
     expect_problem(second, 409, "CONFLICT").await;
 
-    // The new server gives out versions a second time: here to the role, whose lost text is cached.
+    // The new server assigns versions a second time: here to the role, whose lost text is cached.
     let mut agent = get_agent(&processes[1]).await;
     agent["content"]["systemPrompt"] = "After.".into();
     put_agent(&processes[1], &agent).await;

@@ -292,7 +292,7 @@ fn is_stroked(page: &Page, stroke_count: usize) -> bool {
 }
 
 /// Returns true for a page whose text is in pictures, outlines or fonts without characters; a page number beside a
-/// scan is no text.
+/// scan is not text.
 fn needs_ocr(page: &Page, has_text: bool) -> bool {
     if has_text {
         return page.image_coverage >= SCAN_COVERAGE

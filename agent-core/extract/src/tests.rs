@@ -21,7 +21,7 @@ fn every_document_is_detected_and_extracted() {
     for media_type in MediaType::ALL {
         let bytes = fixtures::document(media_type);
         let detected = sniff(&bytes, "application/octet-stream");
-        // Markdown and CSV are told from plain text by their declared types alone.
+        // Markdown and CSV are distinguished from plain text by their declared types alone.
         let expected = match media_type {
             MediaType::Markdown | MediaType::Csv => MediaType::Plain,
             other => other,

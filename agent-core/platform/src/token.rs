@@ -92,7 +92,7 @@ struct StoredToken {
 #[derive(Serialize, Deserialize)]
 struct TokenIndexEntry {}
 
-/// The tokens of a store and the run tokens of this process, and of others if [shared](Tokens::with_shared_run_tokens).
+/// The tokens of a store and the run tokens of this process, and of other processes if [shared](Tokens::with_shared_run_tokens).
 pub struct Tokens {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,

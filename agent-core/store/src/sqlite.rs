@@ -15,7 +15,7 @@
 //! | `readers` | the reader threads |
 //! | `operation_queue` | queues of both, round-robin by company |
 //! | `spin` | brief polling of queues before a thread or task sleeps |
-//! | `change_tracker` | cache invalidation by writes of this process and of others |
+//! | `change_tracker` | cache invalidation by writes of this process and of other processes |
 //! | `backup` | online backup and integrity check |
 //! | `copy` | source and target of a copy of a whole database |
 //!
@@ -26,7 +26,7 @@
 //! commit), because the expensive part of a transaction is the disk flush. A commit that is rejected, such as
 //! by a failed precondition, undoes itself only: if it has already written something, the commits before and
 //! after it run in separate transactions. A transaction takes the commits of all companies round-robin, each
-//! company's in the order of their arrival, so that a company with many commits does not delay those of others.
+//! company's in the order of their arrival, so that a company with many commits does not delay those of other companies.
 //!
 //! The journal is a write-ahead log with `synchronous=FULL`: a commit returns after the log has been flushed
 //! to disk. Acknowledged commits survive a crash of the process and a power failure, provided that the disk

@@ -101,7 +101,7 @@ async fn append(
     }
 }
 
-/// Returns the node with its author: the owner of a user message, the client of others.
+/// Returns the node with its author: the owner for a user message, the client for others.
 fn with_author(node: NewNode) -> NewNode {
     let origin = match node.message.role() {
         NodeRole::User => NodeOrigin::User,

@@ -22,7 +22,7 @@ const LOST_CODES = new Set(['NETWORK', 'STREAM_TRUNCATED']);
 const UNAVAILABLE = new Set([502, 503, 504]);
 
 /**
- * Waits before an attempt: as long as the server has asked for, and then twice as long each time, at most half of it random.
+ * Waits before an attempt: as long as the server requested, and then twice as long each time, at most half of it random.
  * Ends early when the signal aborts; if the server has not asked, also when the browser is online again or its page is shown
  * or hidden.
  *

@@ -25,7 +25,7 @@ async fn start(rule: Value, settings: &[(&str, &str)]) -> ConversationApp {
 }
 
 impl ConversationApp {
-    /// Asks as a visitor what there is; the run waits. Returns the interrupt.
+    /// Sends a visitor's question, whose run waits for an approval. Returns the interrupt.
     async fn visitor_asks(&self, visitor: &Visitor) -> Value {
         let events = self.chat_of(visitor, json!({"threadId": "t", "message": "What is there?"})).await;
         let outcome = &events.last().expect("an end")["outcome"];

@@ -1,5 +1,5 @@
 //! Rewrites presentations without hidden slides, shapes and text, with formulas as text, charts and diagrams as tables, and with the
-//! notes of each slide at the name where they are looked for.
+//! notes of each slide under the name where readers look for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

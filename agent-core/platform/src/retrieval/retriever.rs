@@ -15,7 +15,7 @@ use crate::records::StoreError;
 /// [`IndexRetriever`](super::IndexRetriever) that of an index elsewhere.
 ///
 /// A search sees the documents of its company that it names, at their present versions, and no others. The documents may be
-/// stored anywhere: nothing but the retriever is asked for those that are searched. The contract is the suite
+/// stored anywhere: only the retriever reads those that are searched. The contract is the suite
 /// `conformance::retriever`.
 #[async_trait]
 pub trait Retriever: Send + Sync + 'static {

@@ -100,7 +100,7 @@ pub(super) fn split_word(word: &str) -> WordParts<'_> {
 }
 
 /// Returns true if a word consists of single letters with dots between them: `U.S`, `e.g`. By UAX 29, the last dot of *U.S.*
-/// is no part of the word.
+/// is not part of the word.
 pub(super) fn is_abbreviation(word: &str) -> bool {
     let is_letter = |piece: &str| {
         let mut characters = piece.chars();

@@ -175,7 +175,7 @@ fn parse_underlined<'a>(line: &'a str, below: &str, content: usize) -> Option<He
     let is_underline = underline.len() >= MIN_UNDERLINE_BYTES
         && underline.trim_start_matches(character).is_empty()
         && column.checked_sub(content).is_some_and(|indentation| indentation < CODE_INDENTATION);
-    // A quotation, a row of a table and an element of HTML are no paragraphs, and neither is another rule.
+    // A quotation, a row of a table, an HTML element and another rule are not paragraphs.
     let is_text = line.len() <= MAX_HEADING_BYTES
         && !line.starts_with(['>', '|', '<'])
         && line.contains(char::is_alphanumeric);
@@ -284,7 +284,7 @@ mod tests {
             ("- a\n\ntext\n\n    # code\n", &[]),
             // An item without text in its first line.
             ("-\n# a\n1.\n   # b\n", &["a", "b"]),
-            // These are no markers.
+            // These are not markers.
             ("-a\n\n    # code\n", &[]),
             ("**a**\n\n    # code\n", &[]),
             ("1234567890. a\n\n    # code\n", &[]),

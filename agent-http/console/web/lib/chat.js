@@ -246,7 +246,7 @@ export async function refreshWaiting() {
   await attachRunning(id);
 }
 
-/** Shows a run that goes on, such as one that was in progress when the page was loaded again. */
+/** Shows a run in progress, such as one that was running when the page was reloaded. */
 async function attach(id, runId) {
   const begun = runs.value.get(runId) ?? (await call('GET /api/runs/{id}', { params: { id: runId } })).data;
   if (threadId.value !== id || live.value) return;
@@ -538,7 +538,7 @@ export async function rate(node, feedback) {
   status.value = feedback ? 'rated' : 'rating removed';
 }
 
-/** Leaves the run in progress, which goes on where the server can be attached to it. */
+/** Leaves the run in progress, which continues if the server supports attaching to it. */
 function leave() {
   if (has('runEvents')) current?.detach();
   else current?.cancel();

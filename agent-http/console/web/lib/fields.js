@@ -113,7 +113,7 @@ export function Text({ form, path, label, hint, rows, isKept = false, ...more })
     ${rows ? html`<textarea ...${common} rows=${Math.min(16, Math.max(rows, common.value.split('\n').length + (rows > 1 ? 1 : 0)))}></textarea>` : html`<input ...${common} spellcheck="false" />`}<//>`;
 }
 
-/** A whole number; an empty one is absent. What is no number stays a text, about which the server says something. */
+/** A whole number; an empty one is absent. Other input stays a text, which the server rejects. */
 export function Count({ form, path, label, hint, unit = 1 }) {
   const value = getAt(form.value, path);
   const change = ({ target: { value } }) => {

@@ -123,7 +123,7 @@ const SHOWN = 5;
 
 /** Maximum number of occurrences that one request gives. */
 const PAGE = 100;
-/** Maximum number of requests for one schedule, and of schedules that are asked for. */
+/** Maximum number of requests for one schedule, and of schedules that are requested. */
 const MAX_PAGES = 4;
 const MAX_SCHEDULES = 20;
 

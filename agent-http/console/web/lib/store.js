@@ -4,7 +4,7 @@ import { createClient } from '../client/index.js';
 import { computed, effect, signal } from '../vendor/ui.js';
 import { parseJson } from './format.js';
 
-/** The signed-in user; `undefined` while it is asked for, `null` without one. */
+/** The signed-in user; `undefined` while it is loaded, `null` without one. */
 export const session = signal(undefined);
 /** Why the last sign-in failed. */
 export const signInError = signal(undefined);
@@ -86,7 +86,7 @@ let shownUser;
 const tabs = new BroadcastChannel('agent-console');
 tabs.addEventListener('message', ({ data }) => leaveUser(data));
 
-/** Loads the page anew for another user than the one whose data it has, and returns true then. */
+/** Reloads the page for another user than the one whose data it has, and returns true then. */
 function leaveUser(user) {
   if (shownUser === undefined || shownUser === user) return false;
   // There is no question about changes that are not saved: they are of the other user.
@@ -155,7 +155,7 @@ function parseRoute() {
 
 /** True while a view has changes that are not saved, so that it is left only if the user says so. */
 export const hasUnsaved = signal(false);
-/** Address that was asked for while there were such changes. */
+/** Address that was requested while there were such changes. */
 export const wantedHash = signal(undefined);
 let shownHash = location.hash;
 /** Place of the shown address in the browser's history, where the browser tells. */
@@ -182,7 +182,7 @@ addEventListener('hashchange', () => {
   route.value = parseRoute();
 });
 
-/** Goes on to the address that was asked for, and loses the changes. */
+/** Continues to the requested address, and discards the changes. */
 export function leaveUnsaved() {
   hasUnsaved.value = false;
   location.hash = wantedHash.value;

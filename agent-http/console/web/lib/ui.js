@@ -100,7 +100,7 @@ export function Copy({ text, label = 'Copy' }) {
   return html`<button type="button" class="button quiet small" onClick=${copy}>${done || label}</button>`;
 }
 
-/** Text, or a value as JSON, in a box that scrolls, and that the keyboard reaches. It is no landmark, a `group`, where several have the same label. */
+/** Text, or a value as JSON, in a box that scrolls, and that the keyboard reaches. It is not a landmark but a `group` where several have the same label. */
 export function Code({ value, text = JSON.stringify(value, null, 2), label, role = 'region', wrap = false }) {
   return html`<pre class=${wrap ? 'code wrap' : 'code'} tabindex="0" role=${role} aria-label=${label}>${text}</pre>`;
 }
@@ -270,7 +270,7 @@ export function lazy(load, name) {
   };
 }
 
-/** Time after the last keystroke at which something is asked for. */
+/** Time between the last keystroke and a request. */
 const PAUSE_MS = 350;
 
 /** A value that follows another one after a pause. */

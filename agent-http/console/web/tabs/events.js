@@ -18,7 +18,7 @@ export function EventsTab({ run }) {
   const [filter, setFilter] = useState('');
   const [chosen, setChosen] = useState({});
   if (!run) return html`<${RunPicker} /><p class="muted">Send a message: each event of the run is listed here with its time. Older runs can be chosen, as long as the server keeps their events.</p>`;
-  // A component with a state of its own is drawn anew if a property has changed, and a run is the same object for all of its time.
+  // A component with a state of its own is drawn again if a property has changed, and a run is the same object for all of its time.
   const version = run.version.value;
   const words = filter.trim().toLowerCase();
   const { query } = route.value;
@@ -197,7 +197,7 @@ function EventList({ run, words, selected, linked, onSelect }) {
 
 const kindOf = (type) => (/^(TEXT|REASONING|TOOL|RUN|STEP|CUSTOM)/.exec(type)?.[0] ?? 'other').toLowerCase();
 
-/** The word by which an event is told from others of its type. */
+/** The word that distinguishes an event from others of its type. */
 function summary(event) {
   return String(event.delta ?? event.toolCallName ?? event.stepName ?? event.name ?? event.code ?? event.content ?? '').slice(0, 80);
 }

@@ -89,7 +89,7 @@ function OwnTools({ id, servers = [] }) {
     ${servers.map((server) => html`<${Server} key=${`${id} ${server.id}`} id=${id} serverId=${server.id} onPinned=${load.reload} />`)}`;
 }
 
-/** A tool server, whose list is asked for and accepted. */
+/** A tool server, whose list is requested and accepted. */
 function Server({ id, serverId, onPinned }) {
   const [found, setFound] = useState(undefined);
   const { error, isBusy, run } = useAction();

@@ -72,7 +72,7 @@ function Conversation({ agent }) {
   const rows = [...items.value];
   if (live.value) {
     const { run, content } = live.value;
-    // Decisions continue the answer that has asked for them.
+    // Decisions continue the answer that requested them.
     const item = content || rows.at(-1)?.kind !== 'answer' ? { key: `turn-${run.runId}`, content } : rows.pop();
     rows.push({ ...item, turn: live.value });
   }

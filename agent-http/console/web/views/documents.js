@@ -7,7 +7,7 @@ import { address, call, listAll } from '../lib/store.js';
 import { Code, Dot, ErrorNote, Search, pending, useAction, useConfirm, useGet, useLoad } from '../lib/ui.js';
 import { ACCEPT, documentId, extracted, upload } from '../lib/upload.js';
 
-/** Documents of the role whose index is asked for at first; that of the others is shown when they are opened. */
+/** Documents of the role whose index is loaded at first; that of the others is loaded when they are opened. */
 const INDEXED_AT_FIRST = 20;
 /** Documents that are shown at first. */
 const SHOWN = 100;

@@ -407,7 +407,7 @@ function Server({ form, path, savedPath }) {
 function Workflow({ form, path, savedPath }) {
   const auth = getAt(form.value, `${path}.auth.type`);
   const secret = (name, label) => html`<${Secret} form=${form} path=${`${path}.auth.${name}`} savedPath=${`${savedPath}.auth.${name}`} label=${label} hint=${keyHint(form, path, savedPath, 'webhookUrl')} />`;
-  // Each kind has other fields, so that a change of the kind begins anew.
+  // Each kind has other fields, so that a change of the kind resets them.
   const set = (at, type) => form.set(at.replace(/\.type$/, ''), type && { type });
   return html`<${Text} form=${form} path=${`${path}.webhookUrl`} label="Address of the webhook" />
     <${Choice} form=${{ ...form, set }} path=${`${path}.auth.type`} label="Authentication" options=${AUTH} />

@@ -176,7 +176,7 @@ class AgentChat extends HTMLElement {
     this.#load();
   }
 
-  /** Closes the chat; an answer in progress goes on. */
+  /** Closes the chat; an answer in progress continues. */
   close() {
     const { root, panel, launcher } = this.#ui;
     if (!this.#isOpen) return;

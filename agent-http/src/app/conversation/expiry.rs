@@ -22,7 +22,7 @@ const CONTINUE_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), MAX_PAUSE
 const MAX_PAUSED_RUNS: usize = 10_000;
 
 /// Decided runs that could not be continued, for example because the company's budget is spent: a company may have any number
-/// of them, and each attempt takes time from the runs of others.
+/// of them, and each attempt takes time from the runs of other owners.
 #[derive(Default)]
 struct PausedRuns(HashMap<RunKey, (Instant, Backoff)>);
 

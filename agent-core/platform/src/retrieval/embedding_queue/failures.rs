@@ -29,7 +29,7 @@ pub(in crate::retrieval) enum Lane {
 /// Cause of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::retrieval) enum FailureCause {
-    /// The embedder or the store cannot be used; the delay is the one that the embedder asked for.
+    /// The embedder or the store cannot be used; the delay is the one that the embedder requested.
     Unavailable(Option<Duration>),
     /// The embedder returned no vectors for the document's chunks.
     InvalidAnswer,

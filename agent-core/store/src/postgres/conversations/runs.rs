@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use super::tables::{ConversationTables, TableError};
 use crate::conversation_row::{BATCH_LOG_BYTES, DELETE_BATCH_NODES, log_until_ms};
 
-/// Begins a run. Statements that do not need the results of others are sent together, in one network round trip.
+/// Begins a run. Statements that do not need the results of earlier ones are sent together, in one network round trip.
 pub(super) async fn begin_run(
     tables: &ConversationTables,
     begin: &BeginRunRequest,

@@ -1,4 +1,4 @@
-//! Change feed: invalidates cached reads after writes of this process and of others.
+//! Change feed: invalidates cached reads after writes of this process and of other processes.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -34,7 +34,7 @@ const RETENTION: Duration = Duration::from_secs(600);
 /// Time after a commit with an unknown outcome at whose end its transaction is older than [`MAX_TRANSACTION_TIME`] for
 /// every poll.
 const UNKNOWN_OUTCOME_TIME: Duration = RETENTION;
-/// Interval at which transaction ids are sampled, to know the age of others.
+/// Interval at which transaction ids are sampled, to estimate the age of other transactions.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between deletions of old changes.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(60);

@@ -230,7 +230,7 @@ async fn a_lost_call_of_a_long_run_counts_with_its_entries() {
 }
 
 /// The rest of the budget has room for the longest answers of 23 calls, and for the actual usage of all of them. So each waits
-/// for the reservations of others, and none is refused while there is room for what is spent.
+/// for other reservations, and none is refused while there is room for the spent amounts.
 #[tokio::test]
 async fn two_hundred_calls_at_once_share_the_last_hundredth_of_a_budget() {
     let installation = Installation::new();

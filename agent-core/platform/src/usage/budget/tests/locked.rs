@@ -177,7 +177,7 @@ async fn a_reservation_is_released_whose_commit_has_an_unknown_outcome() {
     assert_eq!(amounts(&process).await, (0, 0));
 }
 
-/// The database makes the reservation only after the process has looked for it.
+/// The database makes the reservation only after the process has checked for it.
 #[tokio::test]
 async fn a_reservation_is_released_whose_commit_ends_late() {
     let (records, usage) = (Arc::new(LockedRecords::default()), Arc::new(MemoryUsage::default()));
