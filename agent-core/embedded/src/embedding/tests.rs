@@ -196,12 +196,11 @@ fn files_are_read_from_a_folder_if_their_sums_are_right() {
 
     let model_folder = tempfile::tempdir().unwrap();
     let model = known("tiny-bert", sum);
-    let missing = LocalEmbedder::open(model, model_folder.path(), None).err().expect("no files").to_string();
+    let missing = LocalEmbedder::open(model, model_folder.path(), None).expect_err("no files").to_string();
     assert!(missing.contains("config.json is missing: run `agentd model pull tiny-bert`"), "{missing}");
     std::fs::create_dir(model_folder.path().join("tiny-bert")).unwrap();
     std::fs::write(model_folder.path().join("tiny-bert/config.json"), "{}").unwrap();
-    let short =
-        LocalEmbedder::open(model, model_folder.path(), None).err().expect("a short file").to_string();
+    let short = LocalEmbedder::open(model, model_folder.path(), None).expect_err("a short file").to_string();
     assert!(short.contains("config.json has 2 bytes"), "{short}");
     let chat = LocalEmbedder::open(crate::catalog::default_model(), model_folder.path(), None).err();
     assert!(matches!(chat, Some(EmbeddingModelError::NotAnEmbedder(_))));

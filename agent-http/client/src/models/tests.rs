@@ -459,7 +459,7 @@ fn reasoning_is_switched_off_by_its_level() {
     assert_eq!(body_of(&ollama)["think"], json!(false));
     let Value::Object(wrong) = json!({"topP": 2}) else { panic!("an object") };
     let refused = hosted.model(HostedSettings { parameters: Some(&wrong), ..HostedSettings::default() });
-    let refused = refused.err().expect("refused");
+    let refused = refused.expect_err("refused");
     assert_eq!(refused.kind(), AgentErrorKind::InvalidRequest);
     assert_eq!(refused.message(), "parameters.topP must be a number from 0 to 1");
 }

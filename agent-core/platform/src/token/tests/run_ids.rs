@@ -52,7 +52,7 @@ fn one_commit_counts_a_run_and_claims_its_id() {
     let released = test.count(0, "c").expect("below the cap").expect("it is new");
     now(released.release());
     test.commits();
-    let refused = test.count(0, "d").err().expect("the cap is reached");
+    let refused = test.count(0, "d").expect_err("the cap is reached");
     assert!(matches!(refused, RunCapError::PerMinute { .. }), "{refused:?}");
     assert_eq!(test.commits(), [0; 0], "a refused run writes nothing");
     test.clock.advance(Duration::from_secs(60));

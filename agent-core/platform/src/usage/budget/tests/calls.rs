@@ -62,10 +62,10 @@ async fn the_rest_of_a_budget_shortens_the_answer() {
     let (reservation, output) = reserve(&process, 4_000).await.expect("a shorter answer");
     assert_eq!(output, 297);
     settle(&process, reservation, 21, output).await;
-    let error = reserve(&process, 1).await.err().expect("nothing is left for the prompt");
+    let error = reserve(&process, 1).await.expect_err("nothing is left for the prompt");
     assert_eq!(error.kind(), AgentErrorKind::BudgetExceeded);
     let fixed = budgets(&process).reserve_call(&scope("run"), demand(&process, 400), || false).await;
-    assert_eq!(fixed.err().expect("no room").kind(), AgentErrorKind::BudgetExceeded);
+    assert_eq!(fixed.expect_err("no room").kind(), AgentErrorKind::BudgetExceeded);
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn visitors_get_the_error_code_only() {
     put(&process, BudgetKind::Token, "t", json!([{"unit": "tokens", "amount": 0, "window": "day"}])).await;
     let visitor = RunScope { user_id: "widget:t".into(), caller: Caller::Widget, ..scope("run") };
     let error = budgets(&process).reserve_call(&visitor, demand(&process, 9), || true).await;
-    let error = error.err().expect("no tokens");
+    let error = error.expect_err("no tokens");
     assert_eq!((error.kind(), error.members().len()), (AgentErrorKind::BudgetExceeded, 0));
     assert!(!error.message().contains("token") && error.retry_after().is_some(), "{error}");
     let owner = budgets(&process).reserve_call(&scope("run"), demand(&process, 9), || true).await;
@@ -96,7 +96,7 @@ async fn the_budgets_of_an_api_token_and_its_user_both_apply() {
     };
     let reservation = reserve(by_token("t")).await.expect("81 of 100 tokens");
     settle(&process, reservation, 20, 60).await;
-    let error = reserve(by_token("t")).await.err().expect("20 tokens are left");
+    let error = reserve(by_token("t")).await.expect_err("20 tokens are left");
     assert_eq!((refusal(&error).kind, refusal(&error).used), (BudgetKind::Token, 80));
     for scope in [by_token("u"), scope("run")] {
         let reservation = reserve(scope).await.expect("the budget of the user");
@@ -137,7 +137,7 @@ async fn a_call_waits_for_what_others_have_reserved() {
     let mut waiting = std::pin::pin!(waiting);
     let error = loop {
         if let std::task::Poll::Ready(result) = futures_util::poll!(waiting.as_mut()) {
-            break result.err().expect("no reservation is released in time");
+            break result.expect_err("no reservation is released in time");
         }
         installation.clock.advance(Duration::from_millis(200));
         tokio::task::yield_now().await;
@@ -247,7 +247,7 @@ async fn a_model_without_a_price_is_refused_where_the_cost_is_limited() {
     put_company(&process, json!({"unit": "cost", "amount": "5", "window": "month"})).await;
     let unpriced = CallDemand { model: "new".to_owned(), price: None, ..demand(&process, 10) };
     let error = budgets(&process).reserve_call(&scope("run"), unpriced, || true).await;
-    let error = error.err().expect("no price");
+    let error = error.expect_err("no price");
     assert_eq!(error.kind(), AgentErrorKind::PriceUnknown);
     assert!(error.message().contains("\"new\""), "{error}");
 }
@@ -259,11 +259,11 @@ async fn a_lowered_limit_and_a_used_one_refuse() {
     put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "day"})).await;
     let (reservation, _) = reserve(&process, 300).await.expect("admitted");
     put_company(&process, json!({"unit": "tokens", "amount": 10, "window": "day"})).await;
-    let error = reserve(&process, 300).await.err().expect("beyond the new limit");
+    let error = reserve(&process, 300).await.expect_err("beyond the new limit");
     assert_eq!((refusal(&error).amount, refusal(&error).reserved), (10, 321));
     settle(&process, reservation, 20, 300).await;
     assert_eq!(amounts(&process).await, (320, 0));
-    let error = reserve(&process, 1).await.err().expect("more is used than the new limit");
+    let error = reserve(&process, 1).await.expect_err("more is used than the new limit");
     assert_eq!((refusal(&error).amount, refusal(&error).used), (10, 320));
     // Absurd reports do not overflow.
     put_company(&process, json!({"unit": "tokens", "amount": 1_000_000_000_000_000i64, "window": "day"}))
@@ -286,7 +286,7 @@ async fn the_requests_that_wait_are_bounded() {
     }
     // The task has taken them, and waits for a settlement.
     installation.clock.wait_for_sleepers(1).await;
-    let error = reserve(&process, 500).await.err().expect("one too many");
+    let error = reserve(&process, 500).await.expect_err("one too many");
     assert_eq!(error.kind(), AgentErrorKind::StoreUnavailable);
     waiting.truncate(10);
     installation.clock.advance(Duration::from_millis(200));

@@ -147,7 +147,7 @@ async fn runs_that_are_not_stored_do_not_use_up_the_runs_per_minute() {
             run.outcome().record_stored();
             stored.push(run);
         }
-        let error = admit("more").await.err().expect("the limit is reached");
+        let error = admit("more").await.expect_err("the limit is reached");
         assert_eq!(refusal(&error).policy_name().as_deref(), Some("company-minute"));
         drop(stored);
         assert_eq!(used().await, 6);

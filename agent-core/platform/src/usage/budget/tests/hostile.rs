@@ -291,6 +291,6 @@ async fn processes_with_different_catalogues_share_one_meter() {
     assert_eq!(installation.days().await, [("2026-01-01".to_owned(), 360, expected)]);
     // A process without the price refuses where the cost is limited.
     let none = installation.process_at(&installation.clock, "");
-    let error = reserve(&none, 300).await.err().expect("no price");
+    let error = reserve(&none, 300).await.expect_err("no price");
     assert_eq!(error.kind(), AgentErrorKind::PriceUnknown);
 }

@@ -169,7 +169,7 @@ async fn a_reservation_is_released_whose_commit_has_an_unknown_outcome() {
     let process = process_over(&records, &usage, &clock);
     put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "day"})).await;
     records.loses_answers.store(true, Ordering::Relaxed);
-    let error = reserve(&process, 300).await.err().expect("it is not known to be reserved");
+    let error = reserve(&process, 300).await.expect_err("it is not known to be reserved");
     assert_eq!(error.kind(), AgentErrorKind::StoreUnavailable);
     assert_eq!(amounts(&process).await, (0, 321), "the database has it");
     records.loses_answers.store(false, Ordering::Relaxed);
@@ -185,7 +185,7 @@ async fn a_reservation_is_released_whose_commit_ends_late() {
     let process = process_over(&records, &usage, &clock);
     put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "day"})).await;
     records.delays_commits.store(true, Ordering::Relaxed);
-    let error = reserve(&process, 300).await.err().expect("it is not known to be reserved");
+    let error = reserve(&process, 300).await.expect_err("it is not known to be reserved");
     assert_eq!(error.kind(), AgentErrorKind::StoreUnavailable);
     assert_eq!(amounts(&process).await, (0, 0), "the database does not have it yet");
     records.delays_commits.store(false, Ordering::Relaxed);

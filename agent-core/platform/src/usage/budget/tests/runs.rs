@@ -294,7 +294,7 @@ async fn a_run_that_is_admitted_before_its_backend_starts_counts_once() {
     let admitted = process.admit_run(&context).await.expect("admitted");
     assert!(admitted.is_unused());
     let other = ExecutionContext { run_id: "run-2".into(), ..context.clone() };
-    let error = process.admit_run(&other).await.err().expect("one at once");
+    let error = process.admit_run(&other).await.expect_err("one at once");
     assert_eq!(error.kind(), AgentErrorKind::RateLimited);
     {
         let mut started = pin!(start_turn(&backend, prepared));
@@ -353,7 +353,7 @@ async fn a_run_counts_once_it_is_stored() {
     drop(winner);
     budgets(&other).flush().await;
     assert_eq!(amounts(&process).await, (1, 0));
-    let error = process.admit_run(&context("c")).await.err().expect("one a day");
+    let error = process.admit_run(&context("c")).await.expect_err("one a day");
     assert_eq!(error.kind(), AgentErrorKind::BudgetExceeded);
 }
 

@@ -47,7 +47,7 @@ async fn the_windows_of_all_budgets_are_those_of_the_companys_zone() {
         put(&process, kind, subject, json!([{"unit": "tokens", "amount": 0, "window": "month"}])).await;
         let scope = RunScope { token_id: Some("t".to_owned()), ..scope("run") };
         let error = budgets(&process).reserve_call(&scope, demand(&process, 300), || true).await;
-        let error = error.err().expect("no tokens");
+        let error = error.expect_err("no tokens");
         let refused = refusal(&error);
         assert_eq!(refused.kind, kind);
         assert_eq!(refused.resets_at, Some("2026-03-31T22:00:00Z".parse().expect("a time")));
