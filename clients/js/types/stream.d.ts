@@ -18,7 +18,7 @@ export function isTerminal(event: AgentEvent): boolean;
  */
 export function parseEvent(line: string, parse?: (text: string) => any): AgentEvent | undefined;
 /**
- * Reads the events of a body up to the terminal one. Whatever follows it is not read.
+ * Reads the events of a body up to the terminal one. Bytes after it are not read.
  *
  * @param {ReadableStream<Uint8Array>} body
  * @param {() => void} [onRead] Called at each piece, also of a line that is not complete yet.
