@@ -137,6 +137,8 @@ inPage('the audit log is filtered and exported', async (page) => {
   const logged = async () => (await send(page, 'GET', 'api/agent/tools/audit?agentId=audited')).body.calls;
   await until(async () => (await logged()).map(({ tool }) => tool).join() === 'createTodo,readTodos', 'both calls are logged');
   await page.getByRole('link', { name: 'Audit' }).click();
+  // The view before it has a choice of the same name.
+  await page.getByRole('heading', { name: 'Audit' }).waitFor();
   await page.getByRole('combobox', { name: 'Agent' }).selectOption('audited');
   const rows = page.locator('.table tbody tr');
   await rows.filter({ hasText: 'createTodo' }).first().waitFor();
