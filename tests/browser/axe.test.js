@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 
 import { axeViolations } from './axe.js';
 import { before, test } from './harness.js';
-import { alterResponses, ask, close, launch, link, openPage, picture, pictureIfFailed, visit } from './support.js';
+import { alterResponses, ask, close, launch, link, openPage, picture, pictureIfFailed, setRoute, visit } from './support.js';
 import { usageRows } from './usage-rows.js';
 
 /** Widths of the window, of which the first two have chat and debug layer one at a time, and the last has them side by side. */
@@ -268,7 +268,7 @@ const VIEWS = {
   }, settled('.picker tbody tr')],
   'agent-json': [(page) => page.getByRole('button', { name: 'JSON', exact: true }).click(), settled('#role-json')],
   'role-preview': [(page) => page.getByRole('button', { name: 'Preview', exact: true }).click(), settled('.role-preview .compare, .role-preview .note-error')],
-  unsaved: [(page) => visit(page, 'threads'), settled('dialog')],
+  unsaved: [(page) => setRoute(page, 'threads'), settled('dialog')],
   backend: [async (page) => {
     await page.getByRole('button', { name: 'Discard' }).click();
     await page.locator('.item').first().waitFor();

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 
 import { before } from './harness.js';
-import { ask, base, frames, launch, link, pageTests, visit } from './support.js';
+import { ask, base, frames, launch, link, pageTests, setRoute, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -205,7 +205,7 @@ inPage('a page whose files are gone is loaded again if the server has others, an
   const asked = page.waitForRequest((request) => request.url() === base && !request.isNavigationRequest());
   await page.route('**/views/usage.js', (route) => route.abort());
   await page.route(base, (route) => route.abort());
-  await visit(page, 'usage');
+  await setRoute(page, 'usage');
   await asked;
   const absent = page.getByRole('alert').filter({ hasText: 'A part of the page could not be loaded.' });
   await absent.waitFor();
@@ -218,7 +218,7 @@ inPage('a page whose files are gone is loaded again if the server has others, an
   assert.equal(await absent.count(), 0);
   await page.route('**/views/audit.js', (route) => route.fulfill({ status: 404 }), { times: 1 });
   await page.route(base, (route) => (route.request().isNavigationRequest() ? route.continue() : route.fulfill({ contentType: 'text/html', body: 'another page' })));
-  await visit(page, 'audit/text');
+  await setRoute(page, 'audit/text');
   await page.waitForFunction(() => globalThis.isOld === undefined && document.querySelector('.layout'));
   // The imports that failed.
   assert.ok(faults.splice(0).every((fault) => fault.includes('module')), faults.join());

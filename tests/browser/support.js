@@ -140,11 +140,18 @@ export const alterResponses = (target, pattern, change) => target.route(pattern,
   }
 });
 
-/** Opens a view by its route, and waits until the chat shows the agent of the route. */
+/** Sets the route of the page, and waits for nothing. */
+export const setRoute = (page, route) => page.evaluate((hash) => (location.hash = hash), `#/${route}`);
+
+/** Opens a view by its route, and waits until it is shown, which for a chat is when it shows the agent of the route. */
 export async function visit(page, route) {
-  await page.evaluate((hash) => (location.hash = hash), `#/${route}`);
-  const [view, agent] = route.split('/');
-  if (view !== 'chat') return;
+  await setRoute(page, route);
+  const [view, agent] = route.split(/[/?]/);
+  if (view !== 'chat') {
+    // The view of one agent or job has its name in the singular.
+    await page.locator(`.page[aria-labelledby^="${view.replace(/s$/, '')}"]`).waitFor();
+    return;
+  }
   await page.waitForFunction((agent) => {
     const shown = document.querySelector('.agent-pick select');
     return shown ? shown.value === agent && !document.querySelector('.message') : document.querySelector('.debug');

@@ -126,8 +126,6 @@ inPage('usage of an agent is what the server has booked', async (page) => {
   await page.locator('.message.answer .meta', { hasText: /s · < \$0\.0001$/ }).waitFor();
   await booked(1);
   await visit(page, 'usage');
-  // The chat before it has a choice of the same name.
-  await page.getByRole('heading', { name: 'Usage', exact: true }).waitFor();
   await page.getByRole('combobox', { name: 'Agent' }).selectOption(id);
   await page.getByText('by this agent, for all users').waitFor();
   const rows = page.locator('.sums tbody tr');
