@@ -106,14 +106,17 @@ async fn ten_megabytes_of_one_word_are_a_document() {
     assert!(found(&retrieve(&app, "c1", &json!({"query": "gadget"})).await.1).is_empty());
 }
 
-/// The first 8 KiB of a message are searched for.
+/// The first and the last 8 KiB of a message are searched for.
 #[tokio::test]
-async fn long_messages_are_searched_by_their_beginning() {
+async fn long_messages_are_searched_by_their_ends() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace_with_documents(&vendor.base_url()), &[]).await;
-    let (before, after) =
-        (format!("{QUESTION} {}", "x".repeat(1 << 18)), format!("{}{QUESTION}", "x ".repeat(4 << 10)));
-    for (message, is_found) in [(before, true), (after, false)] {
+    let quotation = "x".repeat(1 << 15);
+    for (message, is_found) in [
+        (format!("{QUESTION} {quotation}"), true),
+        (format!("{quotation} {QUESTION}"), true),
+        (format!("{quotation} {QUESTION} {quotation}"), false),
+    ] {
         let response = app.chat(&json!({"agentId": "a1", "message": message})).await;
         parse_run(&response.text().await.expect("a whole body"));
         let sent = vendor.received_bodies("m").pop().expect("a request");

@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub use fusion::{DenseHit, DenseRanking};
 pub use nearest::VectorQuery;
 pub(crate) use nearest::nearest;
-pub use query::{Query, QueryTerm, TermOrigin};
+pub use query::{Query, QueryTerm, TermOrigin, query_ends};
 pub(crate) use vector_check::check_vectors;
 pub use vector_check::{VectorCheck, VectorQuality};
 

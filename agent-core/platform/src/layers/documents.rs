@@ -22,7 +22,7 @@ use agent_core::role::RoleSource;
 use agent_core::tool::Caller;
 use agent_retrieval::pack::PackedFragments;
 use agent_retrieval::prompt::prompt_block;
-use agent_retrieval::search::{Query, SearchOptions};
+use agent_retrieval::search::{Query, SearchOptions, query_ends};
 
 /// Maximum number of documents read concurrently.
 const MAX_CONCURRENT_READS: usize = 8;
@@ -32,8 +32,6 @@ const PROMPT_SHARE_DIVISOR: usize = 2;
 const FRAGMENT_SHARE_DIVISOR: usize = 4;
 /// Maximum number of hits from which fragments are chosen.
 const MAX_HITS: usize = 20;
-/// Maximum length of a text that is searched for, in bytes. The rest of a longer one is ignored.
-const MAX_QUERY_BYTES: usize = 8 * 1024;
 
 /// Context layer for the documents that the role names.
 ///
@@ -326,7 +324,8 @@ impl DocumentsLayer {
             messages.map(|message| message.content.to_text()).filter(|text| !text.trim().is_empty());
         let Some(text) = texts.next() else { return Ok(None) };
         let previous = texts.next();
-        let query = Query { text: truncate_query(&text), previous: previous.as_deref().map(truncate_query) };
+        let (text, previous) = (query_ends(&text), previous.as_deref().map(query_ends));
+        let query = Query { text: &text, previous: previous.as_deref() };
         let options =
             SearchOptions { limit, min_relevance: settings.min_relevance, ..SearchOptions::default() };
         let search = DocumentSearch { company_id: &turn.role.company_id, documents: scope, query, options };
@@ -465,11 +464,6 @@ fn quote(turn: &TurnInput, settings: &RetrievalSettings, report: RetrievalReport
 /// Creates a fragment of the turn, whose text is not worth caching.
 fn turn_fragment(id: String, text: String, origin: StoredOrigin) -> Fragment {
     Fragment::new(id, RETRIEVAL_SOURCE, Stability::Turn, Part::new(text)).with_origin(origin)
-}
-
-/// Returns the beginning of a text that is searched for.
-fn truncate_query(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MAX_QUERY_BYTES)]
 }
 
 #[async_trait]

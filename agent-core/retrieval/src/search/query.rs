@@ -1,5 +1,10 @@
 //! The texts of a query, and its terms.
 
+use std::borrow::Cow;
+
+/// Maximum number of bytes at each end of a query that are read; what is between is ignored.
+const MAX_END_BYTES: usize = 8 * 1024;
+
 /// The texts that a search is for.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Query<'a> {
@@ -14,6 +19,17 @@ impl<'a> Query<'a> {
     pub fn new(text: &'a str) -> Self {
         Self { text, previous: None }
     }
+}
+
+/// Returns a text, or the first and the last 8 KiB of one that is longer than both: a question usually stands before or behind
+/// what it quotes.
+pub fn query_ends(text: &str) -> Cow<'_, str> {
+    if text.len() <= 2 * MAX_END_BYTES {
+        return text.into();
+    }
+    let head = text.floor_char_boundary(MAX_END_BYTES);
+    let tail = text.ceil_char_boundary(text.len() - MAX_END_BYTES);
+    format!("{}\n{}", &text[..head], &text[tail..]).into()
 }
 
 /// The source of a term of a query.

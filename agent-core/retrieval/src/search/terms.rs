@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::bm25::{best_score, idf};
-use super::query::{Query, QueryTerm, TermOrigin};
+use super::query::{Query, QueryTerm, TermOrigin, query_ends};
 use crate::analysis::{Analyzer, Language, is_unspaced, term_hash, visible_text};
 use crate::part::Corpus;
 
 /// Weight of a word of the user's text before the last one, relative to a word of the last one.
 const PREVIOUS_WEIGHT: f64 = 0.2;
-/// Maximum number of bytes at each end of a query that are read; what is between is ignored.
-const MAX_END_BYTES: usize = 8 * 1024;
 /// Maximum number of terms that are scored: those with the most weight.
 const MAX_TERMS: usize = 128;
 
@@ -205,7 +203,7 @@ fn collect_words(
     is_previous: bool,
     words: &mut BTreeMap<String, Word>,
 ) {
-    let text = ends(text);
+    let text = query_ends(text);
     let text = visible_text(&text);
     let analyzed: Vec<AnalyzedText> =
         corpus.languages.iter().map(|&language| analyze(&text, language)).collect();
@@ -246,14 +244,4 @@ fn analyze(text: &str, language: Language) -> AnalyzedText {
         analyzed.words.push((word, terms, is_stop_word));
     }
     analyzed
-}
-
-/// Returns a text, or the two ends of a long one.
-fn ends(text: &str) -> std::borrow::Cow<'_, str> {
-    if text.len() <= 2 * MAX_END_BYTES {
-        return text.into();
-    }
-    let head = text.floor_char_boundary(MAX_END_BYTES);
-    let tail = text.ceil_char_boundary(text.len() - MAX_END_BYTES);
-    format!("{}\n{}", &text[..head], &text[tail..]).into()
 }
