@@ -16,6 +16,7 @@ use agent_platform::conversation::{
 use agent_platform::history::{ChatInput, FieldError, MAX_GRACE_MS, ThreadFields};
 use agent_platform::run_registry::RunIdClaim;
 use agent_platform::usage::AdmittedRun;
+use jiff::{SignedDuration, Timestamp};
 
 use super::super::App;
 use super::begin_error::BeginError;
@@ -32,7 +33,9 @@ const BACKGROUND_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Pause before another attempt to begin a run that interrupts another one, while the limit on concurrent runs is reached.
 const RUN_SLOT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of these attempts.
-const MAX_RUN_SLOT_POLLS: usize = 20;
+const MAX_RUN_SLOT_POLLS: usize = 100;
+/// Time after the end of a run in which its process may not have released the run's place among the concurrent ones.
+const RUN_SLOT_RELEASE_TIME: SignedDuration = SignedDuration::from_secs(2);
 /// Maximum number of attempts to begin a run in a thread that concurrent requests change.
 const MAX_BEGIN_ATTEMPTS: usize = 8;
 
@@ -240,7 +243,7 @@ impl StoredTurn {
                 {
                     run_slot_polls += 1;
                     tokio::time::sleep(RUN_SLOT_POLL_INTERVAL).await;
-                    if attempts == 1 && !self.is_busy(&key).await? {
+                    if attempts == 1 && !self.may_have_run_slot(&key, app.conversations.now()).await? {
                         return Err(error);
                     }
                 }
@@ -267,8 +270,14 @@ impl StoredTurn {
         }
     }
 
-    async fn is_busy(&self, key: &ThreadKey) -> Result<bool, ConversationError> {
-        Ok(self.store.thread(key).await?.is_some_and(|thread| thread.active_run_id.is_some()))
+    /// Returns true if a run of the thread may count among the concurrent ones: it has not ended, or has ended so recently that its
+    /// process may not have released its permit.
+    async fn may_have_run_slot(&self, key: &ThreadKey, now: Timestamp) -> Result<bool, ConversationError> {
+        let thread = self.store.thread(key).await?;
+        Ok(thread.is_some_and(|thread| {
+            thread.active_run_id.is_some()
+                || now.duration_since(thread.last_activity_at) < RUN_SLOT_RELEASE_TIME
+        }))
     }
 
     /// Plans the run and begins it: below results that the thread has, if the request brings them again and their answer was not
