@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 
 import { before, test } from './harness.js';
 import { openHost, startHost } from './host.js';
-import { ask, base, close, launch, link, openPage, pageTests, picture, setRoute, visit } from './support.js';
+import { ask, base, close, launch, link, openPage, pageTests, picture, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -97,7 +97,7 @@ inOwnPage('a session that is signed out elsewhere ends', async (page, { context 
   await other.getByRole('dialog').getByRole('button', { name: 'Sign out' }).click();
   await other.getByRole('heading', { name: 'Agent console' }).waitFor();
   assert.equal(await other.getByRole('alert').count(), 0);
-  await setRoute(page, 'threads');
+  await visit(page, 'threads');
   await page.getByRole('heading', { name: 'Agent console' }).waitFor();
   await page.getByRole('alert').filter({ hasText: 'The session has ended.' }).waitFor();
 });

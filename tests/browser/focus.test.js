@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 
 import { before } from './harness.js';
-import { alterResponses, ask, frames, launch, pageTests, setRoute, visit } from './support.js';
+import { alterResponses, ask, frames, launch, pageTests, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -192,7 +192,7 @@ inOwnPage('the window says nothing of a session that has ended', async (page, { 
   await visit(page, 'agents/garden');
   await page.waitForFunction(() => document.title.startsWith('Pip'));
   await context.clearCookies();
-  await setRoute(page, 'threads');
+  await visit(page, 'threads');
   await page.locator('.sign-in').waitFor();
   await page.waitForFunction(() => document.title === 'Sign in · Agent console');
 });

@@ -143,13 +143,16 @@ export const alterResponses = (target, pattern, change) => target.route(pattern,
 /** Sets the route of the page, and waits for nothing. */
 export const setRoute = (page, route) => page.evaluate((hash) => (location.hash = hash), `#/${route}`);
 
-/** Opens a view by its route, and waits until it is shown, which for a chat is when it shows the agent of the route. */
+/**
+ * Opens a view by its route, and waits until it is shown, which for a chat is when it shows the agent of the route, or, if the
+ * session has ended, until the page to sign in is.
+ */
 export async function visit(page, route) {
   await setRoute(page, route);
   const [view, agent] = route.split(/[/?]/);
   if (view !== 'chat') {
     // The view of one agent or job has its name in the singular.
-    await page.locator(`.page[aria-labelledby^="${view.replace(/s$/, '')}"]`).waitFor();
+    await page.locator(`.page[aria-labelledby^="${view.replace(/s$/, '')}"], .sign-in`).waitFor();
     return;
   }
   await page.waitForFunction((agent) => {
