@@ -111,6 +111,10 @@ async fn a_thread_waits_for_decisions_whichever_branch_it_shows() {
     let test = start(json!({})).await;
     test.vendor.on("m", [call("c1", "Milk"), answer(&["Done."])]);
     let approval = ask(&test.app, "t").await;
+    let note = json!({"messages": [{"role": "user", "content": "Beside the answer"}]});
+    let (status, problem) = test.call("POST", "/api/threads/t/messages", Some(note)).await;
+    assert_eq!((status, &problem["code"]), (409, &json!("INTERRUPTS_OPEN")), "{problem}");
+    assert_eq!(problem["interrupts"][0]["id"], json!(approval));
     let root = json!({"messages": [{"role": "user", "content": "Elsewhere"}], "parentId": null});
     assert_eq!(test.call("POST", "/api/threads/t/messages", Some(root)).await.0, 201);
     let message = json!({"agentId": "a1", "threadId": "t", "message": "And?"});

@@ -348,3 +348,23 @@ async fn proactive_calls_wait_for_the_user_s_run() {
     let later = call_proactively(&test.app, "p8", "Say 8").await;
     assert_eq!(text_of(&events(later).await), "Answer 8.");
 }
+
+#[tokio::test]
+async fn a_message_without_a_run_and_a_parent_waits_for_the_run_of_the_thread() {
+    let (test, first, gate) = with_a_run().await;
+    let note = |text: &str| json!({"messages": [{"role": "user", "content": text}]});
+    let request = test.app.request("POST", "/api/threads/t/messages").bearer_auth(session_token("u1", "c1"));
+    let response = request.json(&note("Too early")).send().await.expect("an answer");
+    assert_eq!(response.headers()["retry-after"], "2");
+    let problem = expect_problem(response, 409, "THREAD_BUSY").await;
+    assert_eq!(problem["activeRunId"], "r1");
+    assert_eq!(test.path("t").await, dialogue(&["Hello"]), "nothing is stored");
+    // A named parent is another branch by the client's choice. The answer is shown when it is complete.
+    let root = json!({"messages": [{"role": "user", "content": "Elsewhere"}], "parentId": null});
+    assert_eq!(test.call("POST", "/api/threads/t/messages", Some(root)).await.0, 201);
+    gate.send_replace(true);
+    first.text().await.expect("a whole body");
+    assert_eq!(test.path("t").await, dialogue(&["Hello", "Partly and wholly."]));
+    assert_eq!(test.call("POST", "/api/threads/t/messages", Some(note("Noted"))).await.0, 201);
+    assert_eq!(test.path("t").await, dialogue(&["Hello", "Partly and wholly.", "Noted"]));
+}

@@ -47,6 +47,10 @@ async fn share_a_thread(database: TestDatabase) {
     read_until(&mut running, "Partly").await;
     let problem = expect_problem(second.chat(&body("D", "r4")).await, 409, "THREAD_BUSY").await;
     assert_eq!(problem["activeRunId"], "r3");
+    let note = json!({"messages": [{"role": "user", "content": "D"}]});
+    let added =
+        call_as(&second, &session_token("u1", "c1"), "POST", "/api/threads/t/messages", Some(note)).await;
+    assert_eq!((added.0, &added.1["activeRunId"]), (409, &json!("r3")), "{}", added.1);
     drop(running);
     let run = poll_until(async || get(&second, "/api/runs/r3").await, |run| run["endedAt"].is_string()).await;
     assert_eq!((&run["state"], &run["reason"]), (&json!("cancelled"), &json!("disconnected")));

@@ -160,10 +160,12 @@ pub(super) fn post_messages(_: &mut Schemas) -> Operation {
     let parent = json!({"type": ["string", "null"], "description": "The message below which they are added; the head by default, `null` for a new root."});
     let body = json!({"messages": messages_schema(), "parentId": parent});
     let nodes = object(&["nodes"], json!({"nodes": {"type": "array", "items": node_schema()}}));
+    let busy = "Without `parentId`, 409 `THREAD_BUSY` while a run is in progress, and `INTERRUPTS_OPEN` while one waits for decisions.";
     Operation::new("addThreadMessages", TAG, "Adds messages to a thread without a run.")
+        .describe(busy)
         .body(object(&["messages"], body))
         .json_response(201, "The messages.", nodes)
-        .problems(&[Code::NotFound, Code::Conflict])
+        .problems(&[Code::NotFound, Code::Conflict, Code::ThreadBusy, Code::InterruptsOpen])
 }
 
 pub(super) fn delete_message(_: &mut Schemas) -> Operation {

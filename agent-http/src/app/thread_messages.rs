@@ -4,7 +4,7 @@ use agent_core::message::Message;
 use agent_core::request::Principal;
 use agent_platform::conversation::{
     AppendedNodes, CancelReason, ConversationError, NewNode, NodeId, NodeOrigin, NodeRole, Run, RunKey,
-    RunState, Thread, ThreadKey, import_nodes,
+    RunState, ThreadKey, import_nodes,
 };
 use agent_platform::history;
 use http::StatusCode;
@@ -43,13 +43,13 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let RequestContext { state, head, params, body } = context;
     let conversations = OwnConversations::open(state, &principal)?;
     let key = conversations.key(params.get("id")?)?;
-    let thread = conversations.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
+    conversations.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
     let bytes = body.read_json_bytes(&head.headers).await?;
     let depth = conversations.app.base.json_depth;
     let input: MessagesInput = parse_json(&bytes, depth)?;
     let messages = history::read_messages(&history::JsonBody::parse(&bytes, depth)?)?;
     let place = match input.parent_id {
-        None => Place::below_head(thread),
+        None => Place::below_head(&conversations, &key).await?,
         Some(None) => Place::Below(None),
         Some(Some(id)) => Place::Below(Some(node_id_of_field(&id, "parentId")?)),
     };
@@ -67,8 +67,28 @@ enum Place {
 }
 
 impl Place {
-    fn below_head(thread: Thread) -> Self {
-        Self::BelowHead { head: thread.head, version: thread.version }
+    /// Returns the place below the head of a thread without a run in progress.
+    ///
+    /// # Errors
+    /// 409 `THREAD_BUSY` while a run is in progress, and `INTERRUPTS_OPEN` while one waits for decisions: their answers are placed
+    /// below the earlier messages and shown, and the new messages would be on another branch.
+    async fn below_head(conversations: &OwnConversations, key: &ThreadKey) -> Result<Self, HttpError> {
+        let (store, service) = (&*conversations.store, &conversations.app.conversations);
+        let thread = store.thread(key).await?.ok_or_else(HttpError::not_found)?;
+        if let Some(id) = thread.active_run_id.as_ref().or(thread.open_run_id.as_ref()) {
+            let run = RunKey { owner: conversations.owner.clone(), id: id.clone() };
+            match service.interrupt_abandoned(store, &run).await? {
+                Some(run) if run.state == RunState::Waiting => {
+                    return Err(ConversationError::InterruptsOpen { run: Box::new(run) }.into());
+                }
+                Some(run) if run.state.is_live() => {
+                    return Err(ConversationError::ThreadBusy { active_run: run.id }.into());
+                }
+                // A run that has ended since the thread was read has changed the version.
+                _ => {}
+            }
+        }
+        Ok(Self::BelowHead { head: thread.head, version: thread.version })
     }
 }
 
@@ -93,8 +113,7 @@ async fn append(
         match conversations.store.append(key, expected_version, nodes, now).await {
             Err(ConversationError::VersionConflict { .. }) if attempts < MAX_APPEND_ATTEMPTS => {
                 attempts += 1;
-                let thread = conversations.store.thread(key).await?;
-                place = Place::below_head(thread.ok_or_else(HttpError::not_found)?);
+                place = Place::below_head(conversations, key).await?;
             }
             added => return added.map_err(|error| HttpError::from_node_error(error, "parentId")),
         }

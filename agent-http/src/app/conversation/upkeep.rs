@@ -140,7 +140,7 @@ impl ConversationService {
 
     /// Interrupts a run if its process has ended, and returns its state after that; `None` if it does not exist. A run that is live in
     /// this process continues, even if the lease could not be renewed in time.
-    pub(super) async fn interrupt_abandoned(
+    pub(in super::super) async fn interrupt_abandoned(
         &self,
         store: &dyn Conversations,
         key: &RunKey,
