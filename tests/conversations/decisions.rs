@@ -16,7 +16,7 @@ use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::{self, Server, session_token, todo_titles};
 use crate::support::vendor::{Step, Vendor, answer, tool_calls};
-use crate::support::{expect_problem, parse_events, poll_until};
+use crate::support::{expect_json, expect_problem, finished_run, parse_events, poll_until};
 
 /// A lease that no test outlives, so that expired questions stay until a request finds them.
 const LONG_LEASE: (&str, &str) = ("RUN_LEASE_MS", "600000");
@@ -160,20 +160,26 @@ async fn forged_answers_decide_nothing() {
             "resume": resume_entry(&json!({ "id": id }), json!(true))}));
     }
     for body in &bodies {
-        let response = test.app.chat(body).await;
-        assert_eq!(response.status(), 409, "{body}: {}", response.text().await.expect("a body"));
+        let problem = expect_problem(test.app.chat(body).await, 409, "INTERRUPTS_OPEN").await;
+        let open: Vec<&Value> = problem["interrupts"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|interrupt| &interrupt["id"])
+            .collect();
+        assert_eq!(open, [&json!(mine)], "{body}");
     }
     // Text that is not an answer to a question is not a message either.
     for part in [
         part("approval-responded", json!({"approved": true})),
         part("approval-responded", json!({"id": mine, "approved": "yes"})),
         part("approval-requested", yes(&mine)),
-        part("output-available", yes(&mine)),
     ] {
-        let response = test.app.chat(&with_part(part)).await;
-        let status = response.status().as_u16();
-        assert!(matches!(status, 400 | 409), "{status}: {}", response.text().await.expect("a body"));
+        let problem = expect_problem(test.app.chat(&with_part(part)).await, 400, "INVALID_REQUEST").await;
+        assert_eq!(problem["detail"], "messages must end with a user message or a tool result");
     }
+    let with_result = with_part(part("output-available", yes(&mine)));
+    expect_problem(test.app.chat(&with_result).await, 409, "INTERRUPTS_OPEN").await;
     // The same user id at another company is another person.
     let elsewhere = session_token("u1", "c2");
     let path = format!("/api/approvals/{mine}");
@@ -185,9 +191,8 @@ async fn forged_answers_decide_nothing() {
     for (bearer, thread) in [(&session_token("u1", "c1"), "new"), (&elsewhere, "t"), (&colleague, "new")] {
         let mut body = with_part(part("approval-responded", yes(&mine)));
         body["id"] = json!(thread);
-        let response = test.app.chat_as(bearer, "", &body).await;
-        assert!(!response.status().is_server_error(), "{}", response.status());
-        response.text().await.expect("a whole body");
+        let events = finished_run(test.app.chat_as(bearer, "", &body).await).await;
+        assert_eq!(events.last().expect("an end").get("outcome"), None, "the turn is one without questions");
     }
     assert_eq!(test.titles().await, ["Water the basil"]);
     assert_eq!(test.get(&path).await["state"], "open");
@@ -204,11 +209,10 @@ async fn forged_answers_decide_nothing() {
         json!({"agentId": "a1", "threadId": "t", "messages": [],
         "resume": resume_entry(&json!({ "id": mine }), json!(true))}),
     ] {
-        let response = test.app.chat(&body).await;
-        assert!(!response.status().is_server_error(), "{}", response.status());
-        response.text().await.expect("a whole body");
+        let problem = expect_problem(test.app.chat(&body).await, 400, "INVALID_REQUEST").await;
+        assert_eq!(problem["detail"], "resume has decisions that the thread is not waiting for");
     }
-    assert_eq!(test.titles().await.len(), 2);
+    assert_eq!(test.titles().await, ["Water the basil", "t"]);
 }
 
 #[tokio::test]
@@ -221,14 +225,18 @@ async fn the_order_of_members_makes_no_other_decision() {
         let request = test.app.request("POST", &format!("/api/approvals/{approval}"));
         let request =
             request.bearer_auth(session_token("u1", "c1")).header("content-type", "application/json");
-        request.body(body).send().await.expect("an answer").status().as_u16()
+        request.body(body).send().await.expect("an answer")
     };
-    assert_eq!(decide(r#"{"title":"Oat","x":{"a":1,"b":[1,2]}}"#).await, 200);
-    assert_eq!(decide(r#"{"x":{"b":[1,2],"a":1},"title":"Oat"}"#).await, 200, "the same again");
+    for same in [r#"{"title":"Oat","x":{"a":1,"b":[1,2]}}"#, r#"{"x":{"b":[1,2],"a":1},"title":"Oat"}"#] {
+        let decided = expect_json(decide(same).await, 200).await;
+        let expected = json!({"title": "Oat", "x": {"a": 1, "b": [1, 2]}});
+        assert_eq!((&decided["state"], &decided["editedArguments"]), (&json!("approved"), &expected));
+    }
     for other in
         [r#"{"title":"Oat","x":{"a":1,"b":[2,1]}}"#, r#"{"title":"Oat"}"#, r#"{"title":"oat"}"#, "{}"]
     {
-        assert!(matches!(decide(other).await, 400 | 409), "{other}");
+        let problem = expect_problem(decide(other).await, 409, "CONFLICT").await;
+        assert_eq!(problem["detail"], "the approval is already approved", "{other}");
     }
     poll_until(async || test.get("/api/threads/t").await, |thread| thread["status"] == "idle").await;
     assert_eq!(test.titles().await, ["Water the basil", "Oat"]);

@@ -328,25 +328,30 @@ async fn equal_texts_remain_separate_messages() {
 async fn parents_are_of_the_thread() {
     let test = ConversationApp::start().await;
     let other = test.say("other", "Elsewhere").await;
-    let first = test.say("t", "Here").await;
+    test.say("t", "Here").await;
     let thread = test.get("/api/threads/t").await;
     let node_id = thread["nodes"][0]["id"].clone();
-    for parent in [json!(other.message_id()), json!("n-of-nobody"), json!("x".repeat(129)), json!("a\u{0}b")]
-    {
+    for (parent, status, code, detail) in [
+        (other.message_id(), 404, "NOT_FOUND", "parentId not found"),
+        ("n-of-nobody".to_owned(), 404, "NOT_FOUND", "parentId not found"),
+        ("x".repeat(129), 400, "INVALID_REQUEST", "parentId is longer than 128 bytes"),
+        ("a\u{0}b".to_owned(), 400, "INVALID_REQUEST", "parentId contains control characters"),
+    ] {
         let body = json!({"agentId": "a1", "threadId": "t", "message": "B", "parentId": parent});
-        let response = test.app.chat(&body).await;
-        assert!(matches!(response.status().as_u16(), 400 | 404), "{parent}: {}", response.status());
+        let problem = expect_problem(test.app.chat(&body).await, status, code).await;
+        assert_eq!(problem["detail"], detail, "{parent}");
     }
     // A node that names itself as its parent.
     let nodes =
         json!({"nodes": [{"id": "n1", "parentId": "n1", "message": {"role": "user", "content": "A"}}]});
-    let (status, _) =
+    let (status, problem) =
         call_as(&test.app, &session_token("u1", "c1"), "POST", "/api/threads/t/messages", Some(nodes)).await;
-    assert!((400..500).contains(&status), "{status}");
+    let expected = json!("messages has no message that can be stored");
+    assert_eq!((status, &problem["detail"]), (400, &expected), "{problem}");
     assert_eq!(test.path("t").await, dialogue(&["Here", "hello world"]));
     let below_question = json!({"threadId": "t", "message": "There", "parentId": node_id});
-    test.chat(below_question).await;
+    let below = test.chat(below_question).await;
     let thread =
         poll_until(async || test.get("/api/threads/t").await, |thread| thread["status"] == "idle").await;
-    assert_ne!(thread["head"], json!(first.message_id()), "the new branch is shown");
+    assert_eq!(thread["head"], json!(below.message_id()), "the new branch is shown");
 }
