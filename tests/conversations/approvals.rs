@@ -4,7 +4,7 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::{ConversationApp, Turn, call_as, everyone};
-use crate::support::server::{self, INTERNAL_SECRET, session_token, todo_titles};
+use crate::support::server::{self, INTERNAL_SECRET, Server, session_token, todo_titles};
 use crate::support::vendor::{Step, Vendor, answer, tool_calls};
 use crate::support::{expect_problem, parse_events, parse_run, poll_until};
 
@@ -272,6 +272,45 @@ async fn a_decision_by_the_route_continues_the_run_in_the_background() {
     assert_eq!(test.titles().await.len(), 2);
     let approvals = test.get("/api/approvals?state=approved").await;
     assert_eq!(approvals["approvals"][0]["id"], interrupt["id"]);
+}
+
+/// Returns the ids of the approvals that a user's list has.
+async fn listed_ids(app: &Server, user: &str, company: &str, query: &str) -> Vec<Value> {
+    let path = format!("/api/approvals{query}");
+    let (status, list) = call_as(app, &session_token(user, company), "GET", &path, None).await;
+    assert_eq!(status, 200, "{list}");
+    list["approvals"].as_array().expect("a list").iter().map(|found| found["id"].clone()).collect()
+}
+
+#[tokio::test]
+async fn a_decision_in_the_run_of_another_person_stays_in_the_list() {
+    let test = start(json!({"by": "company"})).await;
+    test.vendor.on("m", [call("c1", "Milk"), answer(&["Done."])]);
+    let interrupt = test.ask("t").await;
+    assert_eq!(listed_ids(&test.app, "u9", "c1", "?state=approved").await, Vec::<Value>::new());
+    for _ in 0..2 {
+        assert_eq!(test.decide("u9", &interrupt, json!({"decision": "approve"})).await.0, 200);
+    }
+    poll_until(async || test.get("/api/threads/t").await, |thread| thread["status"] == "idle").await;
+    let own = [interrupt["id"].clone()];
+    let another_process = test.another_process().await;
+    for app in [&test.app, &another_process] {
+        for query in ["", "?state=approved", "?agentId=a1"] {
+            assert_eq!(listed_ids(app, "u9", "c1", query).await, own, "{query}");
+        }
+        for query in ["?state=denied", "?state=open", "?agentId=a2"] {
+            assert_eq!(listed_ids(app, "u9", "c1", query).await, Vec::<Value>::new(), "{query}");
+        }
+        for (user, company) in [("u2", "c1"), ("u9", "c2")] {
+            assert_eq!(listed_ids(app, user, company, "").await, Vec::<Value>::new(), "{user} of {company}");
+        }
+    }
+    assert_eq!(test.call("DELETE", "/api/threads/t", None).await.0, 204);
+    assert_eq!(
+        listed_ids(&test.app, "u9", "c1", "").await,
+        Vec::<Value>::new(),
+        "it is gone with the thread"
+    );
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use crate::records::{Record, StoreError};
 mod assignments;
 mod companies;
 mod contents;
+mod decided_approvals;
 mod document;
 mod document_archive;
 mod document_change;
@@ -47,6 +48,10 @@ pub use contents::{
     MAX_TEXT_BYTES, PENDING_COLLECTION, STORED_COLLECTION, SUMMED_COLLECTIONS, TextRange,
     USER_FILE_COLLECTION, UploadUsage, read_document_text, read_original, read_original_piece,
     read_page_starts, sweep_pending_pieces, sweep_stored_contents,
+};
+pub use decided_approvals::{
+    MAX_DECIDED_APPROVALS, delete_decided_approvals, list_approvers, list_decided_approvals,
+    record_decided_approval,
 };
 pub use document::{ContentFormat, ContentStatus, Document, DocumentContent, MAX_DOCUMENT_BYTES};
 pub use document_archive::{DocumentVersion, MAX_DOCUMENT_VERSIONS};
@@ -138,6 +143,8 @@ pub mod collection {
     pub const ASSIGNMENTS: &str = "assignments";
     /// [`Notification`](super::Notification)s, in one collection per user below this one.
     pub const NOTIFICATIONS: &str = "notifications";
+    /// Ids of approvals that a user has decided in the runs of others, in one collection per user below this one.
+    pub(crate) const DECIDED_APPROVALS: &str = "decidedApprovals";
     /// Summaries of conversations, in one collection per user below this one.
     pub(crate) const SUMMARIES: &str = "summaries";
     /// Counts of the records that agents have added to a collection.

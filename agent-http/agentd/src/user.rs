@@ -59,7 +59,9 @@ mod tests {
     use agent_platform::conversation::{CreateThreadRequest, NewThread, ThreadKey};
     use agent_platform::records::{Key, Precondition, RecordsExt};
     use agent_platform::token::{Grant, McpGrant, NewToken};
-    use agent_platform::workspace::{NewUserFile, WorkspaceFile};
+    use agent_platform::workspace::{
+        NewUserFile, WorkspaceFile, list_decided_approvals, record_decided_approval,
+    };
     use jiff::Timestamp;
     use serde_json::json;
 
@@ -126,6 +128,7 @@ mod tests {
             let owner = (&company.into(), &user.into());
             let stored = file.store(&*stores.records, owner, Timestamp::UNIX_EPOCH, Timestamp::MAX).await;
             stored.expect("stored");
+            record_decided_approval(&*stores.records, owner, "an approval").await.expect("stored");
         }
         let mut out = Vec::new();
         delete_in(&stores, &"ada".into(), &"c1".into(), &mut out).await.expect("deleted");
@@ -140,6 +143,9 @@ mod tests {
             let thread =
                 stores.conversations.thread(&ThreadKey::new(company, user, "t")).await.expect("read");
             assert_eq!(thread.is_some(), (company, user) != ("c1", "ada"), "{company} {user}");
+            let owner = (&company.into(), &user.into());
+            let decided = list_decided_approvals(&*stores.records, owner).await.expect("read");
+            assert_eq!(decided.is_empty(), (company, user) == ("c1", "ada"), "{company} {user}");
         }
         for (token, is_valid) in [(own, false), (colleagues, true), (namesakes, true)] {
             assert_eq!(tokens.find(token.expose()).await.is_ok(), is_valid);

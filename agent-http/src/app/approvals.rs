@@ -1,6 +1,6 @@
 //! `/api/approvals`: tool calls that wait for a decision of the caller, or have waited for one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use agent_core::ids::AgentId;
 use agent_core::request::Principal;
@@ -10,6 +10,7 @@ use agent_platform::conversation::{
     RunChange, RunFilter, RunKey, RunState, ThreadOwner, Verdict, WaitingRuns, parse_approval_id,
 };
 use agent_platform::exact_object::ExactObject;
+use agent_platform::workspace::record_decided_approval;
 use http::StatusCode;
 use serde::Deserialize;
 
@@ -65,6 +66,11 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
         let decided = page.runs.into_iter().filter(|run| run.state.is_final());
         let decided = decided.flat_map(|run| run.at(now).approvals);
         approvals.extend(decided.filter(is_wanted));
+        let elsewhere = conversations.app.decided_approvals(&*conversations.store, &principal, now).await?;
+        approvals.extend(elsewhere.into_iter().filter(is_wanted));
+        // A run that waits for further decisions is in both lists.
+        let mut listed_ids = HashSet::new();
+        approvals.retain(|approval| listed_ids.insert(approval.id.clone()));
     }
     approvals.sort_by_key(|approval| std::cmp::Reverse(approval.created_at));
     // A `Value` would round the numbers of the arguments.
@@ -114,6 +120,11 @@ pub(super) async fn decide(context: RequestContext<App>, principal: Principal) -
         via: DecisionRoute::Approvals,
     };
     let now = conversations.app.conversations.now();
+    // Before the decision, which the list would not have if this process ended in between.
+    if found.owner != conversations.owner && found.approval.state == ApprovalState::Open {
+        let person = (&principal.company_id, &principal.user_id);
+        record_decided_approval(&*conversations.app.records, person, &found.approval.id).await?;
+    }
     let run = RunKey { owner: found.owner.clone(), id: found.run.id.clone() };
     let change = RunChange::Decide(decision.clone());
     let ChangedRun { run, is_changed } =

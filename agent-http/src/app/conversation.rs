@@ -5,6 +5,7 @@ mod begin_error;
 mod contexts;
 mod continue_run;
 mod continued;
+mod decided_approvals;
 mod detach;
 mod error;
 mod expiry;

@@ -195,7 +195,7 @@ pub(super) fn list_approvals(_: &mut Schemas) -> Operation {
         TAG,
         "Lists tool calls that wait for a decision, or have waited for one, newest first.",
     )
-    .describe("The list contains the calls about which the caller may decide, and those of the caller's latest runs.")
+    .describe("The list contains the calls about which the caller may decide, those of the caller's latest runs, and those that the caller has decided in the runs of others.")
     .parameter("query", "state", "Only those in this state.", states)
     .parameter("query", "agentId", "Only those of this agent.", string_schema())
     .json_response(200, "The approvals.", list_schema("approvals", approval_schema()))

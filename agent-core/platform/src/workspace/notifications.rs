@@ -87,7 +87,7 @@ pub async fn prepare_notification(
         read: false,
     };
     let own = collection_of_user(context)?;
-    let mut writes = eviction_writes(records, &own).await?;
+    let mut writes = eviction_writes(records, &own, MAX_NOTIFICATIONS_PER_USER).await?;
     writes.push(Write::Put {
         key: own.key(notification.id.as_str())?,
         value: to_json(&notification)?,
@@ -96,14 +96,14 @@ pub async fn prepare_notification(
     Ok((notification, writes))
 }
 
-/// Returns the deletions that make room for one notification. Concurrent calls may exceed the limit; the next call
-/// corrects it.
-async fn eviction_writes(records: &dyn Records, own: &Collection) -> Result<Vec<Write>, StoreError> {
-    let staying = ListQuery {
-        limit: Some(MAX_NOTIFICATIONS_PER_USER - 1),
-        order: Order::Descending,
-        ..ListQuery::default()
-    };
+/// Returns the deletions of the oldest records that make room for one more among `max`, which is a page at most. Concurrent calls
+/// may exceed the limit; the next call corrects it.
+pub(super) async fn eviction_writes(
+    records: &dyn Records,
+    own: &Collection,
+    max: usize,
+) -> Result<Vec<Write>, StoreError> {
+    let staying = ListQuery { limit: Some(max - 1), order: Order::Descending, ..ListQuery::default() };
     let Some(cursor) = records.list(own, &staying).await?.next_cursor else { return Ok(Vec::new()) };
     let older = ListQuery { limit: Some(MAX_PAGE_RECORDS), cursor: Some(cursor), ..staying };
     let remove =
@@ -201,7 +201,17 @@ pub async fn list_notified_users(
     company: &CompanyId,
     cursor: Option<&str>,
 ) -> Result<(Vec<UserId>, Option<String>), StoreError> {
-    let all_users = format!("{}/", collection::NOTIFICATIONS);
+    list_users(inventory, company, collection::NOTIFICATIONS, cursor).await
+}
+
+/// Returns a page of the users of a company who have a collection below `name`, and the cursor of the next page.
+pub(super) async fn list_users(
+    inventory: &dyn Inventory,
+    company: &CompanyId,
+    name: &str,
+    cursor: Option<&str>,
+) -> Result<(Vec<UserId>, Option<String>), StoreError> {
+    let all_users = format!("{name}/");
     let page = inventory.collections(company.as_str(), Some(cursor.unwrap_or(&all_users))).await?;
     let of_users: Vec<&Collection> =
         page.iter().filter(|found| found.path().starts_with(&all_users)).collect();

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::decided_approvals::person_collection;
 use super::memories::{MemorySelection, clear, delete_memories};
 use super::plans::list_id_of;
 use super::user_files::delete_user_files;
@@ -47,6 +48,7 @@ pub async fn delete_user(
     let notifications = Collection::new(company_id, collection::NOTIFICATIONS)?.within(user_id)?;
     let summaries = Collection::new(company_id, collection::SUMMARIES)?.within(user_id)?;
     request_cancellation(inventory, company_id, user_id).await?;
+    clear(inventory, &person_collection(company_id, user_id)?).await?;
     Ok(UserDeletion {
         memories: delete_memories(inventory, company_id, MemorySelection::User(user_id)).await?,
         notifications: clear(inventory, &notifications).await?,
@@ -114,7 +116,7 @@ async fn ids_where<T: serde::de::DeserializeOwned + Send>(
 }
 
 /// Deletes records of a collection, and returns the number of those that existed.
-async fn delete_records(
+pub(super) async fn delete_records(
     records: &dyn Records,
     collection: &Collection,
     ids: Vec<String>,

@@ -1,4 +1,5 @@
-//! Deletion of the notifications that quote runs whose threads or messages are deleted.
+//! Deletion of the notifications that quote runs whose threads or messages are deleted, and of the references to the approvals
+//! of such runs.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use agent_platform::workspace::{
 };
 
 use super::super::App;
+use super::decided_approvals::delete_obsolete_decisions;
 
 /// Time between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
@@ -112,15 +114,18 @@ async fn delete_obsolete(
 }
 
 /// Deletes the notifications of runs in deleted threads: notifications that a run sent while its thread was
-/// deleted, and notifications of threads that another program deleted. Runs until the future is dropped.
+/// deleted, and notifications of threads that another program deleted. Also deletes what other people's lists of decided
+/// approvals have of such runs. Runs until the future is dropped.
 pub(in super::super) async fn sweep_notifications(app: &App) {
     let Some(store) = app.conversations.store() else { return };
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;
         match sweep(app, &**store).await {
             Ok(0) => {}
-            Ok(count) => tracing::info!(count, "deleted notifications of deleted threads"),
-            Err(error) => tracing::warn!(%error, "failed to delete notifications of deleted threads"),
+            Ok(count) => tracing::info!(count, "deleted notifications and decisions of deleted threads"),
+            Err(error) => {
+                tracing::warn!(%error, "failed to delete notifications and decisions of deleted threads");
+            }
         }
     }
 }
@@ -133,6 +138,7 @@ async fn sweep(app: &App, store: &dyn Conversations) -> Result<usize, Conversati
         let Some(last) = companies.last().cloned() else { return Ok(deleted) };
         for company in companies.iter().filter(|company| !company.is_empty()) {
             let (company, mut cursor) = (CompanyId::from(company.as_str()), None::<String>);
+            deleted += delete_obsolete_decisions(app, store, &company).await?;
             loop {
                 let (users, next) = list_notified_users(inventory, &company, cursor.as_deref()).await?;
                 for user in users {
