@@ -68,7 +68,7 @@ impl ConversationService {
         }
     }
 
-    async fn cancel_waiting(
+    pub(super) async fn cancel_waiting(
         &self,
         store: &dyn Conversations,
         key: &RunKey,

@@ -6,14 +6,14 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, RunOutcome};
 use agent_platform::backoff::Backoff;
 use agent_platform::conversation::{
-    ConversationError, Conversations, EndRunRequest, EndedRun, PublicRunError, RUN_INTERRUPTED, Run,
-    RunEndKind, RunState, Thread, ThreadOwner,
+    CancelReason, ConversationError, Conversations, EndRunRequest, EndedRun, PublicRunError, RUN_INTERRUPTED,
+    Run, RunEndKind, RunState, Thread, ThreadOwner,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::app::services::ConversationService;
-use crate::app::services::live::LiveRun;
+use crate::app::services::live::{LiveRun, RunStop};
 
 /// Maximum time for which the end of a run is attempted to be stored. Until then the thread is busy.
 const END_RETRY_TIME: Duration = Duration::from_secs(10 * 60);
@@ -52,6 +52,14 @@ enum StoredEnd {
 }
 
 impl StoredEnd {
+    /// Returns the state of the run.
+    fn state(&self) -> RunState {
+        match self {
+            Self::Ended(ended) => ended.run.state,
+            Self::EndedBefore(run) => run.state,
+        }
+    }
+
     /// Returns the thread of the run; `None` if it is not known.
     async fn thread(&self, store: &dyn Conversations, owner: &ThreadOwner) -> Option<Thread> {
         match self {
@@ -120,6 +128,9 @@ pub(super) async fn store_and_announce_end(
         let key = live_run.key().owner.thread(ended.thread.id.clone());
         service.threads.apply_end(&key, ended);
     }
+    if stored.as_ref().is_ok_and(|stored| stored.state() == RunState::Waiting) {
+        cancel_if_requested(service, store, live_run).await;
+    }
     live_run.tail().close(stored.is_ok());
     live_run.wake_readers();
     let owner = &live_run.key().owner;
@@ -131,6 +142,18 @@ pub(super) async fn store_and_announce_end(
     let _ = sender.send(stored.map(drop));
     if let Some(thread) = thread {
         service.wake_next(store, owner, &thread).await;
+    }
+}
+
+/// Cancels a run that waits for decisions if this process was asked to cancel it while the store was unavailable: the commit of the
+/// end finds only stored requests. A client that disconnects does not cancel a run that waits.
+async fn cancel_if_requested(service: &ConversationService, store: &dyn Conversations, live_run: &LiveRun) {
+    let Some(RunStop::Cancelled(reason)) = live_run.stop_reason() else { return };
+    if reason == CancelReason::Disconnected {
+        return;
+    }
+    if let Err(error) = service.cancel_waiting(store, live_run.key(), reason).await {
+        tracing::warn!(run_id = %live_run.key().id, %error, "failed to cancel a run that waits for decisions");
     }
 }
 
@@ -185,9 +208,7 @@ mod tests {
     use agent_core::event::Interrupt;
     use agent_core::store_error::StoreError;
     use agent_core::testing::ManualClock;
-    use agent_platform::conversation::{
-        CancelReason, LogEnd, MemoryConversations, RunEnding, RunKey, RunRecord,
-    };
+    use agent_platform::conversation::{LogEnd, MemoryConversations, RunEnding, RunKey, RunRecord};
     use futures_util::future::BoxFuture;
 
     use super::*;
@@ -307,6 +328,30 @@ mod tests {
             assert!(matches!(stored, StoredEnd::EndedBefore(_)), "{stored:?}");
             let run = store.run(&key.owner, &key.id).await.expect("it reads").expect("a run");
             assert_eq!((run.state, run.reason), (RunState::Cancelled, Some(CancelReason::Requested)));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_would_wait_is_cancelled_although_the_request_could_not_be_stored() {
+        for (reason, state) in [
+            (CancelReason::Requested, RunState::Cancelled),
+            // A client that leaves does not withdraw the question.
+            (CancelReason::Disconnected, RunState::Waiting),
+        ] {
+            let (store, clock) = (Arc::new(MemoryConversations::default()), Arc::new(ManualClock::new()));
+            let own = service(&store, &clock);
+            let mut end = running_in(&own, &store).await;
+            let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
+            let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() };
+            end.ending.kind = RunEndKind::Suspended(outcome);
+            let key = RunKey { owner: end.owner.clone(), id: end.run_id.clone() };
+            let live = LiveGuard::new(own.clone(), key.clone(), &own.lease());
+            live.run.stop(RunStop::Cancelled(reason));
+            let (sender, receiver) = oneshot::channel();
+            store_and_announce_end(&own, &*store, &live.run, end, sender).await;
+            receiver.await.expect("an answer").expect("it is stored");
+            let run = store.run(&key.owner, &key.id).await.expect("it reads").expect("a run");
+            assert_eq!(run.state, state, "{reason:?}");
         }
     }
 
