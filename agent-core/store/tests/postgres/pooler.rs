@@ -35,6 +35,18 @@ async fn stores_behind_a_pooler_hold_their_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn conversations_and_usage_behind_a_pooler_hold_their_contract() {
+    let template = DatabaseTemplate::create(Cluster::start(), &[]).await;
+    let pooler = Pooler::start(&template.cluster);
+    let make = async || {
+        let url = pooler.url(&template.copy_name().await);
+        Arc::new(PostgresRecords::open(&url, impatient()).await.expect("open"))
+    };
+    agent_platform::conformance::conversations(async || make().await as _).await;
+    agent_platform::conformance::usage(async || make().await as _).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_pooler_that_is_not_named_is_refused_and_one_that_is_named_is_used() {
     let mut cluster = Cluster::start();
     database(&cluster, "pooled").await;
