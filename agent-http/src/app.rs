@@ -48,6 +48,7 @@ mod thread_docs;
 mod thread_export;
 mod thread_messages;
 mod thread_page;
+mod thread_tag;
 mod thread_view;
 mod threads;
 mod tokens;

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{ConversationApp, approvals, dialogue};
+use crate::support::poll_until;
 use crate::support::server::session_token;
 use crate::support::vendor::{Step, answer, delta, stream_head, tool_calls};
 
@@ -114,6 +115,36 @@ async fn pages_of_ui_messages_end_with_whole_turns() {
         }
         assert_eq!(json!(nodes), all, "{limit}");
     }
+}
+
+#[tokio::test]
+async fn the_tag_of_a_deleted_thread_is_not_that_of_the_next_one() {
+    let test = ConversationApp::start().await;
+    let read = async |method: &str, name: &str, tag: &str| {
+        let request = test.app.request(method, "/api/threads/t").bearer_auth(session_token("u1", "c1"));
+        request.header(name, tag).send().await.expect("an answer")
+    };
+    let create = json!({"id": "t", "agentId": "a1"});
+    assert_eq!(test.call("POST", "/api/threads", Some(create.clone())).await.0, 201);
+    let first = read("GET", "if-none-match", "\"none\"").await.headers()["etag"].clone();
+    let first = first.to_str().expect("text");
+    assert_eq!(read("GET", "if-none-match", first).await.status(), 304);
+    assert_eq!(test.call("DELETE", "/api/threads/t", None).await.0, 204);
+    // The times of creations are in milliseconds.
+    let recreate = async || {
+        assert_eq!(test.call("POST", "/api/threads", Some(create.clone())).await.0, 201);
+        let response = read("GET", "if-none-match", first).await;
+        if response.status() == 304 {
+            assert_eq!(test.call("DELETE", "/api/threads/t", None).await.0, 204);
+        }
+        response
+    };
+    let again = poll_until(recreate, |response| response.status() == 200).await;
+    assert_ne!(again.headers()["etag"], first);
+    let again: Value = again.json().await.expect("JSON");
+    assert_eq!(again["version"], 1);
+    assert_eq!(read("DELETE", "if-match", first).await.status(), 412);
+    assert_eq!(read("DELETE", "if-match", "\"1\"").await.status(), 204, "the version alone");
 }
 
 #[tokio::test]

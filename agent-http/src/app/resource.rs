@@ -273,17 +273,25 @@ pub(super) fn import_problem(list: &str, error: &WorkspaceFileError) -> HttpErro
 /// # Errors
 /// 412 if a condition is false.
 pub(super) fn check_conditions(headers: &HeaderMap, version: Option<u64>) -> Result<Precondition, HttpError> {
-    let tag = version.map(entity_tag);
-    let holds = |passes: &dyn Fn(&ETag) -> bool, absent: bool| tag.as_ref().map_or(absent, passes);
+    check_tags(headers, version.map(entity_tag).as_slice())?;
+    Ok(Precondition::unchanged_since(version))
+}
+
+/// Checks `If-Match` and `If-None-Match` against the current entity tags of a resource; without tags, it does not exist.
+///
+/// # Errors
+/// 412 if a condition is false.
+pub(super) fn check_tags(headers: &HeaderMap, tags: &[ETag]) -> Result<(), HttpError> {
     let if_match = headers.typed_get::<IfMatch>();
     let if_none_match = headers.typed_get::<IfNoneMatch>();
-    let matched = if_match.is_none_or(|condition| holds(&|tag| condition.precondition_passes(tag), false));
-    let fresh = if_none_match.is_none_or(|condition| holds(&|tag| condition.precondition_passes(tag), true));
+    let matched = if_match.is_none_or(|condition| tags.iter().any(|tag| condition.precondition_passes(tag)));
+    let fresh =
+        if_none_match.is_none_or(|condition| tags.iter().all(|tag| condition.precondition_passes(tag)));
     if matched && fresh {
-        return Ok(Precondition::unchanged_since(version));
+        return Ok(());
     }
     let reason =
-        if version.is_some() { "the resource has another version" } else { "the resource does not exist" };
+        if tags.is_empty() { "the resource does not exist" } else { "the resource has another version" };
     let reason = if matched { "the resource already exists" } else { reason };
     Err(HttpError::new(Code::PreconditionFailed, format!("precondition failed: {reason}")))
 }
@@ -294,22 +302,29 @@ pub(super) fn write_contention() -> HttpError {
 }
 
 /// Returns a version's entity tag: the number in quotation marks.
-fn entity_tag(version: u64) -> ETag {
+pub(super) fn entity_tag(version: u64) -> ETag {
     format!("\"{version}\"").parse().expect("digits in quotation marks are an entity tag")
 }
 
 /// Returns the response to `GET`: the value and its entity tag, or 304 if `If-None-Match` matches.
 pub(super) fn get_response(headers: &HeaderMap, item: &Versioned<impl Serialize>) -> HandlerResult {
-    let version = item.version;
+    get_tagged(headers, &[entity_tag(item.version)], &item.value)
+}
+
+/// Returns the response to `GET`: the value and the first of its entity tags, or 304 if `If-None-Match` matches any of them.
+pub(super) fn get_tagged(headers: &HeaderMap, tags: &[ETag], value: &impl Serialize) -> HandlerResult {
     let unchanged = headers
         .typed_get::<IfNoneMatch>()
-        .is_some_and(|condition| !condition.precondition_passes(&entity_tag(version)));
-    if unchanged {
-        let mut response = Response::new(empty());
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        return Ok(with_entity_tag(response, version));
-    }
-    Ok(with_entity_tag(response::json(StatusCode::OK, &item.value)?, version))
+        .is_some_and(|condition| !tags.iter().all(|tag| condition.precondition_passes(tag)));
+    let response = match unchanged {
+        true => {
+            let mut response = Response::new(empty());
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            response
+        }
+        false => response::json(StatusCode::OK, value)?,
+    };
+    Ok(with_tag(response, tags.first().cloned()))
 }
 
 /// Returns the response to `PUT`: 201 with `Location`, or 200, and the stored value.
@@ -329,8 +344,15 @@ pub(super) fn no_content() -> Response<ResponseBody> {
     response
 }
 
-pub(super) fn with_entity_tag(mut response: Response<ResponseBody>, version: u64) -> Response<ResponseBody> {
-    response.headers_mut().typed_insert(entity_tag(version));
+pub(super) fn with_entity_tag(response: Response<ResponseBody>, version: u64) -> Response<ResponseBody> {
+    with_tag(response, Some(entity_tag(version)))
+}
+
+/// Adds an entity tag to a response.
+pub(super) fn with_tag(mut response: Response<ResponseBody>, tag: Option<ETag>) -> Response<ResponseBody> {
+    if let Some(tag) = tag {
+        response.headers_mut().typed_insert(tag);
+    }
     // Versions are small numbers, and ids are unique within a company only: a browser that stores the response would ask with its
     // tag for another user too, and show the first one's object after a 304.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));

@@ -86,8 +86,8 @@ impl ThreadView {
         shown
     }
 
-    pub(super) fn version(&self) -> u64 {
-        self.thread.version
+    pub(super) fn thread(&self) -> &Thread {
+        &self.thread
     }
 }
 

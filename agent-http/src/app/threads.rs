@@ -25,8 +25,9 @@ use super::conversation::{
     delete_obsolete_notifications, delete_obsolete_summaries, delete_thread_notifications,
 };
 use super::ownership::load_in_company;
-use super::resource::{self, Versioned, check_conditions, page_params};
+use super::resource::{self, check_tags, page_params};
 use super::thread_page::read_page;
+use super::thread_tag::thread_tags;
 use super::thread_view::{NodeFormat, ThreadView};
 use super::{App, response};
 use crate::endpoint::RequestContext;
@@ -232,7 +233,8 @@ fn created(thread: &agent_platform::conversation::Thread) -> HandlerResult {
     let id = encode_segment(&thread.id);
     let location = HeaderValue::try_from(format!("/api/threads/{id}"));
     response.headers_mut().extend(location.ok().map(|path| (LOCATION, path)));
-    private(Ok(resource::with_entity_tag(response, thread.version)))
+    let [tag, _] = thread_tags(thread);
+    private(Ok(resource::with_tag(response, Some(tag))))
 }
 
 /// Parses the query of `GET /api/threads/{id}`; `None` for the nodes if none are requested.
@@ -290,12 +292,10 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     }
     let unconditional = HeaderMap::new();
     let headers = if has_approvals { &unconditional } else { &head.headers };
-    let version = view.version();
+    let tags = thread_tags(view.thread());
     private(match conversations.audience {
-        Audience::Trusted => resource::get_response(headers, &Versioned { version, value: view }),
-        Audience::Visitor => {
-            resource::get_response(headers, &Versioned { version, value: view.shown_to_visitor() })
-        }
+        Audience::Trusted => resource::get_tagged(headers, &tags, &view),
+        Audience::Visitor => resource::get_tagged(headers, &tags, &view.shown_to_visitor()),
     })
 }
 
@@ -315,7 +315,7 @@ pub(super) async fn patch(context: RequestContext<App>, principal: Principal) ->
     let key = conversations.key(params.get("id")?)?;
     // Checked before the body, so that an unknown thread is 404 even with an invalid body.
     let current = conversations.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
-    check_conditions(&head.headers, Some(current.version))?;
+    check_tags(&head.headers, &thread_tags(&current))?;
     let PatchInput { title, archived, metadata, head: leaf } = body.read_json(&head.headers).await?;
     let leaf = leaf.map(|leaf| node_id_of_field(leaf.as_str(), "head")).transpose()?;
     let expected_version = head.headers.contains_key(IF_MATCH).then_some(current.version);
@@ -332,7 +332,8 @@ pub(super) async fn patch(context: RequestContext<App>, principal: Principal) ->
         Audience::Trusted => response::json(StatusCode::OK, &thread)?,
         Audience::Visitor => response::json(StatusCode::OK, &thread.shown_to_visitor())?,
     };
-    private(Ok(resource::with_entity_tag(response, thread.version)))
+    let [tag, _] = thread_tags(&thread);
+    private(Ok(resource::with_tag(response, Some(tag))))
 }
 
 /// Handles `DELETE /api/threads/{id}`.
@@ -376,7 +377,7 @@ async fn check_deletion(
         return Ok(());
     }
     let thread = conversations.store.thread(key).await?.ok_or_else(HttpError::not_found)?;
-    check_conditions(headers, Some(thread.version)).map(drop)
+    check_tags(headers, &thread_tags(&thread))
 }
 
 /// Handles `DELETE /api/threads`.
