@@ -113,6 +113,28 @@ async fn only_pending_calls_are_answered_and_once() {
     assert!(!prompt(&test).iter().any(|sent| sent["content"] == "late"));
 }
 
+#[tokio::test]
+async fn a_message_without_a_run_ends_the_wait_for_the_client() {
+    let test = ConversationApp::start().await;
+    test.vendor.on("m", [tool_calls(&[("c1", "paint", "{}")]), answer(&["Done."])]);
+    test.chat(input("r1", json!([user("m1", "Paint")]))).await;
+    let read = async || {
+        let thread = test.get("/api/threads/t?messages=none").await;
+        (thread["status"].clone(), thread["openRunId"].clone())
+    };
+    assert_eq!(read().await, (json!("awaitingTools"), json!("r1")));
+    let note = json!({"messages": [{"role": "user", "content": "Never mind"}]});
+    assert_eq!(test.call("POST", "/api/threads/t/messages", Some(note)).await.0, 201);
+    assert_eq!(read().await, (json!("idle"), Value::Null));
+    test.say("t", "And now?").await;
+    let results: Vec<Value> = prompt(&test)
+        .into_iter()
+        .filter(|sent| sent["role"] == "tool")
+        .map(|sent| sent["content"].clone())
+        .collect();
+    assert_eq!(results, ["no result: the tool call was interrupted"]);
+}
+
 /// Returns AG-UI's input with the messages of the run that made the call `call-1`, and the result of this call.
 fn input_with_result(first: &Turn, run: &str, content: &str) -> Value {
     let function = json!({"name": "paint", "arguments": "{}"});

@@ -53,6 +53,7 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     approvals::erased_messages_leave_no_arguments(&*make().await).await;
     approvals::erased_calls_are_not_made(&*make().await).await;
     approvals::erased_calls_of_the_client_are_not_waited_for(&*make().await).await;
+    approvals::messages_below_calls_of_the_client_end_the_wait(&*make().await).await;
     decision_races::one_of_many_concurrent_decisions_counts(make().await).await;
     decision_races::a_decision_and_the_expiry_exclude_each_other(make().await).await;
     decision_races::a_clock_set_back_reopens_no_expired_approval(&*make().await).await;

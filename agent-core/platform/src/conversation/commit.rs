@@ -22,6 +22,8 @@ pub use erasure::{EraseCommit, delete_part, erase_node};
 pub use queue::{QueueCommit, QueueRows, queue_run};
 pub use rating::rate_node;
 
+use queue::set_idle;
+
 use super::thread::{check_metadata, check_title, expiry};
 use super::thread_limit::max_threads;
 use super::time::whole_millis;
@@ -65,7 +67,8 @@ pub struct StoredRun {
     pub process: String,
 }
 
-/// Adds nodes without a run. `known` has the nodes of [`referenced_ids`].
+/// Adds nodes without a run. `known` has the nodes of [`referenced_ids`]. A thread that awaits results of its client's calls awaits
+/// none any more if the nodes are below its head.
 ///
 /// # Errors
 /// See [`Conversations::append`](super::Conversations::append).
@@ -81,7 +84,12 @@ pub fn append(
     }
     let now = whole_millis(now);
     let nodes = Placement::new(&thread, known, now).add_all(nodes, true)?;
-    if !nodes.is_empty() {
+    if let Some(first) = nodes.first() {
+        // Later results would be on another branch than these nodes.
+        if thread.status == ThreadStatus::AwaitingTools && first.parent_id == thread.head {
+            thread.open_run_id = None;
+            set_idle(&mut thread);
+        }
         thread.version += 1;
         apply_nodes(&mut thread, &nodes, now);
     }

@@ -100,7 +100,7 @@ pub trait Conversations: Send + Sync {
     ) -> Result<Thread, ConversationError>;
 
     /// Adds nodes without a run to a thread, which must have the version `expected_version` if one is given. The head becomes the
-    /// last of them.
+    /// last of them. A thread that awaits results of its client's calls is idle if they are below its head.
     ///
     /// # Errors
     /// [`ConversationError::ThreadNotFound`], [`ConversationError::VersionConflict`], [`ConversationError::NodeNotFound`] for

@@ -11,7 +11,7 @@ use crate::conversation::{
     ApprovalState, BeginRunRequest, CallExecution, CancelReason, ChangeRunRequest, ChangedRun, ChunkWriter,
     ConversationError, Conversations, Decision, DecisionRoute, EndRunRequest, LogEnd, MAX_PAGE_THREADS,
     MAX_REAPED_RUNS, NewNode, NodeOrigin, ReissueInterruptsRequest, Run, RunChange, RunEndKind, RunEnding,
-    RunKey, RunState, RunTriggerKind, ThreadStatus, Verdict,
+    RunKey, RunState, RunTriggerKind, ThreadPatch, ThreadStatus, Verdict,
 };
 use crate::exact_object::ExactObject;
 
@@ -420,4 +420,23 @@ pub(super) async fn erased_calls_of_the_client_are_not_waited_for(store: &dyn Co
         let left: Vec<&str> = run.pending_calls().iter().map(|call| &**call).collect();
         assert_eq!((run.state, left), (RunState::Completed, pending.to_vec()));
     }
+}
+
+pub(super) async fn messages_below_calls_of_the_client_end_the_wait(store: &dyn Conversations) {
+    let begun = done("a beginning", store.begin_run(begin(key("t"), "r1", None, "Show it", 0)).await);
+    let question = begun.nodes.last().map(|node| node.id.clone());
+    let message = Message::with_tool_calls("", vec![ToolCall::new(CALLS[0], "show", "{}")]);
+    let answer = NewNode { origin: NodeOrigin::Run, ..NewNode::user(question.clone(), message) };
+    let call = answer.id.clone();
+    let outcome = RunOutcome::Success { pending_tool_call_ids: vec![CALLS[0].into()] };
+    let ending = RunEnding { kind: RunEndKind::Suspended(outcome), ..RunEnding::default() };
+    done("an end", store.end_run(EndRunRequest { ending, ..end(ada(), "r1", vec![answer], 5) }).await);
+    let elsewhere = vec![user(question.as_ref(), "another branch")];
+    let added = done("a message", store.append(&key("t"), None, elsewhere, at(6)).await).thread;
+    assert_eq!(added.status, ThreadStatus::AwaitingTools);
+    let select = ThreadPatch { head: Some(call.clone()), ..ThreadPatch::default() };
+    done("a change", store.patch(&key("t"), select, at(7)).await);
+    let added = done("a message", store.append(&key("t"), None, vec![user(Some(&call), "on")], at(8)).await);
+    assert_eq!((added.thread.status, &added.thread.open_run_id), (ThreadStatus::Idle, &None));
+    assert_eq!(thread(store, &key("t")).await, added.thread);
 }
