@@ -1,5 +1,6 @@
 //! Tool calls that wait for people: by AG-UI's interrupts, the AI SDK's parts and the routes of approvals.
 
+use agent_platform::records::Collection;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
@@ -311,6 +312,9 @@ async fn a_decision_in_the_run_of_another_person_stays_in_the_list() {
         Vec::<Value>::new(),
         "it is gone with the thread"
     );
+    let records = Collection::new("c1", "decidedApprovals").and_then(|all| all.within("u9"));
+    let count = test.stores.records.count(&records.expect("a collection")).await.expect("read");
+    assert_eq!(count, 0, "no reference to the run is left");
 }
 
 #[tokio::test]

@@ -22,40 +22,68 @@ impl App {
         principal: &Principal,
         now: Timestamp,
     ) -> Result<Vec<Approval>, HttpError> {
-        let person = (&principal.company_id, &principal.user_id);
         // A visitor decides in own runs alone.
         if principal.caller == Caller::Widget {
             return Ok(Vec::new());
         }
-        let (mut decided, mut known) = (Vec::new(), HashSet::new());
-        for record in list_decided_approvals(&*self.records, person).await? {
-            if known.contains(&record.value) {
-                continue;
-            }
-            let Some((owner, run)) = decided_run(store, &principal.company_id, &record.value).await? else {
-                continue;
-            };
+        let person = (&principal.company_id, &principal.user_id);
+        let DecidedRuns { runs, obsolete } = DecidedRuns::find(self, store, person).await?;
+        // After an error, the next sweep deletes them.
+        if !obsolete.is_empty()
+            && let Err(error) = delete_decided_approvals(&*self.records, person, obsolete).await
+        {
+            tracing::warn!(%error, "failed to delete the decisions of deleted runs; trying again later");
+        }
+        let mut decided = Vec::new();
+        for (id, owner, run) in runs {
             for approval in run.at(now).approvals {
-                let is_wanted = approval.id == record.value
+                let is_wanted = approval.id == id
                     && approval.decided_by.as_ref() == Some(&principal.user_id)
                     && self.may_decide(principal, &owner, &approval).await?;
                 decided.extend(is_wanted.then_some(approval));
             }
-            known.insert(record.value);
         }
         Ok(decided)
     }
 }
 
-/// Returns the run of an approval with its owner; `None` if it is deleted.
-async fn decided_run(
-    store: &dyn Conversations,
-    company: &CompanyId,
-    approval_id: &str,
-) -> Result<Option<(ThreadOwner, Run)>, ConversationError> {
-    let Some((owner, run)) = parse_approval_id(approval_id) else { return Ok(None) };
-    let owner = ThreadOwner::new(company.clone(), owner);
-    Ok(store.run(&owner, &run).await?.map(|run| (owner, run)))
+/// Runs of others in which a person has decided.
+#[derive(Default)]
+struct DecidedRuns {
+    /// The decided approval of each run, the run's owner and the run.
+    runs: Vec<(String, ThreadOwner, Run)>,
+    /// Ids of the records of deleted runs.
+    obsolete: Vec<String>,
+}
+
+impl DecidedRuns {
+    async fn find(
+        app: &App,
+        store: &dyn Conversations,
+        person: (&CompanyId, &UserId),
+    ) -> Result<Self, ConversationError> {
+        let (mut found, mut known) = (Self::default(), HashSet::new());
+        for record in list_decided_approvals(&*app.records, person).await? {
+            if known.contains(&record.value) {
+                continue;
+            }
+            let found_run = match parse_approval_id(&record.value) {
+                Some((owner, id)) => {
+                    let owner = ThreadOwner::new(person.0.clone(), owner);
+                    store.run(&owner, &id).await?.map(|run| (owner, run))
+                }
+                None => None,
+            };
+            match found_run {
+                Some((owner, run)) => {
+                    known.insert(record.value.clone());
+                    found.runs.push((record.value, owner, run));
+                }
+                None => found.obsolete.push(record.id),
+            }
+        }
+        Ok(found)
+    }
 }
 
 /// Deletes what the lists of decided approvals in a company have of deleted runs. Returns the number of deleted records.
@@ -71,26 +99,12 @@ pub(super) async fn delete_obsolete_decisions(
     loop {
         let (people, next) = list_approvers(&*app.pulse.inventory, company, cursor.as_deref()).await?;
         for person in people {
-            deleted += delete_obsolete_of(app, store, company, &person).await?;
+            let DecidedRuns { obsolete, .. } = DecidedRuns::find(app, store, (company, &person)).await?;
+            deleted += delete_decided_approvals(&*app.records, (company, &person), obsolete).await?;
         }
         cursor = next;
         if cursor.is_none() {
             return Ok(deleted);
         }
     }
-}
-
-async fn delete_obsolete_of(
-    app: &App,
-    store: &dyn Conversations,
-    company: &CompanyId,
-    person: &UserId,
-) -> Result<usize, ConversationError> {
-    let mut obsolete = Vec::new();
-    for record in list_decided_approvals(&*app.records, (company, person)).await? {
-        if decided_run(store, company, &record.value).await?.is_none() {
-            obsolete.push(record.id);
-        }
-    }
-    Ok(delete_decided_approvals(&*app.records, (company, person), obsolete).await?)
 }
