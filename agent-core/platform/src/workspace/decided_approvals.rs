@@ -45,7 +45,7 @@ pub async fn list_decided_approvals(
 ) -> Result<Vec<Record<String>>, StoreError> {
     let newest =
         ListQuery { limit: Some(MAX_DECIDED_APPROVALS), order: Order::Descending, ..ListQuery::default() };
-    Ok(records.list_as(&person_collection(company, person)?, &newest).await?.records)
+    Ok(records.list_as::<String>(&person_collection(company, person)?, &newest).await?.records)
 }
 
 /// Deletes records of [`list_decided_approvals`] by their ids.
