@@ -1,6 +1,6 @@
 //! Entries of a container: the models or agent servers that may answer, and the state that their calls share.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
@@ -121,9 +121,17 @@ impl CallRoute {
     }
 }
 
+/// An entry that is created when it is first used: most runs call the first one only.
+pub(super) type LazyEntry<T> = LazyLock<CallEntry<T>, Box<dyn FnOnce() -> CallEntry<T> + Send>>;
+
+/// Returns an entry that `create` creates.
+pub(super) fn lazy_entry<T>(create: impl FnOnce() -> CallEntry<T> + Send + 'static) -> LazyEntry<T> {
+    LazyLock::new(Box::new(create))
+}
+
 /// The entries of a container, and the state that their calls share.
 pub(super) struct Entries<T> {
-    pub(super) entries: Vec<CallEntry<T>>,
+    pub(super) entries: Vec<LazyEntry<T>>,
     pub(super) policy: RetryPolicy,
     pub(super) circuits: Arc<Circuits>,
     pub(super) clock: Arc<dyn Clock>,

@@ -19,7 +19,7 @@ use async_trait::async_trait;
 
 use super::budget::FallbackLimits;
 use super::call::RoundCalls;
-use super::entries::{CallEntry, CallRoute, Entries, PreparedCall};
+use super::entries::{CallEntry, CallRoute, Entries, PreparedCall, lazy_entry};
 use super::source::FallbackDefaults;
 use super::stream::FallbackStream;
 use super::target::{AnswerEvents, CallTarget};
@@ -70,60 +70,63 @@ impl FallbackServers {
 
     /// Returns the agent server of a turn with its fallbacks.
     fn entries(&self, settings: &AgentServer, turn: &Arc<Turn>) -> Arc<Entries<ServerTarget>> {
-        let own = self.entry(settings.clone(), None, turn);
-        let fallbacks = server_fallbacks(settings).map(|settings| {
-            let refusal = fallback_budget(&self.servers, &settings).err();
-            self.entry(settings, refusal, turn)
-        });
+        let entry = |settings: AgentServer, is_fallback: bool| {
+            let (servers, turn) = (self.servers.clone(), turn.clone());
+            lazy_entry(move || {
+                let budget = is_fallback.then(|| fallback_budget(&servers, &settings));
+                server_entry(&servers, settings, budget.and_then(Result::err), &turn)
+            })
+        };
+        let fallbacks = server_fallbacks(settings).map(|settings| entry(settings, true));
         Arc::new(Entries {
-            entries: std::iter::once(own).chain(fallbacks).collect(),
+            entries: std::iter::once(entry(settings.clone(), false)).chain(fallbacks).collect(),
             policy: self.defaults.policy(settings.retry.as_ref()),
             circuits: self.circuits.clone(),
             clock: self.clock.clone(),
             catalog: self.catalog.clone(),
         })
     }
+}
 
-    /// Returns an entry. The request names the user, so that refusals say nothing about other companies: the circuit of all
-    /// companies is of one as well.
-    fn entry(
-        &self,
-        settings: AgentServer,
-        refusal: Option<AgentErrorKind>,
-        turn: &Arc<Turn>,
-    ) -> CallEntry<ServerTarget> {
-        let (provider, name) = server_names(&settings);
-        let (provider, name) = (provider.trim().to_owned(), name.trim().to_owned());
-        let url = settings.agent_server_url.as_deref().unwrap_or_default().trim();
-        let local_url = settings.agent_server_local_url.as_deref().unwrap_or_default().trim();
-        let model = [&*turn.context.company_id, url, &provider, local_url, &name].join("\n");
-        let route = CallRoute::new(
-            url,
-            "",
-            model,
-            settings.agent_server_api_key.clone(),
-            turn.context.company_id.clone(),
-        );
-        let parameters = settings.parameters.clone();
-        let thinking = settings.agent_server_enable_thinking;
-        let own_price = self.servers.own_price(&settings);
-        let has_own_window = settings.token_limits.context_window.is_some();
-        let target = match refusal {
-            Some(kind) => Err(kind),
-            None => Ok(ServerTarget { servers: self.servers.clone(), settings, turn: turn.clone() }),
-        };
-        CallEntry {
-            target,
-            provider,
-            provider_type: None,
-            name,
-            has_own_window,
-            has_company_price: false,
-            route,
-            parameters,
-            thinking,
-            own_price,
-        }
+/// Returns an entry. The request names the user, so that refusals say nothing about other companies: the circuit of all
+/// companies is of one as well.
+fn server_entry(
+    servers: &Arc<MeteredServers>,
+    settings: AgentServer,
+    refusal: Option<AgentErrorKind>,
+    turn: &Arc<Turn>,
+) -> CallEntry<ServerTarget> {
+    let (provider, name) = server_names(&settings);
+    let (provider, name) = (provider.trim().to_owned(), name.trim().to_owned());
+    let url = settings.agent_server_url.as_deref().unwrap_or_default().trim();
+    let local_url = settings.agent_server_local_url.as_deref().unwrap_or_default().trim();
+    let model = [&*turn.context.company_id, url, &provider, local_url, &name].join("\n");
+    let route = CallRoute::new(
+        url,
+        "",
+        model,
+        settings.agent_server_api_key.clone(),
+        turn.context.company_id.clone(),
+    );
+    let parameters = settings.parameters.clone();
+    let thinking = settings.agent_server_enable_thinking;
+    let own_price = servers.own_price(&settings);
+    let has_own_window = settings.token_limits.context_window.is_some();
+    let target = match refusal {
+        Some(kind) => Err(kind),
+        None => Ok(ServerTarget { servers: servers.clone(), settings, turn: turn.clone() }),
+    };
+    CallEntry {
+        target,
+        provider,
+        provider_type: None,
+        name,
+        has_own_window,
+        has_company_price: false,
+        route,
+        parameters,
+        thinking,
+        own_price,
     }
 }
 

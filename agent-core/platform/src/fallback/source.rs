@@ -20,7 +20,7 @@ use futures_util::{StreamExt, stream};
 
 use super::budget::FallbackLimits;
 use super::call::RoundCalls;
-use super::entries::{CallEntry, CallRoute, Entries, PreparedCall};
+use super::entries::{CallEntry, CallRoute, Entries, PreparedCall, lazy_entry};
 use super::stream::FallbackStream;
 use super::target::{CallTarget, ModelTarget};
 use super::{Circuits, RetryPolicy};
@@ -99,21 +99,18 @@ impl<S: ModelSource> FallbackModels<S> {
         context: Option<&ExecutionContext>,
     ) -> Result<ModelWithFallbacks, AgentError> {
         let numbers = Arc::new(CallNumbers::default());
-        let model = |settings: &EmbeddedAi| match context {
-            Some(context) => {
-                let limited = self.limited_settings(settings, context)?;
-                self.models.model_with_numbers(limited.as_ref().unwrap_or(settings), context, &numbers)
-            }
-            None => ModelSource::model(&*self.models, settings),
-        };
-        let company = context.map(|context| context.company_id.clone()).unwrap_or_default();
-        let entry = |settings: &EmbeddedAi, model| CallEntry {
-            own_price: self.models.own_price(settings),
-            ..model_entry(settings, model, company.clone())
-        };
-        let mut entries = vec![entry(settings, Ok(model(settings)?))];
-        for settings in fallback_settings(settings, &self.defaults.fallbacks) {
-            entries.push(entry(&settings, model(&settings).map_err(|error| error.kind())));
+        let model = run_model(&self.models, settings, (context, &numbers))?;
+        let first = run_entry(&self.models, settings, Ok(model), context);
+        let mut entries = vec![lazy_entry(move || first)];
+        let mut fallbacks = fallback_settings(settings, &self.defaults.fallbacks).peekable();
+        let shared_context = fallbacks.peek().and(context).cloned().map(Arc::new);
+        for settings in fallbacks {
+            let (models, numbers, context) = (self.models.clone(), numbers.clone(), shared_context.clone());
+            entries.push(lazy_entry(move || {
+                let context = context.as_deref();
+                let model = run_model(&models, &settings, (context, &numbers));
+                run_entry(&models, &settings, model.map_err(|error| error.kind()), context)
+            }));
         }
         let policy = self.defaults.policy(settings.retry.as_ref());
         let may_repeat = policy.max_attempts > 1 || entries.len() > 1;
@@ -125,21 +122,6 @@ impl<S: ModelSource> FallbackModels<S> {
             is_trusted: context.is_some_and(|context| context.caller.audience() == Audience::Trusted),
             holds_answers: may_repeat && context.is_some_and(|context| context.whole_delivery.is_some()),
         })
-    }
-
-    /// Returns the settings of a model with the run's limit on its answers; `None` if the model's own is not higher.
-    fn limited_settings(
-        &self,
-        settings: &EmbeddedAi,
-        context: &ExecutionContext,
-    ) -> Result<Option<EmbeddedAi>, AgentError> {
-        let Some(limit) = context.max_output_tokens else { return Ok(None) };
-        if self.models.model(settings)?.info().max_output_tokens <= limit.get() as usize {
-            return Ok(None);
-        }
-        let mut limited = settings.clone();
-        limited.parameters.insert("maxOutputTokens".to_owned(), limit.get().into());
-        Ok(Some(limited))
     }
 }
 
@@ -204,6 +186,44 @@ pub fn fallback_settings<'a>(
             ..EmbeddedAi::default()
         }
     })
+}
+
+/// Returns a container's model in a run, whose calls are metered with the run's numbers; without a run, one that only builds
+/// requests.
+fn run_model<S: ModelSource>(
+    models: &MeteredModels<S>,
+    settings: &EmbeddedAi,
+    (context, numbers): (Option<&ExecutionContext>, &Arc<CallNumbers>),
+) -> Result<Arc<dyn Model>, AgentError> {
+    let Some(context) = context else { return ModelSource::model(models, settings) };
+    let limited = limited_settings(models, settings, context)?;
+    models.model_with_numbers(limited.as_ref().unwrap_or(settings), context, numbers)
+}
+
+/// Returns the settings of a model with the run's limit on its answers; `None` if the model's own is not higher.
+fn limited_settings<S: ModelSource>(
+    models: &MeteredModels<S>,
+    settings: &EmbeddedAi,
+    context: &ExecutionContext,
+) -> Result<Option<EmbeddedAi>, AgentError> {
+    let Some(limit) = context.max_output_tokens else { return Ok(None) };
+    if models.model(settings)?.info().max_output_tokens <= limit.get() as usize {
+        return Ok(None);
+    }
+    let mut limited = settings.clone();
+    limited.parameters.insert("maxOutputTokens".to_owned(), limit.get().into());
+    Ok(Some(limited))
+}
+
+/// Returns the entry of a container's model in a run.
+fn run_entry<S: ModelSource>(
+    models: &MeteredModels<S>,
+    settings: &EmbeddedAi,
+    model: Result<Arc<dyn Model>, AgentErrorKind>,
+    context: Option<&ExecutionContext>,
+) -> CallEntry<ModelTarget> {
+    let company = context.map(|context| context.company_id.clone()).unwrap_or_default();
+    CallEntry { own_price: models.own_price(settings), ..model_entry(settings, model, company) }
 }
 
 /// Returns the entry of a model. `model` may be the reason why it cannot be called.

@@ -25,9 +25,9 @@ mod windows;
 /// Limit on the silence of answers that are delivered whole.
 const SILENCE_LIMIT: Duration = Duration::from_secs(120);
 
-/// Scripted models by their names.
+/// Scripted models by their names, and the names of the models that were created.
 #[derive(Clone, Default)]
-struct ScriptedSource(Arc<Mutex<ScriptedModels>>);
+struct ScriptedSource(Arc<Mutex<ScriptedModels>>, Arc<Mutex<Vec<String>>>);
 
 /// Models with their names.
 type ScriptedModels = Vec<(String, Arc<ScriptedModel>)>;
@@ -35,6 +35,7 @@ type ScriptedModels = Vec<(String, Arc<ScriptedModel>)>;
 impl ModelSource for ScriptedSource {
     fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
         let name = settings.model.clone().unwrap_or_default();
+        self.1.lock().expect("unpoisoned").push(name.clone());
         let found = self.0.lock().expect("unpoisoned").iter().find(|(model, _)| *model == name).cloned();
         let (_, model) = found.ok_or_else(|| AgentError::new(AgentErrorKind::NotConfigured, "no key"))?;
         Ok(model)
@@ -321,6 +322,21 @@ fn the_next_entry_answers_and_each_attempt_is_booked() {
             row(2, 1, "second", "ok"),
         ]
     );
+}
+
+#[test]
+fn a_fallback_is_created_when_it_is_first_needed() {
+    let fixture = FallbackFixture::new();
+    let answers = vec![ScriptedAnswer::from_text("Hi."), failing(upstream(401, "x"))];
+    fixture.model("first", 9_000, answers);
+    fixture.model("second", 9_000, vec![ScriptedAnswer::from_text("Hello.")]);
+    fixture.model("third", 9_000, vec![]);
+    let created = || std::mem::take(&mut *fixture.source.1.lock().expect("unpoisoned"));
+    let model = fixture.run(&settings(&["second", "third"]));
+    assert_eq!(text(&fixture.call(&model).expect("an answer")), "Hi.");
+    assert_eq!(created(), ["first"]);
+    assert_eq!(text(&fixture.call(&model).expect("an answer")), "Hello.");
+    assert_eq!(created(), ["second"]);
 }
 
 #[test]
