@@ -68,6 +68,14 @@ impl<'d> OpenApiDocument<'d> {
         Err("has a reference that leads to itself".to_owned())
     }
 
+    /// Returns true for a schema, or a reference to one, of a value that only the service sets.
+    pub(super) fn is_read_only(&self, schema: &Value) -> bool {
+        let is_marked = |schema: &Value| schema.get("readOnly") == Some(&Value::Bool(true));
+        let reference = schema.get("$ref").and_then(Value::as_str);
+        let target = reference.and_then(|reference| self.resolve(self.target(reference).ok()?).ok());
+        is_marked(schema) || target.is_some_and(is_marked)
+    }
+
     /// Returns the operation with this `operationId`, or with this method and path, such as `GET /pets`; `None` if there is
     /// none, and an error if there are several.
     pub(super) fn operation(&self, key: &str) -> Option<Result<OpenApiOperation<'d>, String>> {

@@ -326,7 +326,7 @@ impl<'d> RequestBuilder<'d> {
             let is_required = is_required && required.iter().any(|name| name == property);
             let resolved = self.document.resolve(schema).ok();
             let is_plain = !has_type(resolved, "array") && !has_type(resolved, "object");
-            let is_sent = resolved.and_then(|schema| schema.get("readOnly")) != Some(&Value::Bool(true));
+            let is_sent = !self.document.is_read_only(schema);
             let part_name = if is_deep { format!("{name}[{property}]") } else { property.clone() };
             if self.is_credential("query", &part_name) {
                 continue;

@@ -120,7 +120,8 @@ impl<'d> Schemas<'d> {
         depth: usize,
     ) -> Result<(), String> {
         // The client does not send what only the server sets.
-        let is_sent = |schema: &Value| schema.get("readOnly") != Some(&Value::Bool(true));
+        let document = self.document;
+        let is_sent = |schema: &Value| !document.is_read_only(schema);
         for (keyword, value) in fields {
             let keyword = keyword.as_str();
             let value = match value {
@@ -169,8 +170,9 @@ impl<'d> Schemas<'d> {
             .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
             .take(64)
             .collect();
-        let is_taken = self.names.values().any(|other| *other == plain) || plain.is_empty();
-        let name = if is_taken { format!("{plain}_{}", self.names.len()) } else { plain };
+        let is_free = |name: &String| !name.is_empty() && self.names.values().all(|other| other != name);
+        let numbered = (self.names.len()..).map(|number| format!("{plain}_{number}"));
+        let name = std::iter::once(plain.clone()).chain(numbered).find(is_free).unwrap_or_default();
         self.names.insert(reference.to_owned(), name.clone());
         self.pending.push(reference.to_owned());
         Ok(name)

@@ -242,6 +242,44 @@ fn recursive_schemas_refer_to_themselves() {
     assert!(fault.message.ends_with("; the document has b, POST /a"), "{}", fault.message);
 }
 
+/// Returns a document with these schemas, whose operation `a` has a body of the schema.
+fn document_with_schemas(revision: &str, body: &Value, schemas: &Value) -> Value {
+    let body = json!({"content": {"application/json": {"schema": body}}});
+    json!({"openapi": revision, "components": {"schemas": schemas},
+        "paths": {"/a": {"post": {"operationId": "a", "requestBody": body}}}})
+}
+
+#[test]
+fn what_only_the_service_sets_is_not_sent_if_a_reference_says_so() {
+    let properties = json!({"id": {"$ref": "#/components/schemas/Id"}, "name": {"type": "string"}});
+    let body = json!({"type": "object", "required": ["id", "name"], "properties": properties});
+    let schemas =
+        json!({"Id": {"$ref": "#/components/schemas/Key"}, "Key": {"type": "integer", "readOnly": true}});
+    for revision in ["3.0.3", "3.1.0"] {
+        let compiled = tool(&document_with_schemas(revision, &body, &schemas), "a");
+        let expected =
+            json!({"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}});
+        assert_eq!(compiled["inputSchema"]["properties"]["body"], expected, "{revision}");
+        assert!(compiled["inputSchema"].get("$defs").is_none(), "{revision}");
+    }
+}
+
+#[test]
+fn definitions_with_similar_names_are_kept_apart() {
+    let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
+    let properties = json!({"a": reference("AB_2"), "b": reference("AB"), "c": reference("A<B>")});
+    let body = json!({"type": "object", "properties": properties});
+    let schemas = json!({"AB_2": {"type": "string"}, "AB": {"type": "integer"}, "A<B>": {"type": "boolean"}});
+    let compiled = tool(&document_with_schemas("3.1.0", &body, &schemas), "a");
+    let schema = &compiled["inputSchema"];
+    let kind = |property: &str| {
+        let reference = &schema["properties"]["body"]["properties"][property]["$ref"];
+        let pointer = reference.as_str().expect("a reference").trim_start_matches('#');
+        schema.pointer(pointer).expect("a definition")["type"].clone()
+    };
+    assert_eq!([kind("a"), kind("b"), kind("c")], ["string", "integer", "boolean"]);
+}
+
 #[test]
 fn hostile_documents_are_bounded() {
     let body = |schema: Value| {

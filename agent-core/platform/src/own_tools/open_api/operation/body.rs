@@ -155,7 +155,7 @@ impl<'d> RequestBuilder<'d> {
             required.is_some_and(|required| required.iter().any(|item| item == name))
         };
         // The conversion of the schema leaves out what only the service sets.
-        let is_read_only = |property: &Value| property.get("readOnly") == Some(&Value::Bool(true));
+        let is_read_only = |property: &Value| self.document.is_read_only(property);
         let encodings = media_type.get("encoding");
         let (mut kept, mut part_types) = (Map::new(), Map::new());
         let (mut file_parts, mut left_out) = (Vec::new(), Vec::new());
