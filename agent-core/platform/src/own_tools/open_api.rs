@@ -126,6 +126,11 @@ fn operation_reports(
 pub fn compile_open_api(entry: &mut Map<String, Value>, document: &Value) -> Result<(), ToolSettingsError> {
     let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (id, server) = (text("id"), text("server"));
+    // A variable with the name of a parameter would be an argument.
+    if server.contains(['{', '}']) {
+        let message = "must be an address, with values in place of the document's variables";
+        return Err(ToolSettingsError::new("server", message));
+    }
     let document =
         OpenApiDocument::new(document).map_err(|message| ToolSettingsError::new("document", message))?;
     let keys = entry.get("operations").and_then(Value::as_array).cloned().unwrap_or_default();

@@ -441,6 +441,15 @@ fn the_parameter_of_the_credential_is_not_an_argument() {
 }
 
 #[test]
+fn variables_of_servers_are_refused() {
+    let root = json!({"openapi": "3.1.0", "paths": {"/a/{version}": {"get": {"operationId": "a", "parameters": [
+        {"name": "version", "in": "path", "required": true, "schema": {"type": "string"}}]}}}});
+    let mut entry = entry(&["a".to_owned()]);
+    entry.insert("server".to_owned(), "https://api.acme.example/{version}".into());
+    assert_eq!(compile_open_api(&mut entry, &root).expect_err("a variable").path, "server");
+}
+
+#[test]
 fn compiled_tools_belong_to_their_entry() {
     let pets = document(PETS_3_0);
     let compiled = compile(&pets, &["getPetById", "uploadImage"]);
