@@ -29,7 +29,8 @@ impl Backend for FixedAnswerBackend {
         prepared: PreparedRequest,
     ) -> Result<EventStream, AgentError> {
         // A real backend sends `prepared.payload` to a service. The stream adds `RUN_STARTED` and closes open messages.
-        let (message_id, role) = (Id::from("answer"), AssistantRole::Assistant);
+        // Clients keep the messages of a conversation by their ids, so each answer has an id of its own.
+        let (message_id, role) = (Id::from(agent_core::new_id()), AssistantRole::Assistant);
         let delta = settings.content["answer"].as_str().unwrap_or("I do not know.").to_owned();
         let events: [SourceEvent; 3] = [
             Event::TextMessageStart { message_id: message_id.clone(), role }.into(),

@@ -5,7 +5,6 @@
 use std::sync::LazyLock;
 
 use agent_core::prelude::*;
-use agent_core::tool::ToolAnnotations;
 use serde_json::{Value, json};
 
 /// A weather tool with a fixed forecast.

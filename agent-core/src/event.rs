@@ -55,7 +55,7 @@ pub enum Event {
     },
     /// A reasoning message starts.
     ReasoningMessageStart {
-        /// The message's identifier.
+        /// The message's identifier, unique in the conversation.
         message_id: Id,
         /// Always `reasoning`.
         role: ReasoningRole,
@@ -79,7 +79,7 @@ pub enum Event {
     },
     /// A message of the answer starts.
     TextMessageStart {
-        /// The message's identifier.
+        /// The message's identifier, unique in the conversation.
         message_id: Id,
         /// Always `assistant`.
         role: AssistantRole,
@@ -98,7 +98,7 @@ pub enum Event {
     },
     /// A tool call by the model starts.
     ToolCallStart {
-        /// The call's identifier.
+        /// The call's identifier, unique in the run.
         tool_call_id: Id,
         /// The tool's name.
         tool_call_name: String,

@@ -44,7 +44,7 @@ impl Principal {
 pub struct TurnRequest {
     /// The agent.
     pub agent_id: AgentId,
-    /// The conversation so far, oldest message first, including the latest message; repaired. Turns may share the list.
+    /// The conversation so far, oldest message first, including the latest message. Each tool call has its result. Turns may share the list.
     pub messages: Arc<Vec<Arc<Message>>>,
     /// The conversation's identifier.
     pub thread_id: ThreadId,

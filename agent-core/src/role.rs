@@ -290,7 +290,7 @@ pub enum Container {
     EmbeddedAi(EmbeddedAi),
     /// A subscription coding model.
     SubscriptionConnector(SubscriptionConnector),
-    /// A module of an unknown name. It selects no backend and is stored unchanged.
+    /// A module of another name, stored unchanged. It selects the backend that the embedder has registered for the name, if any.
     #[serde(untagged)]
     Other {
         /// The module's name.

@@ -25,7 +25,7 @@ pub trait RunTokens: Send + Sync + 'static {
 
 /// A run's token. Dropping the last reference revokes it.
 pub trait RunToken: fmt::Debug + Send + Sync + 'static {
-    /// The token's text, as it goes into `mcpServerUrl`.
+    /// Returns the token's text, which a remote runtime receives in `mcpServerUrl`.
     fn text(&self) -> &Secret;
 
     /// Starts reporting the tool calls that are made with the token, for the run's event stream.

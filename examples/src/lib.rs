@@ -1,11 +1,6 @@
 //! Code shared by the examples: a model without a vendor, and printing.
 
-use agent_core::error::AgentError;
-use agent_core::message::{FinishReason, Role};
-use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
-use agent_core::payload::Payload;
-use agent_core::{Event, EventStream};
-use async_trait::async_trait;
+use agent_core::prelude::*;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 

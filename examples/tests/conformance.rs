@@ -22,6 +22,7 @@ use agent_core::conformance::{
 };
 use agent_core::prelude::*;
 use agent_core::testing::turn_input;
+use futures_util::StreamExt as _;
 use serde_json::json;
 
 #[test]
@@ -38,6 +39,23 @@ fn the_backend_conforms() {
         let backend = Arc::new(custom_backend::FixedAnswerBackend);
         (scenario == Scenario::Completes).then(|| BackendSubject::new(backend, settings))
     }));
+}
+
+#[test]
+fn each_answer_of_the_backend_has_its_own_message_id() {
+    let role = json!({"id": "fixed", "companyId": "acme", "children": [{"name": "FixedAnswer"}]});
+    let roles = StaticRoles::new().with_role(serde_json::from_value(role).expect("a role"));
+    let backend = custom_backend::FixedAnswerBackend;
+    let platform = Platform::new(Arc::new(roles)).with_custom_backend("FixedAnswer", backend);
+    let you = Principal::new("ada", "acme", Caller::Session);
+    let answer_id = || {
+        let request = TurnRequest::new("fixed", vec![Message::user("What is the answer?")]);
+        let run =
+            async { run_turn(&platform, &you, request).await.expect("a run").collect::<Vec<Event>>().await };
+        let events = futures_executor::block_on(run);
+        events.iter().find_map(|event| event.delta().map(|(id, _)| id.clone())).expect("an answer")
+    };
+    assert_ne!(answer_id(), answer_id());
 }
 
 #[test]

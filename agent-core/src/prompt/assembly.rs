@@ -20,7 +20,7 @@ pub const RETRIEVAL_SOURCE: &str = "retrieval";
 pub struct AssemblyInput<'a> {
     /// Fragments of the context layers, in layer order.
     pub fragments: Vec<Fragment>,
-    /// The conversation, oldest message first, including the latest user message; already repaired.
+    /// The conversation, oldest message first, including the latest user message. Each tool call has its result.
     pub history: Vec<Arc<PromptMessage>>,
     /// The tools offered to the model. Their definitions count against the budget.
     pub tools: &'a [Arc<ToolSpec>],

@@ -30,7 +30,7 @@ pub enum Stability {
 pub struct Fragment {
     /// Stable identifier within the prompt, such as `rules` or `doc:handbook`.
     pub id: Arc<str>,
-    /// Name of the layer that produced it.
+    /// Name of the layer that produced it. The role's `ragPlacement` places those of [`RETRIEVAL_SOURCE`](super::RETRIEVAL_SOURCE).
     pub source: &'static str,
     /// Lifetime of its text.
     pub stability: Stability,

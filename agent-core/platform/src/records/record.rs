@@ -16,7 +16,7 @@ pub struct Record<T = SharedJson> {
     pub id: String,
     /// Version, which grows with every write; at most 2^53, so that every JSON reader represents it exactly.
     pub version: u64,
-    /// Time of the last write, to the millisecond.
+    /// Time of the last write, with a precision of a millisecond or better.
     pub updated: SystemTime,
     /// The value that was put.
     pub value: T,
