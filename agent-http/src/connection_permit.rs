@@ -16,7 +16,7 @@ pub(crate) struct ConnectionPermit(Arc<Mutex<ConnectionState>>);
 
 #[derive(Debug, Default)]
 struct ConnectionState {
-    held: Option<CompanyPermit>,
+    company_permit: Option<CompanyPermit>,
     is_refused: bool,
     /// True while the latest request is of a sender that is not authenticated.
     is_anonymous: bool,
@@ -33,7 +33,7 @@ impl ConnectionPermit {
     /// connection then keeps what it holds for an earlier request.
     pub(crate) fn acquire(&self, permits: &Arc<CompanyPermits>, company_id: &CompanyId) -> bool {
         let mut state = self.lock();
-        let is_held = state.held.as_ref().is_some_and(|permit| {
+        let is_held = state.company_permit.as_ref().is_some_and(|permit| {
             let (held_permits, holder) = permit.origin();
             Arc::ptr_eq(held_permits, permits) && holder == company_id
         });
@@ -43,7 +43,7 @@ impl ConnectionPermit {
         let permit = permits.try_acquire(company_id);
         state.is_refused = permit.is_none();
         if permit.is_some() {
-            state.held = permit;
+            state.company_permit = permit;
         }
         !state.is_refused
     }
@@ -73,12 +73,12 @@ impl ConnectionPermit {
     /// Returns true if the sender of the latest request is not authenticated, and the connection holds no permit for an earlier one.
     pub(crate) fn is_uncounted(&self) -> bool {
         let state = self.lock();
-        state.is_anonymous && state.held.is_none()
+        state.is_anonymous && state.company_permit.is_none()
     }
 
     /// Releases what the connection holds: all responses are written, or the connection has ended.
     pub(crate) fn release(&self) {
-        self.lock().held = None;
+        self.lock().company_permit = None;
     }
 
     /// Locks the permit. No code panics while holding the lock, so the data behind a poisoned one is intact.

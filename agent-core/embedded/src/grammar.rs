@@ -98,8 +98,8 @@ fn simplify(schema: &Value, root: &Value, depth: usize) -> Value {
 
 fn simplify_type(kind: &str, schema: &Map<String, Value>, simplify_child: &dyn Fn(&Value) -> Value) -> Value {
     let copy = |keys: &[&str]| -> Map<String, Value> {
-        let kept = keys.iter().filter_map(|key| Some(((*key).to_owned(), schema.get(*key)?.clone())));
-        std::iter::once(("type".to_owned(), Value::from(kind))).chain(kept).collect()
+        let copied = keys.iter().filter_map(|key| Some(((*key).to_owned(), schema.get(*key)?.clone())));
+        std::iter::once(("type".to_owned(), Value::from(kind))).chain(copied).collect()
     };
     let at_most = |key: &str, limit: u64| schema.get(key).and_then(Value::as_u64).unwrap_or(limit).min(limit);
     let mut simple = copy(&[]);
@@ -109,12 +109,12 @@ fn simplify_type(kind: &str, schema: &Map<String, Value>, simplify_child: &dyn F
             let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
             let required = schema.get("required").and_then(Value::as_array).map(Vec::as_slice);
             let required: Vec<&str> = required.unwrap_or_default().iter().filter_map(Value::as_str).collect();
-            let mut kept: Map<String, Value> =
+            let mut simplified: Map<String, Value> =
                 properties.iter().map(|(name, schema)| (name.clone(), simplify_child(schema))).collect();
             for name in &required {
-                kept.entry(*name).or_insert_with(any_scalar_schema);
+                simplified.entry(*name).or_insert_with(any_scalar_schema);
             }
-            simple.insert("properties".into(), kept.into());
+            simple.insert("properties".into(), simplified.into());
             simple.insert("required".into(), required.into());
             simple.insert("additionalProperties".into(), false.into());
         }

@@ -203,7 +203,7 @@ const MAX_REPEATED_REQUEST_CHARS: usize = 400;
 /// Decides between text and tool call, and selects the candidate tools.
 fn decide(
     request: &ModelRequest,
-    asked: &str,
+    request_text: &str,
     last: Option<&Message>,
 ) -> Result<(Decision, Vec<ToolCandidate>), AgentError> {
     let tools = &request.tools;
@@ -214,10 +214,10 @@ fn decide(
                     format!("toolChoice names the tool {name:?}, which is not in the list of tools");
                 AgentError::new(AgentErrorKind::InvalidRequest, message)
             })?;
-            Ok((Decision::Tool, vec![tool_candidate(tool, asked)?]))
+            Ok((Decision::Tool, vec![tool_candidate(tool, request_text)?]))
         }
         ToolChoice::Required => {
-            let mut candidates = intent::preselect_tools(asked, tools);
+            let mut candidates = intent::preselect_tools(request_text, tools);
             if candidates.is_empty() {
                 candidates = tools.iter().map(Arc::as_ref).take(1).collect();
             }
@@ -226,16 +226,16 @@ fn decide(
                     let message = "toolChoice requires a tool call, but the list of tools is empty";
                     Err(AgentError::new(AgentErrorKind::InvalidRequest, message))
                 }
-                [only] => Ok((Decision::Tool, vec![tool_candidate(only, asked)?])),
-                _ => scored_decision(None, &candidates, asked),
+                [only] => Ok((Decision::Tool, vec![tool_candidate(only, request_text)?])),
+                _ => scored_decision(None, &candidates, request_text),
             }
         }
         // A history that ends with a tool result is answered with text.
         ToolChoice::Auto if last.is_some_and(|message| message.role == Role::User) => {
-            let candidates = intent::preselect_tools(asked, tools);
+            let candidates = intent::preselect_tools(request_text, tools);
             match candidates[..] {
                 [] => Ok((Decision::Text, Vec::new())),
-                _ => scored_decision(Some(intent::TEXT_INTENT.to_owned()), &candidates, asked),
+                _ => scored_decision(Some(intent::TEXT_INTENT.to_owned()), &candidates, request_text),
             }
         }
         _ => Ok((Decision::Text, Vec::new())),
@@ -245,11 +245,11 @@ fn decide(
 fn scored_decision(
     text_intent: Option<String>,
     tools: &[&ToolSpec],
-    asked: &str,
+    request_text: &str,
 ) -> Result<(Decision, Vec<ToolCandidate>), AgentError> {
     Ok((
         Decision::Scored { text_intent },
-        tools.iter().map(|tool| tool_candidate(tool, asked)).collect::<Result<_, _>>()?,
+        tools.iter().map(|tool| tool_candidate(tool, request_text)).collect::<Result<_, _>>()?,
     ))
 }
 

@@ -358,7 +358,7 @@ fn next_constrained_tokens(
     matcher: &mut Matcher,
     sampler: &mut Sampler,
     logits: &mut [f32],
-    said: &[u32],
+    generated: &[u32],
 ) -> Result<Vec<u32>, AgentError> {
     let fault = |error: &dyn std::fmt::Display| internal_error(error.to_string());
     let forced = matcher.consume_ff_tokens();
@@ -366,7 +366,7 @@ fn next_constrained_tokens(
         return Ok(forced);
     }
     let allowed = matcher.compute_mask().map_err(|error| fault(&error))?;
-    let Some(token) = sampler.pick(logits, Some(&allowed), said) else { return Ok(Vec::new()) };
+    let Some(token) = sampler.pick(logits, Some(&allowed), generated) else { return Ok(Vec::new()) };
     matcher.consume_token(token).map_err(|error| fault(&error))?;
     Ok(vec![token])
 }

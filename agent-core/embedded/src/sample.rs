@@ -53,9 +53,9 @@ impl Sampler {
         &mut self,
         logits: &mut [f32],
         allowed: Option<&SimpleVob>,
-        said: &[u32],
+        generated: &[u32],
     ) -> Option<u32> {
-        self.penalise(logits, said);
+        self.penalise(logits, generated);
         for token in &self.preferred {
             logits[*token as usize] += PREFERENCE_NATS;
         }

@@ -77,7 +77,7 @@ impl ApprovalFloor {
         let rule = rule.unwrap_or_default();
         let unattended = match rule.unattended {
             UnattendedCalls::Allow => UnattendedCalls::Deny,
-            kept => kept,
+            other => other,
         };
         Some(ApprovalRule { unattended, ..rule })
     }

@@ -11,13 +11,13 @@ use agent_core::ids::CompanyId;
 pub struct CompanyPermits {
     max_total: usize,
     max_per_company: usize,
-    held: Mutex<HeldPermits>,
+    in_use: Mutex<PermitCounts>,
     /// Outer permits; each of these permits holds one of them.
     outer: Option<Arc<CompanyPermits>>,
 }
 
 #[derive(Debug, Default)]
-struct HeldPermits {
+struct PermitCounts {
     total: usize,
     /// Numbers by company; those without permits are absent.
     by_company: HashMap<CompanyId, usize>,
@@ -26,13 +26,13 @@ struct HeldPermits {
 impl CompanyPermits {
     /// Creates `max_total` permits; a company gets at most `max_per_company`.
     pub fn new(max_total: usize, max_per_company: usize) -> Arc<Self> {
-        Arc::new(Self { max_total, max_per_company, held: Mutex::default(), outer: None })
+        Arc::new(Self { max_total, max_per_company, in_use: Mutex::default(), outer: None })
     }
 
     /// Creates permits, each of which also holds one of `outer`, so that several kinds of permits share a limit.
     pub fn within(outer: &Arc<Self>, max_total: usize, max_per_company: usize) -> Arc<Self> {
         let outer = Some(outer.clone());
-        Arc::new(Self { max_total, max_per_company, held: Mutex::default(), outer })
+        Arc::new(Self { max_total, max_per_company, in_use: Mutex::default(), outer })
     }
 
     /// Acquires a permit; `None` if the company has its share, or all are held.
@@ -43,10 +43,10 @@ impl CompanyPermits {
     /// Acquires `count` permits at once, which are returned together; `None` if fewer are left for the company. Nothing is held
     /// meanwhile, so that a refusal never takes permits from another caller. A count beyond the share is never acquired.
     pub fn try_acquire_many(self: &Arc<Self>, company_id: &CompanyId, count: usize) -> Option<CompanyPermit> {
-        let mut held = self.lock();
-        let of_company = held.by_company.get(company_id).copied().unwrap_or_default();
-        let is_left = |held: usize, max: usize| max.checked_sub(held).is_some_and(|left| count <= left);
-        if !is_left(held.total, self.max_total) || !is_left(of_company, self.max_per_company) {
+        let mut in_use = self.lock();
+        let of_company = in_use.by_company.get(company_id).copied().unwrap_or_default();
+        let is_left = |in_use: usize, max: usize| max.checked_sub(in_use).is_some_and(|left| count <= left);
+        if !is_left(in_use.total, self.max_total) || !is_left(of_company, self.max_per_company) {
             return None;
         }
         // Under the lock: the outer permits never lock those within them.
@@ -54,7 +54,7 @@ impl CompanyPermits {
             Some(outer) => Some(Box::new(outer.try_acquire_many(company_id, count)?)),
             None => None,
         };
-        Some(self.add(&mut held, company_id, (count, outer)))
+        Some(self.add(&mut in_use, company_id, (count, outer)))
     }
 
     /// Acquires a permit beyond the share, for work that has been done and can no longer be refused. The company gets no other
@@ -66,13 +66,13 @@ impl CompanyPermits {
 
     fn add(
         self: &Arc<Self>,
-        held: &mut HeldPermits,
+        in_use: &mut PermitCounts,
         company_id: &CompanyId,
         (count, outer): (usize, Option<Box<CompanyPermit>>),
     ) -> CompanyPermit {
-        held.total += count;
+        in_use.total += count;
         if count > 0 {
-            *held.by_company.entry(company_id.clone()).or_default() += count;
+            *in_use.by_company.entry(company_id.clone()).or_default() += count;
         }
         CompanyPermit { permits: self.clone(), company_id: company_id.clone(), count, _outer: outer }
     }
@@ -83,8 +83,8 @@ impl CompanyPermits {
     }
 
     /// Locks the numbers. No code panics while holding the lock, so the data behind a poisoned one is intact.
-    fn lock(&self) -> MutexGuard<'_, HeldPermits> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, PermitCounts> {
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -106,9 +106,9 @@ impl CompanyPermit {
 
 impl Drop for CompanyPermit {
     fn drop(&mut self) {
-        let mut held = self.permits.lock();
-        held.total -= self.count;
-        subtract(&mut held.by_company, &self.company_id, self.count);
+        let mut in_use = self.permits.lock();
+        in_use.total -= self.count;
+        subtract(&mut in_use.by_company, &self.company_id, self.count);
     }
 }
 

@@ -336,11 +336,11 @@ impl RunJournal {
     }
 
     fn set_version(&self, version: Option<u64>, is_complete: bool) {
-        let mut held = lock(&self.claim);
+        let mut state = lock(&self.claim);
         if let Some(version) = version {
-            held.claim.version = version;
+            state.claim.version = version;
         }
-        held.is_complete = is_complete;
+        state.is_complete = is_complete;
     }
 
     /// Reads an entry of an earlier attempt.

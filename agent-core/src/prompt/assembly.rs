@@ -173,9 +173,9 @@ fn trim_history(
             latest_turn: tokens.messages,
         });
     }
-    let kept = history.split_off(cut.first_kept);
+    let remaining = history.split_off(cut.first_kept);
     history.retain(|message| matches!(message.role(), Role::System | Role::Developer));
-    history.extend(kept);
+    history.extend(remaining);
     Ok(TrimmedHistory {
         messages: cut.removed_messages,
         tokens: cut.removed_tokens,

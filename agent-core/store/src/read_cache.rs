@@ -157,18 +157,18 @@ where
 struct ByteWeighter;
 
 impl Weighter<Key, CacheEntry<Option<Record>>> for ByteWeighter {
-    fn weight(&self, key: &Key, kept: &CacheEntry<Option<Record>>) -> u64 {
+    fn weight(&self, key: &Key, entry: &CacheEntry<Option<Record>>) -> u64 {
         let key = key.id().len() + collection_bytes(key.collection());
-        (ENTRY_OVERHEAD_BYTES + key + kept.value.as_ref().map_or(0, record_bytes)) as u64
+        (ENTRY_OVERHEAD_BYTES + key + entry.value.as_ref().map_or(0, record_bytes)) as u64
     }
 }
 
 impl Weighter<PageKey, CacheEntry<Arc<Page>>> for ByteWeighter {
-    fn weight(&self, key: &PageKey, kept: &CacheEntry<Arc<Page>>) -> u64 {
+    fn weight(&self, key: &PageKey, entry: &CacheEntry<Arc<Page>>) -> u64 {
         let cursor = key.cursor.as_ref().map_or(0, String::len);
         let key = collection_bytes(&key.collection) + key.prefix.len() + cursor;
         let records: usize =
-            kept.value.records.iter().map(|record| ENTRY_OVERHEAD_BYTES + record_bytes(record)).sum();
+            entry.value.records.iter().map(|record| ENTRY_OVERHEAD_BYTES + record_bytes(record)).sum();
         (ENTRY_OVERHEAD_BYTES + key + records) as u64
     }
 }

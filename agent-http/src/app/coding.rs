@@ -183,11 +183,11 @@ fn store_error(error: Arc<StoreError>) -> HttpError {
 }
 
 pub(super) fn describe_begin(schemas: &mut Schemas) -> Operation {
-    let begun = schemas.schema_for::<BegunSignInView>();
+    let view = schemas.schema_for::<BegunSignInView>();
     operation("beginSubscriptionSignIn", "Begins a sign-in to the caller's own subscription.")
         .describe("The user enters the code at the issuer's page. The service polls the issuer meanwhile.")
-        .json_response(200, "A sign-in was already open; this is its code.", begun.clone())
-        .json_response(201, "The sign-in was begun.", begun)
+        .json_response(200, "A sign-in was already open; this is its code.", view.clone())
+        .json_response(201, "The sign-in was begun.", view)
         .problems(&[Code::RateLimited, Code::BackendFailed, Code::BackendTimeout])
 }
 

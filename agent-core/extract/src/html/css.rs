@@ -367,17 +367,17 @@ fn four_sides<'a>(parts: &[&'a str]) -> [&'a str; 4] {
 /// Returns a style without its comments.
 pub(super) fn without_comments(style: &str) -> Cow<'_, str> {
     let mut rest = style;
-    let mut kept = String::new();
+    let mut stripped = String::new();
     while let Some((before, comment)) = rest.split_once("/*") {
-        kept.push_str(before);
-        kept.push(' ');
+        stripped.push_str(before);
+        stripped.push(' ');
         rest = comment.split_once("*/").map_or("", |(_, after)| after);
     }
-    if kept.is_empty() && rest.len() == style.len() {
+    if stripped.is_empty() && rest.len() == style.len() {
         return Cow::Borrowed(style);
     }
-    kept.push_str(rest);
-    Cow::Owned(kept)
+    stripped.push_str(rest);
+    Cow::Owned(stripped)
 }
 
 /// Returns the offset of the first of some ASCII characters that is in no string, block or brackets.

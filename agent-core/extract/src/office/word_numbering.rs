@@ -62,7 +62,7 @@ pub(super) struct WordNumbering {
     /// The numbers of the levels of abstract lists.
     numbers: HashMap<String, [Option<u32>; LEVELS]>,
     /// Lists that have started.
-    begun: HashSet<String>,
+    started: HashSet<String>,
 }
 
 /// A level of an abstract list.
@@ -145,7 +145,7 @@ impl WordNumbering {
         let level = position.level.unwrap_or(0);
         let ListLevel { format, text, .. } = levels.get(level)?;
         let numbers = self.numbers.entry(list.abstract_list.clone()).or_default();
-        if self.begun.insert(id.to_owned()) {
+        if self.started.insert(id.to_owned()) {
             list.starts.keys().filter(|level| **level < LEVELS).for_each(|level| numbers[*level] = None);
         }
         let start = |level: usize| list.starts.get(&level).copied().unwrap_or(levels[level].start);

@@ -223,8 +223,9 @@ pub fn append_queued(
 
 /// Returns nodes for messages that the client imports, each below the one before. Instructions are left out.
 pub fn import_nodes(parent: Option<NodeId>, messages: Vec<Message>) -> Vec<NewNode> {
-    let kept = messages.into_iter().filter(|message| !matches!(message.role, Role::System | Role::Developer));
-    chain(parent, kept.map(|message| (message, NodeOrigin::Client)))
+    let imported =
+        messages.into_iter().filter(|message| !matches!(message.role, Role::System | Role::Developer));
+    chain(parent, imported.map(|message| (message, NodeOrigin::Client)))
 }
 
 fn chain(parent: Option<NodeId>, messages: impl IntoIterator<Item = (Message, NodeOrigin)>) -> Vec<NewNode> {

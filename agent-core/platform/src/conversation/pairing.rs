@@ -28,12 +28,12 @@ pub(super) struct PairedPrefix {
 }
 
 impl PairedPrefix {
-    /// Returns true if a conversation is paired, whose beginning is unchanged. The first `kept` messages are those that it still
+    /// Returns true if a conversation is paired, whose beginning is unchanged. The first `stable_len` messages are those that it still
     /// has at the next call; they become part of the prefix as far as they are paired.
-    pub(super) fn extend(&mut self, messages: &[Arc<Message>], kept: usize) -> bool {
-        while self.len < kept {
+    pub(super) fn extend(&mut self, messages: &[Arc<Message>], stable_len: usize) -> bool {
+        while self.len < stable_len {
             let mut own_ids = HashSet::new();
-            let round = count_round(&messages[self.len..kept], |id| {
+            let round = count_round(&messages[self.len..stable_len], |id| {
                 !self.call_ids.contains(id) && own_ids.insert(id)
             });
             let Some(count) = round else { break };

@@ -117,8 +117,8 @@ impl ThreadCache {
 
     /// Applies the begin of a run by this process to its cached thread. The cached thread is removed unless it has the version
     /// before the commit.
-    pub fn apply_begin(&self, key: &ThreadKey, begun: &BegunRun) {
-        let BegunRun { thread, run, links, nodes } = begun;
+    pub fn apply_begin(&self, key: &ThreadKey, begun_run: &BegunRun) {
+        let BegunRun { thread, run, links, nodes } = begun_run;
         self.apply(key, |cached| cached.apply(thread, &run.turn_id, links, nodes));
     }
 
@@ -435,7 +435,7 @@ pub(crate) fn message_bytes(message: &Message) -> usize {
 }
 
 fn part_bytes(part: &ContentPart) -> usize {
-    let held = match part {
+    let data_bytes = match part {
         ContentPart::Text { text } => text.len(),
         ContentPart::Image { source }
         | ContentPart::Audio { source }
@@ -444,7 +444,7 @@ fn part_bytes(part: &ContentPart) -> usize {
             MediaSource::Data { value, .. } | MediaSource::Url { value, .. } => value.len(),
         },
     };
-    size_of::<ContentPart>() + held
+    size_of::<ContentPart>() + data_bytes
 }
 
 #[cfg(test)]

@@ -236,9 +236,9 @@ impl Circuit {
         let is_failing = failure.open_for.is_none() && failures >= MIN_FAILURES && failures >= self.answered;
         // The delay that a provider requested was too short if the call after it fails as well.
         let is_failed_probe = is_probe && (counts(&self.failures) || counts(&self.refusals));
-        let asked = failure.open_for.filter(|_| counts(&self.refusals));
-        let least = (is_failing || is_failed_probe).then_some(TRANSIENT_OPEN);
-        if let Some(open_for) = asked.max(least) {
+        let requested = failure.open_for.filter(|_| counts(&self.refusals));
+        let minimum = (is_failing || is_failed_probe).then_some(TRANSIENT_OPEN);
+        if let Some(open_for) = requested.max(minimum) {
             self.open_until = now.checked_add(open_for).max(self.open_until);
         }
         if is_probe {

@@ -63,7 +63,7 @@ enum AnswerState<T: CallTarget> {
     Opening {
         events: AnswerEvents<T>,
         calls: Box<RoundCalls<T>>,
-        held: HeldEvents<T>,
+        held_events: HeldEvents<T>,
     },
     /// Another call starts.
     Advancing(BoxFuture<'static, AdvancedRound<T>>),
@@ -77,7 +77,7 @@ enum AnswerState<T: CallTarget> {
 impl<T: CallTarget> FallbackStream<T> {
     pub(super) fn new(events: AnswerEvents<T>, mut calls: Box<RoundCalls<T>>) -> Self {
         let ready = calls.take_notices().into();
-        let state = AnswerState::Opening { events, calls, held: HeldEvents::new() };
+        let state = AnswerState::Opening { events, calls, held_events: HeldEvents::new() };
         Self { ready, state, is_held_to_end: false }
     }
 
@@ -90,21 +90,21 @@ impl<T: CallTarget> FallbackStream<T> {
     fn open(
         &mut self,
         event: Option<Result<T::Event, AgentError>>,
-        (events, mut calls, mut held): (AnswerEvents<T>, Box<RoundCalls<T>>, HeldEvents<T>),
+        (events, mut calls, mut held_events): (AnswerEvents<T>, Box<RoundCalls<T>>, HeldEvents<T>),
     ) {
         let failure = match event {
-            Some(Ok(event)) => match calls.failure(&event, held.has_output) {
+            Some(Ok(event)) => match calls.failure(&event, held_events.has_output) {
                 Some(failure) => failure,
                 None => {
-                    held.push(event);
-                    self.state = match held.is_due(self.is_held_to_end) {
+                    held_events.push(event);
+                    self.state = match held_events.is_due(self.is_held_to_end) {
                         true => {
                             calls.succeed();
                             self.ready.extend(calls.take_notices());
-                            self.ready.extend(held.events);
+                            self.ready.extend(held_events.events);
                             AnswerState::Answering(events)
                         }
-                        false => AnswerState::Opening { events, calls, held },
+                        false => AnswerState::Opening { events, calls, held_events },
                     };
                     return;
                 }
@@ -113,7 +113,7 @@ impl<T: CallTarget> FallbackStream<T> {
             None => AgentError::new(AgentErrorKind::Truncated, T::TRUNCATED),
         };
         drop(events);
-        self.ready.extend(held.events.into_iter().filter(T::is_notice));
+        self.ready.extend(held_events.events.into_iter().filter(T::is_notice));
         calls.fail(failure);
         self.ready.extend(calls.take_notices());
         self.state = AnswerState::Advancing(calls.advance().boxed());
@@ -137,17 +137,17 @@ impl<T: CallTarget> Stream for FallbackStream<T> {
                 AnswerState::Answering(events) => return events.poll_next_unpin(cx),
                 AnswerState::Opening { events, .. } => {
                     let event = ready!(events.poll_next_unpin(cx));
-                    if let AnswerState::Opening { events, calls, held } =
+                    if let AnswerState::Opening { events, calls, held_events } =
                         std::mem::replace(&mut this.state, AnswerState::Over)
                     {
-                        this.open(event, (events, calls, held));
+                        this.open(event, (events, calls, held_events));
                     }
                 }
                 AnswerState::Advancing(advance) => {
                     let (mut calls, started) = ready!(advance.poll_unpin(cx));
                     this.ready.extend(calls.take_notices());
                     this.state = match started {
-                        Ok(events) => AnswerState::Opening { events, calls, held: HeldEvents::new() },
+                        Ok(events) => AnswerState::Opening { events, calls, held_events: HeldEvents::new() },
                         Err(error) => AnswerState::Failed(error),
                     };
                 }

@@ -50,7 +50,7 @@ pub(super) fn repair(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
             Arc::make_mut(&mut message).tool_call_id = None;
         }
         let position = repaired.len();
-        let mut kept = Vec::new();
+        let mut answered_calls = Vec::new();
         if message.role == Role::Assistant {
             for (at, call) in message.tool_calls.iter().enumerate() {
                 let result = results.next().flatten().and_then(|at| remaining[at].take());
@@ -59,11 +59,11 @@ pub(super) fn repair(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
                 if result.tool_call_id.as_ref() != Some(&id) {
                     Arc::make_mut(&mut result).tool_call_id = Some(id.clone());
                 }
-                kept.push((at, id));
+                answered_calls.push((at, id));
                 repaired.push(result);
             }
         }
-        keep_calls(&mut message, kept);
+        keep_calls(&mut message, answered_calls);
         if !message.tool_calls.is_empty() || !message.content.is_empty() {
             repaired.insert(position, message);
         }

@@ -101,8 +101,8 @@ pub(super) fn truncated(text: &str) -> String {
     if text.len() <= MAX_RECORDED_TEXT_BYTES {
         return text.to_owned();
     }
-    let kept = &text[..text.floor_char_boundary(MAX_RECORDED_TEXT_BYTES)];
-    format!("{kept}\n[truncated: {} bytes in total]", text.len())
+    let prefix = &text[..text.floor_char_boundary(MAX_RECORDED_TEXT_BYTES)];
+    format!("{prefix}\n[truncated: {} bytes in total]", text.len())
 }
 
 /// Returns the digest of a call: of its tool's name and its arguments regardless of the order of their members.

@@ -404,9 +404,9 @@ impl DocumentPlan {
 }
 
 /// Keeps the items whose flag is set.
-fn retain<T>(items: &mut Vec<T>, kept: &[bool]) {
-    let mut kept = kept.iter();
-    items.retain(|_| kept.next().is_some_and(|kept| *kept));
+fn retain<T>(items: &mut Vec<T>, flags: &[bool]) {
+    let mut flags = flags.iter();
+    items.retain(|_| flags.next().is_some_and(|flag| *flag));
 }
 
 impl GatheredDocuments {

@@ -24,7 +24,7 @@ pub struct WriterQueues {
 impl WriterQueues {
     /// Waits until no other writer holds the permit of the record. Cancel safe.
     pub async fn acquire(&self, key: &Key) -> WriterPermit {
-        let new_permit = || WriterPermit { held: Some((self.clone(), key.clone())) };
+        let new_permit = || WriterPermit { slot: Some((self.clone(), key.clone())) };
         let waiting = {
             let mut all = self.lock();
             match all.get_mut(key) {
@@ -63,18 +63,18 @@ impl WriterQueues {
 #[derive(Debug, Default)]
 #[must_use = "the next writer continues when this value is dropped"]
 pub struct WriterPermit {
-    held: Option<(WriterQueues, Key)>,
+    slot: Option<(WriterQueues, Key)>,
 }
 
 impl Drop for WriterPermit {
     fn drop(&mut self) {
-        let Some((queues, key)) = self.held.take() else { return };
+        let Some((queues, key)) = self.slot.take() else { return };
         while let Some(writer) = queues.next_writer(&key) {
-            let permit = WriterPermit { held: Some((queues.clone(), key.clone())) };
+            let permit = WriterPermit { slot: Some((queues.clone(), key.clone())) };
             match writer.send(permit) {
                 Ok(()) => return,
                 // The writer was cancelled while it waited.
-                Err(mut unsent) => unsent.held = None,
+                Err(mut unsent) => unsent.slot = None,
             }
         }
     }

@@ -105,7 +105,7 @@ impl Model for ValidatedModel {
             validator,
             max_repairs: format.repairs.unwrap_or(DEFAULT_REPAIRS).into(),
             repairs: self.repairs.clone(),
-            held: String::new(),
+            answer_text: String::new(),
             noticed_bytes: 0,
             has_calls: false,
             ready: VecDeque::new(),
@@ -121,7 +121,7 @@ struct ValidatedAnswer {
     validator: AnswerValidator,
     max_repairs: u32,
     repairs: Arc<AtomicU32>,
-    held: String,
+    answer_text: String,
     noticed_bytes: usize,
     /// True if the answer calls a tool, so that its text is not the final answer.
     has_calls: bool,
@@ -132,21 +132,21 @@ struct ValidatedAnswer {
 impl ValidatedAnswer {
     /// Adds a text to the part of the answer that is held back.
     fn hold_back(&mut self, text: &str) -> Result<(), AgentError> {
-        if self.held.len() + text.len() > MAX_ANSWER_BYTES {
+        if self.answer_text.len() + text.len() > MAX_ANSWER_BYTES {
             let message = format!("an answer in JSON exceeds the limit of {MAX_ANSWER_BYTES} bytes");
             return Err(AgentError::new(AgentErrorKind::OutputTooLarge, message));
         }
-        self.held.push_str(text);
-        if self.held.len() - self.noticed_bytes >= PROGRESS_BYTES {
-            self.noticed_bytes = self.held.len();
-            self.ready.push_back(ModelNotice::OutputProgress { bytes: self.held.len() as u64 }.into());
+        self.answer_text.push_str(text);
+        if self.answer_text.len() - self.noticed_bytes >= PROGRESS_BYTES {
+            self.noticed_bytes = self.answer_text.len();
+            self.ready.push_back(ModelNotice::OutputProgress { bytes: self.answer_text.len() as u64 }.into());
         }
         Ok(())
     }
 
     /// Passes the held text on as a draft.
     fn release_draft(&mut self) {
-        let draft = std::mem::take(&mut self.held);
+        let draft = std::mem::take(&mut self.answer_text);
         self.noticed_bytes = 0;
         self.ready.extend((!draft.is_empty()).then_some(ModelEvent::Draft(draft)));
     }
@@ -168,11 +168,11 @@ impl ValidatedAnswer {
             self.ready.push_back(ModelEvent::Finish(reason));
             return Ok(());
         }
-        let error = match self.validator.read(&self.held) {
+        let error = match self.validator.read(&self.answer_text) {
             Ok(object) => {
                 // The text is the value as JSON, without surrounding text and duplicate members.
                 let events = [
-                    ModelEvent::Text(exact_text(&object, &self.held)),
+                    ModelEvent::Text(exact_text(&object, &self.answer_text)),
                     ModelEvent::Object(object),
                     ModelEvent::Finish(FinishReason::Stop),
                 ];

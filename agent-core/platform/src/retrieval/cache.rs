@@ -211,7 +211,7 @@ impl CompanyEntry {
 
     /// Returns a document with its text at a version, if it was kept.
     pub(super) fn document(&self, id: &DocumentId, version: u64) -> Option<FoundDocument> {
-        self.texts().texts.get(id).filter(|kept| kept.version == version).cloned()
+        self.texts().texts.get(id).filter(|document| document.version == version).cloned()
     }
 
     fn texts(&self) -> MutexGuard<'_, TextCache> {

@@ -73,7 +73,7 @@ struct MarkerRun {
 #[derive(Debug)]
 enum Code {
     None,
-    Span { length: usize, held: Vec<Mark> },
+    Span { length: usize, inner: Vec<Mark> },
     Fence { marker: char, length: usize, is_first_line: bool },
 }
 
@@ -106,8 +106,8 @@ impl MarkScanner {
     /// Ends the text. The marks that were held back are not part of code.
     pub(super) fn finish(&mut self, found: &mut Vec<Mark>) {
         self.end_run();
-        if let Code::Span { held, .. } = std::mem::replace(&mut self.code, Code::None) {
-            found.extend(held);
+        if let Code::Span { inner, .. } = std::mem::replace(&mut self.code, Code::None) {
+            found.extend(inner);
         }
     }
 
@@ -144,7 +144,7 @@ impl MarkScanner {
                 }
                 match &mut self.code {
                     Code::None => found.extend(marks),
-                    Code::Span { held, .. } if held.len() < MAX_HELD_MARKS => held.extend(marks),
+                    Code::Span { inner, .. } if inner.len() < MAX_HELD_MARKS => inner.extend(marks),
                     _ => {}
                 }
             }
@@ -176,13 +176,13 @@ impl MarkScanner {
         let is_fence = may_be_fence && length >= MIN_FENCE;
         let code = match &self.code {
             Code::None if is_fence => Code::Fence { marker, length, is_first_line: true },
-            Code::None if marker == '`' => Code::Span { length, held: Vec::new() },
+            Code::None if marker == '`' => Code::Span { length, inner: Vec::new() },
             Code::Span { length: opening, .. } if marker == '`' && length == *opening => Code::None,
             // Three characters and more are a code span, too, if others follow on their line.
             Code::Fence { marker: '`', length: opening, is_first_line: true } if marker == '`' => {
                 match length == *opening {
                     true => Code::None,
-                    false => Code::Span { length: *opening, held: Vec::new() },
+                    false => Code::Span { length: *opening, inner: Vec::new() },
                 }
             }
             Code::Fence { marker: fence, length: opening, is_first_line: false }

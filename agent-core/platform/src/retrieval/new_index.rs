@@ -139,9 +139,9 @@ impl DocumentRetriever {
         record_version: u64,
     ) -> Result<IndexReplacement, StoreError> {
         let records = &*self.config.records;
-        let kept = workspace::keep_document_index(records, company_id, document, record_version).await?;
-        if kept != IndexReplacement::Changed {
-            return Ok(kept);
+        let outcome = workspace::keep_document_index(records, company_id, document, record_version).await?;
+        if outcome != IndexReplacement::Changed {
+            return Ok(outcome);
         }
         let found = self.read_indexes(company_id, std::slice::from_ref(&document.id)).await?.pop().flatten();
         let is_same = |found: &StoredDocIndex| {
@@ -150,6 +150,6 @@ impl DocumentRetriever {
         if let Some(found) = found.and_then(DecodedDocIndex::into_current).filter(is_same) {
             workspace::keep_document_index(records, company_id, document, found.record_version).await?;
         }
-        Ok(kept)
+        Ok(outcome)
     }
 }

@@ -45,11 +45,11 @@ impl PartialIndexCache {
         documents.retain(|_, (_, kept_at)| now.saturating_duration_since(*kept_at) < MAX_AGE);
         let bytes = document.memory_bytes();
         let (mut total_bytes, mut company_bytes) = (bytes, bytes);
-        for ((kept_company_id, _), (kept, _)) in &*documents {
-            let kept_bytes = kept.memory_bytes();
-            total_bytes += kept_bytes;
-            if kept_company_id == company_id {
-                company_bytes += kept_bytes;
+        for ((stored_company_id, _), (stored, _)) in &*documents {
+            let stored_bytes = stored.memory_bytes();
+            total_bytes += stored_bytes;
+            if stored_company_id == company_id {
+                company_bytes += stored_bytes;
             }
         }
         if total_bytes <= self.max_bytes && company_bytes <= self.max_bytes / COMPANY_SHARE_DIVISOR {
@@ -59,8 +59,8 @@ impl PartialIndexCache {
 
     /// Removes and returns a document.
     pub(super) fn take(&self, company_id: &CompanyId, id: &str) -> Option<IndexedText> {
-        let kept = self.lock().remove(&(company_id.clone(), id.to_owned()));
-        kept.map(|(document, _)| document)
+        let entry = self.lock().remove(&(company_id.clone(), id.to_owned()));
+        entry.map(|(document, _)| document)
     }
 
     /// Locks the documents. No code panics while holding the lock, so the data behind a poisoned one is intact.

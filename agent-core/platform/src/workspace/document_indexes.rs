@@ -328,14 +328,14 @@ pub(crate) async fn keep_document_index(
     records: &dyn Records,
     company_id: &CompanyId,
     document: &IndexedDocument,
-    kept: u64,
+    record_version: u64,
 ) -> Result<IndexReplacement, StoreError> {
-    let Some(head) = get_index_head(records, company_id, &document.id, kept).await? else {
+    let Some(head) = get_index_head(records, company_id, &document.id, record_version).await? else {
         return Ok(IndexReplacement::Changed);
     };
     let index = StoredIndex { version: document.version, ..head.value };
     let (key, value) = (index_key(company_id, &document.id)?, to_json(&index)?);
-    let precondition = Precondition::Version(kept);
+    let precondition = Precondition::Version(record_version);
     let writes = vec![Write::Put { key, value, precondition }, document_check(company_id, document)?];
     let stored = commit_index(records, writes).await?;
     Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored))

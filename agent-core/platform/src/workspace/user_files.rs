@@ -291,15 +291,15 @@ pub async fn add_file_thread(
     let mut found = Some(file.clone());
     let mut attempts = UpdateAttempts::new(records, &key);
     loop {
-        let Some(Record { version, value: mut held, .. }) =
+        let Some(Record { version, value: mut user_file, .. }) =
             found.filter(|found| !found.value.threads.contains(thread_id))
         else {
             return Ok(());
         };
-        held.threads.push(thread_id.clone());
-        let excess = held.threads.len().saturating_sub(MAX_THREADS);
-        held.threads.drain(..excess);
-        match records.put_as(&key, &held, Precondition::Version(version)).await {
+        user_file.threads.push(thread_id.clone());
+        let excess = user_file.threads.len().saturating_sub(MAX_THREADS);
+        user_file.threads.drain(..excess);
+        match records.put_as(&key, &user_file, Precondition::Version(version)).await {
             Ok(_) => return Ok(()),
             Err(error) => attempts.retry(error).await?,
         }

@@ -94,14 +94,14 @@ impl<'a> ItemMaker<'a> {
     /// Returns an item in the form in which it is kept: with the name of its maker.
     pub(super) fn keep(self, item: &(impl Serialize + ?Sized)) -> Box<RawValue> {
         let item = to_raw_value(item).expect("plain data serialises into memory");
-        let kept = KeptItem { kind: self.item_type.into(), maker: self.name.into(), item: &item };
-        to_raw_value(&kept).expect("plain data serialises into memory")
+        let stored_item = KeptItem { kind: self.item_type.into(), maker: self.name.into(), item: &item };
+        to_raw_value(&stored_item).expect("plain data serialises into memory")
     }
 
     /// Returns the item as its API takes it, if this maker has made it.
     pub(super) fn matching_item(self, item: &ProviderItem) -> Option<&RawValue> {
-        let kept: KeptItem<'_> = serde_json::from_str(item.json.get()).ok()?;
-        (kept.kind == self.item_type && kept.maker == self.name).then_some(kept.item)
+        let stored_item: KeptItem<'_> = serde_json::from_str(item.json.get()).ok()?;
+        (stored_item.kind == self.item_type && stored_item.maker == self.name).then_some(stored_item.item)
     }
 }
 

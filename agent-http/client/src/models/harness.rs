@@ -126,10 +126,10 @@ pub(in crate::models) fn check_streamed_body(payload: &Payload, expected: &Expec
 }
 
 /// Checks that an adapter conforms. `model` creates it for a server whose responses have the media type; `whole` is a
-/// complete answer, and `begun` the beginning of one.
+/// complete answer, and `partial` the beginning of one.
 pub(in crate::models) async fn check_conformance<M: Model>(
     media_type: &'static str,
-    (whole, begun): (String, String),
+    (complete, partial): (String, String),
     model: impl Fn(&LoopbackServer) -> M,
 ) {
     conformance::model(async |scenario| {
@@ -137,9 +137,9 @@ pub(in crate::models) async fn check_conformance<M: Model>(
             chunked_response(status, media_type, body.as_bytes(), 64, is_complete)
         };
         let (answer, then) = match scenario {
-            Scenario::Completes => (answer("200 OK", media_type, &whole, true), AfterResponse::Close),
-            Scenario::Hangs => (answer("200 OK", media_type, &begun, false), AfterResponse::Hold),
-            Scenario::Truncates => (answer("200 OK", media_type, &begun, true), AfterResponse::Close),
+            Scenario::Completes => (answer("200 OK", media_type, &complete, true), AfterResponse::Close),
+            Scenario::Hangs => (answer("200 OK", media_type, &partial, false), AfterResponse::Hold),
+            Scenario::Truncates => (answer("200 OK", media_type, &partial, true), AfterResponse::Close),
             Scenario::Rejects => {
                 let answer = answer("503 Service Unavailable", "application/json; charset=utf-8", "{}", true);
                 (answer, AfterResponse::Close)

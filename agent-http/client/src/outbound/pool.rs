@@ -36,7 +36,7 @@ impl PoolKey {
 
 /// The idle connections. They are not polled while idle; `take` finds out whether one is still open.
 pub(super) struct Pool {
-    kept: Mutex<PoolState>,
+    state: Mutex<PoolState>,
     max_per_origin: usize,
     max_age: Duration,
 }
@@ -63,7 +63,7 @@ impl Idle {
 
 impl Pool {
     pub(super) fn new(max_per_origin: usize, max_age: Duration) -> Arc<Self> {
-        Arc::new(Self { kept: Mutex::default(), max_per_origin, max_age })
+        Arc::new(Self { state: Mutex::default(), max_per_origin, max_age })
     }
 
     /// Takes the newest connection to `origin` that the remote side has not closed.
@@ -115,7 +115,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, PoolState> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

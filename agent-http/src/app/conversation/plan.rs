@@ -170,7 +170,7 @@ impl RunPlan {
             Err(BeginError::Turn(error)) => {
                 Err(BeginError::Request(HttpError::from_turn(error, inputs.principal.caller)))
             }
-            begun => begun,
+            result => result,
         }
     }
 
@@ -304,19 +304,19 @@ impl RunStart {
         })
     }
 
-    /// Starts the backend while `begun` commits the beginning: it sends nothing before that is stored. If limits apply to the
-    /// calls of models, `begun` waits until they have admitted the first one. A run that waits for the results of its decided
+    /// Starts the backend while `commit` stores the beginning: it sends nothing before. If limits apply to the
+    /// calls of models, `commit` waits until they have admitted the first one. A run that waits for the results of its decided
     /// calls starts the backend after them.
     async fn start(
         self,
-        begun: impl Future<Output = Result<(), ConversationError>>,
+        commit: impl Future<Output = Result<(), ConversationError>>,
         observer: &Arc<RunObserver>,
         admitted: Option<&AdmittedRun>,
     ) -> Result<EventStream, BeginError> {
         let Self { app, principal, turn, store, owner, continues, decisions, thread_info } = self;
         let caller = principal.caller;
         let events = if let Some(waiting) = continues.filter(|run| run.state == RunState::Waiting) {
-            begun.await?;
+            commit.await?;
             let run = store.run(&owner, &waiting.id).await?.ok_or(ConversationError::RunNotFound)?;
             for decision in &decisions {
                 let decided = run.approvals.iter().find(|approval| approval.id == decision.approval);
@@ -338,13 +338,13 @@ impl RunStart {
                 }
                 Ok::<_, BeginError>(events)
             };
-            let begun = async {
+            let commit = async {
                 if let Some(admitted) = admitted {
                     admitted.first_call_admitted().await;
                 }
-                begun.await.map_err(BeginError::from)
+                commit.await.map_err(BeginError::from)
             };
-            let ((), events) = try_join!(begun, started)?;
+            let ((), events) = try_join!(commit, started)?;
             events
         };
         let events = events.with_observer(observer.event_observer());

@@ -173,7 +173,7 @@ impl WaitingTurn {
             biased;
             () = draining => Err(shutting_down().into()),
             () = too_long => Err(self.busy()),
-            begun = self.begin_when_free() => begun,
+            result = self.begin_when_free() => result,
         }
     }
 
@@ -207,7 +207,7 @@ impl WaitingTurn {
                     Err(BeginError::Store(
                         ConversationError::RunEnded { .. } | ConversationError::RunNotFound,
                     )) => continue,
-                    begun => return Ok(begun?),
+                    result => return Ok(result?),
                 },
                 Ok(QueuePosition::Behind) => {}
                 Ok(QueuePosition::Removed(stop)) => {

@@ -22,9 +22,9 @@ pub(super) struct AnswerPosition {
 }
 
 /// Records the outcome of the commit of a run's beginning.
-pub(super) fn record_outcome(outcome: Option<&StoredOutcome>, begun: &Result<Run, ConversationError>) {
+pub(super) fn record_outcome(outcome: Option<&StoredOutcome>, result: &Result<Run, ConversationError>) {
     let Some(outcome) = outcome else { return };
-    match begun {
+    match result {
         Ok(_) => outcome.record_stored(),
         // The commit may be made although its answer was lost.
         Err(ConversationError::Store(_)) => outcome.record_unknown(),
@@ -54,9 +54,9 @@ impl QueuedBegin {
         let (run, position) = (self.run.clone(), self.position.clone());
         let task = async move {
             let _storing = run.lock_storing().await;
-            let begun = service.begin_run(&*store, begin).await;
-            record_outcome(outcome.as_ref(), &begun);
-            let result = begun.map(|run| {
+            let result = service.begin_run(&*store, begin).await;
+            record_outcome(outcome.as_ref(), &result);
+            let result = result.map(|run| {
                 let _ = position.set(AnswerPosition { parent: run.parent_id, sent_context });
             });
             // The client may have left.

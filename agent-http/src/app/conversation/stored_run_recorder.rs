@@ -94,9 +94,9 @@ impl StoredRunRecorder {
         };
         let committing = service.clone();
         let recorder = Self::new(run, async move {
-            let begun = committing.begin_run(&*store, begin).await;
-            record_outcome(outcome.as_ref(), &begun);
-            begun.map(Some)
+            let result = committing.begin_run(&*store, begin).await;
+            record_outcome(outcome.as_ref(), &result);
+            result.map(Some)
         });
         // The cell is empty.
         let _ = recorder.position.set(position);

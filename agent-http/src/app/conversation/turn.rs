@@ -167,11 +167,11 @@ impl StoredTurn {
             Some(chosen_id) => self.claim_run_id(app, principal, &turn, chosen_id).await.map(Some),
             None => Ok(None),
         };
-        let (claim, begun) = match claim {
+        let (claim, result) = match claim {
             Ok(claim) => (claim, self.begin(app, principal, turn).await),
             Err(error) => (None, Err(self.repeated_or_error(app, principal, &turn, error).await)),
         };
-        let answer = match begun {
+        let answer = match result {
             Ok((events, recorder)) => return Ok((events, Box::new(recorder))),
             Err(BeginError::StillWaiting { run, .. }) => {
                 match self.reissue_interrupts(app, principal, ids, &run).await {
@@ -265,7 +265,7 @@ impl StoredTurn {
                     }
                     attempts += 1;
                 }
-                begun => return begun,
+                result => return result,
             }
         }
     }
@@ -295,7 +295,7 @@ impl StoredTurn {
         let error = match self.plan(app, principal, turn, BeginOrder::AfterQueue, None).await {
             Ok(plan) => match plan.begin(inputs, self, accepted, admitted).await {
                 Err(error @ BeginError::Store(_)) => error,
-                begun => return begun,
+                result => return result,
             },
             Err(error) => error,
         };
@@ -304,19 +304,19 @@ impl StoredTurn {
             error => return Err(error),
         };
         let (repetition, answer_turn) = self.for_answer_below(below, turn);
-        let begun = match repetition.plan(app, principal, &answer_turn, BeginOrder::AfterQueue, None).await {
+        let result = match repetition.plan(app, principal, &answer_turn, BeginOrder::AfterQueue, None).await {
             Ok(plan) => {
                 let inputs = BeginInputs { turn: &answer_turn, ..inputs };
                 plan.begin(inputs, &repetition, accepted, admitted).await
             }
             Err(error) => Err(error),
         };
-        match begun {
+        match result {
             // A concurrent request may have started the answer.
             Err(error @ BeginError::Store(_)) => {
                 Err(self.repeated_or_error(app, principal, turn, error).await)
             }
-            begun => begun,
+            result => result,
         }
     }
 

@@ -52,13 +52,13 @@ struct LocalRun {
     until: Instant,
     result: CronRun,
     /// Number of occurrences that have started.
-    begun: usize,
+    started_count: usize,
     /// Jobs with an occurrence that has started.
     tried: HashSet<JobId>,
     /// Number of occurrences that a company may begin: companies alternate.
     turn: usize,
     /// Number of occurrences that each company has started.
-    begun_by_company: CompanyQuota,
+    started_by_company: CompanyQuota,
     /// Releases of busy jobs. They are written at the end, so that this call does not claim the jobs again.
     releases: Vec<(JobId, Step)>,
 }
@@ -69,10 +69,10 @@ impl LocalRun {
             app,
             until,
             result: CronRun { source: "local", ..CronRun::default() },
-            begun: 0,
+            started_count: 0,
             tried: HashSet::new(),
             turn: 1,
-            begun_by_company: CompanyQuota::new(usize::MAX),
+            started_by_company: CompanyQuota::new(usize::MAX),
             releases: Vec::new(),
         }
     }
@@ -109,17 +109,17 @@ impl LocalRun {
             let count_until = self.until.max(Instant::now() + MIN_COUNT_TIME);
             self.result.left = count_due(&**store, now, &self.tried, count_until).await?;
         }
-        self.result.due = self.begun + self.result.left;
+        self.result.due = self.started_count + self.result.left;
         Ok(self.result)
     }
 
     /// Claims only as many jobs as can begin at once beside the `running` ones. While a claimed job waited, its lease
     /// could expire or this process could end, which would count as an abandoned delivery without a run.
     async fn claim(&mut self, running: usize) -> Result<Vec<Job>, StoreError> {
-        let limit = (MAX_CONCURRENT_RUNS - running).min(MAX_RUNS_PER_CALL - self.begun);
+        let limit = (MAX_CONCURRENT_RUNS - running).min(MAX_RUNS_PER_CALL - self.started_count);
         let (mut claimed, mut turn) = (Vec::new(), self.turn);
         while claimed.len() < limit && self.may_begin() {
-            let quota = self.begun_by_company.clone().with_limit(turn);
+            let quota = self.started_by_company.clone().with_limit(turn);
             let jobs = match claim_due(&self.app, limit - claimed.len(), quota).await {
                 Ok(jobs) => jobs,
                 // The jobs that are claimed begin first.
@@ -136,10 +136,10 @@ impl LocalRun {
             }
             self.turn = turn;
             for job in &jobs {
-                self.begun_by_company.take(job.payload.company_id.as_str());
+                self.started_by_company.take(job.payload.company_id.as_str());
                 self.tried.insert(job.id.clone());
             }
-            self.begun += jobs.len();
+            self.started_count += jobs.len();
             claimed.extend(jobs);
         }
         Ok(claimed)

@@ -214,9 +214,9 @@ impl ConversationService {
         begin: BeginRunRequest,
     ) -> Result<Run, ConversationError> {
         let key = begin.key.clone();
-        let begun = store.begin_run(begin).await?;
-        self.threads.apply_begin(&key, &begun);
-        Ok(begun.run)
+        let begun_run = store.begin_run(begin).await?;
+        self.threads.apply_begin(&key, &begun_run);
+        Ok(begun_run.run)
     }
 
     pub(in crate::app) fn is_ending(&self) -> bool {

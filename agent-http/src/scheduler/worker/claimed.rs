@@ -238,7 +238,7 @@ impl ClaimedJobs {
     pub(super) fn expiring_before(&self, before: Timestamp) -> Vec<ClaimKey> {
         let inner = self.lock();
         let waiting = inner.waiting.values().filter(|job| lease_of(job) < before).map(ClaimKey::of);
-        let delivering = inner.delivering.iter().filter(|(_, held)| held.lease < before);
+        let delivering = inner.delivering.iter().filter(|(_, delivery)| delivery.lease < before);
         waiting.chain(delivering.map(|(key, _)| key.clone())).collect()
     }
 

@@ -110,11 +110,11 @@ impl LiveTokenTable {
     }
 
     fn token_to_evict(&self, company: &CompanyId) -> Result<Option<Uuid>, TokenMintError> {
-        let held = self.companies.get(company).map_or(0, |company| company.count);
-        let victim = if held >= self.limits.company {
+        let token_count = self.companies.get(company).map_or(0, |company| company.count);
+        let victim = if token_count >= self.limits.company {
             self.first_detached(company)
         } else if self.tokens.len() >= self.limits.process {
-            let largest = self.evictable.last().filter(|(count, _)| *count > held);
+            let largest = self.evictable.last().filter(|(count, _)| *count > token_count);
             self.first_detached(largest.map_or(company, |(_, largest)| largest))
         } else {
             return Ok(None);

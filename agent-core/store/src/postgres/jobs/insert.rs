@@ -130,7 +130,7 @@ async fn insert_rows(
         };
         return Ok((vec![InsertOutcome::New; rows.len()], was_notified(&results, notification)));
     }
-    let begun = match transaction {
+    let first_results = match transaction {
         TransactionState::None(lock_timeout) => {
             let set_timeout: [Query<'_>; 1] = [(SET_LOCK_TIMEOUT, &[&lock_timeout])];
             let statements = [set_timeout.as_slice(), queries.as_slice()].concat();
@@ -140,15 +140,15 @@ async fn insert_rows(
         }
         TransactionState::Open => session.query_all(&queries).await?,
     };
-    let mut stored = ids(begun.last());
-    let mut others: HashMap<JobId, InsertOutcome> = HashMap::new();
+    let mut stored = ids(first_results.last());
+    let mut conflicting: HashMap<JobId, InsertOutcome> = HashMap::new();
     for _ in 0..MAX_INSERT_ATTEMPTS {
         pending.retain(|row| !stored.contains(row.job.id.as_str()));
         if pending.is_empty() {
             break;
         }
-        find_conflicting(session, &pending, &mut others).await?;
-        pending.retain(|row| !others.contains_key(&row.job.id));
+        find_conflicting(session, &pending, &mut conflicting).await?;
+        pending.retain(|row| !conflicting.contains_key(&row.job.id));
         if !pending.is_empty() {
             stored.extend(ids(Some(
                 &session.query(INSERT, &InsertColumns::from_rows(&pending).values()).await?,
@@ -159,8 +159,9 @@ async fn insert_rows(
         return Err(PostgresError::from_kind(PostgresErrorKind::Locked).into());
     }
     session.commit(&[]).await?;
-    let inserted = rows.iter().map(|row| others.remove(&row.job.id).unwrap_or(InsertOutcome::New)).collect();
-    Ok((inserted, was_notified(&begun, notification)))
+    let inserted =
+        rows.iter().map(|row| conflicting.remove(&row.job.id).unwrap_or(InsertOutcome::New)).collect();
+    Ok((inserted, was_notified(&first_results, notification)))
 }
 
 /// Returns true if the first query sent a notification.

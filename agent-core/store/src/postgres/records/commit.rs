@@ -43,10 +43,10 @@ impl Committer {
         policy: LockPolicy,
     ) -> Result<Vec<CommitOutcome>, PostgresError> {
         let keys = LockedKeys::of(commits);
-        let (session, (mut batch, held)) = self.lock_and_read(commits, &keys, policy).await?;
+        let (session, (mut batch, held_locks)) = self.lock_and_read(commits, &keys, policy).await?;
         let outcomes: Vec<_> = commits
             .iter()
-            .map(|writes| match held.conflict_with(writes) {
+            .map(|writes| match held_locks.conflict_with(writes) {
                 true => CommitOutcome::Locked,
                 false => CommitOutcome::Decided(batch.apply(writes)),
             })

@@ -145,7 +145,7 @@ impl<'w> LockedKeys<'w> {
 
     /// Returns the locks that other transactions hold: those of [`Self::locks`] that were not taken, and the rows of written
     /// records that were found and not locked. All arguments are indices.
-    fn held(
+    fn held_locks(
         &self,
         free_locks: &HashSet<usize>,
         found_rows: &[usize],
@@ -202,18 +202,18 @@ impl<'w> LockedKeys<'w> {
         let mut results = session.begin(queries).await?;
         let taken = results.pop().unwrap_or_default();
         let states = results.pop().unwrap_or_default();
-        let held = match policy.skips_held {
+        let held_locks = match policy.skips_held {
             true => {
                 let free_rows = results.pop().unwrap_or_default().iter().map(row_index).collect();
                 let locks = results.pop().unwrap_or_default();
                 let free_locks = locks.iter().filter(|row| row.get(1)).map(row_index).collect();
                 let found_rows: Vec<_> = states.iter().map(row_index).collect();
-                self.held(&free_locks, &found_rows, &free_rows)
+                self.held_locks(&free_locks, &found_rows, &free_rows)
             }
             false => HeldLocks::default(),
         };
         let versions: Vec<u64> = taken.iter().map(|row| unsigned(row.get(0))).collect();
-        Ok((Batch { records: self.states(&states)?, versions: versions.into_iter() }, held))
+        Ok((Batch { records: self.states(&states)?, versions: versions.into_iter() }, held_locks))
     }
 
     fn states(&self, rows: &[Row]) -> Result<HashMap<Key, RecordState>, PostgresError> {
@@ -264,11 +264,15 @@ mod tests {
         let conflicting = |held: HeldLocks| commits.map(|writes| held.conflict_with(writes));
         let rows = [0, 2, 3];
         let free_rows: HashSet<usize> = [0, 3].into();
-        assert_eq!(conflicting(keys.held(&all(), &rows, &free_rows)), [false; 3], "a checked row");
-        assert_eq!(conflicting(keys.held(&without(2), &rows, &free_rows)), [true, false, false]);
-        assert_eq!(conflicting(keys.held(&without(4), &rows, &free_rows)), [false, true, false]);
-        assert_eq!(conflicting(keys.held(&without(1), &rows, &free_rows)), [false, true, true], "a company");
-        assert_eq!(conflicting(keys.held(&all(), &rows, &[0].into())), [false, false, true], "a row");
+        assert_eq!(conflicting(keys.held_locks(&all(), &rows, &free_rows)), [false; 3], "a checked row");
+        assert_eq!(conflicting(keys.held_locks(&without(2), &rows, &free_rows)), [true, false, false]);
+        assert_eq!(conflicting(keys.held_locks(&without(4), &rows, &free_rows)), [false, true, false]);
+        assert_eq!(
+            conflicting(keys.held_locks(&without(1), &rows, &free_rows)),
+            [false, true, true],
+            "a company"
+        );
+        assert_eq!(conflicting(keys.held_locks(&all(), &rows, &[0].into())), [false, false, true], "a row");
     }
 
     #[test]
@@ -277,7 +281,7 @@ mod tests {
         let commits = [writes.as_slice()];
         let keys = LockedKeys::of(&commits);
         assert_eq!(keys.locks(), (vec!["a".to_owned()], vec![true]));
-        assert!(!keys.held(&[0].into(), &[], &HashSet::new()).conflict_with(&writes));
-        assert!(keys.held(&HashSet::new(), &[], &HashSet::new()).conflict_with(&writes));
+        assert!(!keys.held_locks(&[0].into(), &[], &HashSet::new()).conflict_with(&writes));
+        assert!(keys.held_locks(&HashSet::new(), &[], &HashSet::new()).conflict_with(&writes));
     }
 }

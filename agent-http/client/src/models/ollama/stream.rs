@@ -144,9 +144,9 @@ impl AnswerDecoder {
         if let Some(error) = line.error {
             return Err(VendorError::from_error(error).into_error(reported_error()));
         }
-        if let Some(said) = line.message.take() {
+        if let Some(message) = line.message.take() {
             self.has_begun = true;
-            self.take_message(said);
+            self.take_message(message);
         }
         if line.done == Some(true) { self.finish(&line) } else { Ok(()) }
     }

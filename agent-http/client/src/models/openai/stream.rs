@@ -347,10 +347,10 @@ impl AnswerDecoder {
             return;
         }
         call.position = Some(index);
-        let (id, held) = (call.id.clone(), std::mem::take(&mut call.held_arguments));
+        let (id, arguments) = (call.id.clone(), std::mem::take(&mut call.held_arguments));
         self.started_calls += 1;
         self.ready.push_back(ModelEvent::ToolCallStart { index, id, name });
-        self.ready.extend(non_empty(Some(held)).map(|delta| ModelEvent::ToolCallArgs { index, delta }));
+        self.ready.extend(non_empty(Some(arguments)).map(|delta| ModelEvent::ToolCallArgs { index, delta }));
     }
 
     fn has_output(&self) -> bool {

@@ -157,7 +157,7 @@ impl<'d> RequestBuilder<'d> {
         // The conversion of the schema leaves out what only the service sets.
         let is_read_only = |property: &Value| self.document.is_read_only(property);
         let encodings = media_type.get("encoding");
-        let (mut kept, mut part_types) = (Map::new(), Map::new());
+        let (mut sendable, mut part_types) = (Map::new(), Map::new());
         let (mut file_parts, mut left_out) = (Vec::new(), Vec::new());
         for (name, property) in properties.into_iter().flatten() {
             match self.part_encoding(property, encodings.and_then(|encodings| encodings.get(name))) {
@@ -166,7 +166,7 @@ impl<'d> RequestBuilder<'d> {
                 PartEncoding::MediaType(sent) => drop(part_types.insert(name.clone(), sent.into())),
                 PartEncoding::File(count) => {
                     file_parts.push(name.as_str());
-                    kept.insert(name.clone(), self.file_schema(property, count));
+                    sendable.insert(name.clone(), self.file_schema(property, count));
                     continue;
                 }
                 PartEncoding::Unsupported if is_required(name) => {
@@ -177,14 +177,14 @@ impl<'d> RequestBuilder<'d> {
                     continue;
                 }
             }
-            kept.insert(name.clone(), property.clone());
+            sendable.insert(name.clone(), property.clone());
         }
-        if kept.values().all(is_read_only) && !left_out.is_empty() {
+        if sendable.values().all(is_read_only) && !left_out.is_empty() {
             return Err("has a form without a part that can be sent".to_owned());
         }
         let mut fields = fields.clone();
         if properties.is_some() {
-            fields.insert("properties".to_owned(), Value::Object(kept));
+            fields.insert("properties".to_owned(), Value::Object(sendable));
         }
         let schema = Some(Cow::Owned(Value::Object(fields)));
         Ok(SendableBody { content_type: MULTIPART_CONTENT_TYPE, schema, part_types, file_parts, left_out })
