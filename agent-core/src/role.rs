@@ -212,7 +212,7 @@ pub struct CouncilMember {
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum MemoryScope {
-    /// Each user has entries of their own, which no other user's prompt contains.
+    /// Each user has separate entries, which no other user's prompt contains.
     #[default]
     User,
     /// All users of the company share the entries.
@@ -231,7 +231,7 @@ pub enum RagPlacement {
     LatestTurn,
 }
 
-/// Agent runtime and model: the seven `agentServer*` fields, and the parameters and fallbacks beside them.
+/// Agent runtime and model: the seven `agentServer*` fields, model parameters and fallbacks.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

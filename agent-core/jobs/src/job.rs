@@ -292,7 +292,7 @@ pub struct Job {
     /// Due time of the next attempt: the scheduled time of the occurrence, or later after a failed attempt.
     #[serde(with = "serde_timestamp")]
     pub due: Timestamp,
-    /// Number of attempts at this occurrence that have begun.
+    /// Number of started attempts at this occurrence.
     pub attempt: u32,
     /// Number of deliveries of this occurrence that were abandoned and used up no attempt: the lease expired, or the connection
     /// to the receiver ended without an answer.

@@ -51,7 +51,7 @@ pub enum OnBusy {
     /// The request is refused.
     #[default]
     Reject,
-    /// The run is cancelled, and its answer so far is kept.
+    /// The run is cancelled; the incomplete answer is stored.
     Interrupt,
     /// The request waits for the run.
     Queue,

@@ -19,7 +19,7 @@ pub struct TokenLimits {
     pub max_output_tokens: Option<NonZeroU32>,
 }
 
-/// Limits on the calls of one model in a round, or of an agent server in a run. Missing ones are those of the platform's settings.
+/// Limits on the calls of one model in a round, or of an agent server in a run. Missing limits are those of the platform's settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

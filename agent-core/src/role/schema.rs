@@ -45,8 +45,8 @@ impl JsonSchema for Secret {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "A secret. It is shown as `***`. Where a role is saved, one that is absent or `***` stays \
-                            as it is, and an empty one is cleared.",
+            "description": "A secret, shown as `***`. When a role is saved, an absent secret or `***` keeps the stored \
+                            secret, and an empty text clears it.",
             "type": "string",
         })
     }

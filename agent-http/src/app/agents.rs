@@ -326,7 +326,7 @@ pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
     let view = schemas.schema_for::<AgentView>();
     Operation::new("putAgent", AGENTS_TAG, "Creates an agent owned by the caller, or replaces one.")
         .describe(
-            "A secret that is absent or `***` is kept, an empty one is cleared, and so is one whose URL changes. `id`, `companyId` and `ownerId` are optional. An unknown field, tool, provider or document is refused with its path; `warnings` lists settings without effect.",
+            "An absent secret or `***` keeps the stored secret; an empty secret or a change of its URL clears it. `id`, `companyId` and `ownerId` are optional. An unknown field, tool, provider or document is refused with its path; `warnings` lists settings without effect.",
         )
         .conditional_write(&["If-Match", "If-None-Match"])
         .body(schemas.without_required::<RoleBlock>(&["id", "companyId"]))

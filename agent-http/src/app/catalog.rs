@@ -76,7 +76,7 @@ pub(super) fn model_schema(is_listed: bool) -> Value {
         "input": list(&["text", "image"], "Kinds of content that the model reads."),
         "tools": {"type": "boolean", "description": "True if the model calls tools."},
         "structured": {"enum": ["schema", "object", "none"], "description": "Kind of JSON to which the vendor can constrain an answer."},
-        "reasoning": list(&levels, "Levels of reasoning; `default` alone for a model that reasons at a level of its own."),
+        "reasoning": list(&levels, "Levels of reasoning; only `default` for a model that reasons at a fixed level."),
         "prices": with_description(prices, "In dollars for a million tokens."),
     });
     if !is_listed {
@@ -101,7 +101,7 @@ pub(super) fn describe(_: &mut Schemas) -> Operation {
         "usage",
         "Returns the catalogue of models, and those of the company's providers: limits, capabilities and prices.",
     )
-    .describe("Members that are not known are absent.")
+    .describe("Unknown members are absent.")
     .parameter("query", PROVIDER, "Only models of this provider.", string_schema())
     .json_response(200, "The models, in the order of provider and name.", catalog)
 }

@@ -185,16 +185,16 @@ fn store_error(error: Arc<StoreError>) -> HttpError {
 pub(super) fn describe_begin(schemas: &mut Schemas) -> Operation {
     let view = schemas.schema_for::<BegunSignInView>();
     operation("beginSubscriptionSignIn", "Begins a sign-in to the caller's own subscription.")
-        .describe("The user enters the code at the issuer's page. The service polls the issuer meanwhile.")
-        .json_response(200, "A sign-in was already open; this is its code.", view.clone())
-        .json_response(201, "The sign-in was begun.", view)
+        .describe("The user enters the code at the issuer's page. The service polls the issuer until then.")
+        .json_response(200, "The code of a sign-in that was already open.", view.clone())
+        .json_response(201, "The sign-in has started.", view)
         .problems(&[Code::RateLimited, Code::BackendFailed, Code::BackendTimeout])
 }
 
 pub(super) fn describe_status(schemas: &mut Schemas) -> Operation {
     let status = schemas.schema_for::<SignInStatusView>();
     operation("getSubscriptionSignIn", "Returns the status of a sign-in.")
-        .json_response(200, "The status. Final ones are kept for an hour.", status)
+        .json_response(200, "The status. A final status is available for an hour.", status)
         .problems(&[Code::NotFound, Code::BackendTimeout])
 }
 

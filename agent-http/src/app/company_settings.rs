@@ -143,7 +143,7 @@ fn unknown_hint() -> String {
 }
 
 fn members() -> Value {
-    let text = "Calls of tools with one of these hints need an approval. `notReadOnly` stands for all tools whose definitions do not say that they only read.";
+    let text = "Calls of tools with one of these hints need an approval. `notReadOnly` means all tools that are not annotated as read-only.";
     json!({ANNOTATIONS: {
         "type": "array", "minItems": 1, "items": {"enum": FloorHint::ALL}, "description": text,
     }})

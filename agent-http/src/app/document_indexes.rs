@@ -132,7 +132,7 @@ pub(super) fn describe_reindex(schemas: &mut Schemas) -> Operation {
         .parameter(
             "query",
             "embedder",
-            "Embed only documents whose vectors are of this model; empty for those without vectors.",
+            "Embeds only documents with vectors of this model; an empty text selects documents without vectors.",
             embedder,
         )
         .parameter(

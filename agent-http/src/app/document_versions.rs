@@ -21,7 +21,7 @@ use crate::endpoint::{Operation, Params, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::service::HandlerResult;
 
-/// The replaced versions of a document that are kept.
+/// The stored earlier versions of a document.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct VersionList {
     /// The versions, newest first, without their texts.
@@ -112,7 +112,7 @@ pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
 pub(super) fn describe_restore(schemas: &mut Schemas) -> Operation {
     let document = schemas.schema_for::<Document>();
     operation("restoreDocument", "Gives a document the title and text of a replaced version.")
-        .describe("What it replaces is kept as a version.")
+        .describe("The replaced text and original are stored as a version.")
         .json_response(200, "The document.", document)
         .problems(&[Code::Conflict])
 }

@@ -150,7 +150,7 @@ fn model_list() -> Value {
 }
 
 fn members() -> Value {
-    let key = "A key is shown as `***`. One that is absent or `***` is kept while the address stays, and an empty one is cleared.";
+    let key = "A key is shown as `***`. An absent key or `***` keeps the stored key unless the address changes; an empty key clears it.";
     json!({
         "type": {"enum": ProviderType::ALL.map(ProviderType::as_str), "description": "API of the provider."},
         "baseUrl": {"type": "string", "description": "Absent for the address of the server's settings."},

@@ -45,7 +45,7 @@ struct RetrieveRequest {
 /// A message before the query.
 #[derive(Deserialize, JsonSchema)]
 struct EarlierMessage {
-    /// Author of the message. Only those of `user` have an effect.
+    /// Author of the message. Only messages of `user` have an effect.
     role: String,
     /// Text of the message.
     content: String,

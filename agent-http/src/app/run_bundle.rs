@@ -62,7 +62,7 @@ fn bundle_error(error: BundleError) -> HttpError {
 
 /// Describes `GET /api/runs/{id}/bundle`.
 pub(super) fn describe_get(_: &mut Schemas) -> Operation {
-    let record = serde_json::json!({"type": "object", "description": "The run, and what is kept of it."});
+    let record = serde_json::json!({"type": "object", "description": "The run and its stored records."});
     let members = serde_json::json!({"format": string_schema(), "sha256": string_schema(), "record": record});
     Operation::new("getRunBundle", TAG, "Returns a run with its inputs and events, for `agentd replay`.")
         .describe("The digest is of the bytes of `record`. Secrets of the role are masked.")

@@ -73,15 +73,15 @@ pub(super) fn list(_: &mut Schemas) -> Operation {
     let states = words(&["idle", "running", "waiting", "awaitingTools"]);
     let origins = words(&["chat", "job", "proactive", "client"]);
     Operation::new("listThreads", TAG, "Lists the caller's threads, latest activity first.")
-        .parameter("query", "agentId", "Only those of this agent.", string_schema())
+        .parameter("query", "agentId", "Filters by agent.", string_schema())
         .parameter(
             "query",
             "archived",
             "Archived threads; `false` by default.",
             words(&["false", "true", "any"]),
         )
-        .parameter("query", "status", "Only those in this state.", states)
-        .parameter("query", "origin", "Only those of this origin.", origins)
+        .parameter("query", "status", "Filters by state.", states)
+        .parameter("query", "origin", "Filters by origin.", origins)
         .paged()
         .json_response(200, "One page of threads.", list_schema("threads", thread_schema()))
 }
@@ -140,7 +140,7 @@ pub(super) fn delete_many(_: &mut Schemas) -> Operation {
     let answer = json!({"deleted": {"type": "integer"}, "more": {"type": "boolean"}});
     Operation::new("deleteThreads", TAG, "Deletes up to 1,000 of the caller's threads.")
         .describe("At least one of the parameters is required. If `more` is true, further threads match.")
-        .parameter("query", "agentId", "Only those of this agent.", string_schema())
+        .parameter("query", "agentId", "Filters by agent.", string_schema())
         .parameter("query", "before", before, string_schema())
         .json_response(200, "The number of deleted threads.", object(&["deleted", "more"], answer))
         .problems(&[Code::InvalidRequest])
@@ -180,10 +180,10 @@ pub(super) fn delete_message(_: &mut Schemas) -> Operation {
 
 pub(super) fn list_runs(_: &mut Schemas) -> Operation {
     Operation::new("listRuns", TAG, "Lists the caller's runs, newest first.")
-        .parameter("query", "threadId", "Only those of this thread.", string_schema())
-        .parameter("query", "agentId", "Only those of this agent.", string_schema())
-        .parameter("query", "state", "Only those in this state.", string_schema())
-        .parameter("query", "kind", "Only those with this kind of cause.", string_schema())
+        .parameter("query", "threadId", "Filters by thread.", string_schema())
+        .parameter("query", "agentId", "Filters by agent.", string_schema())
+        .parameter("query", "state", "Filters by state.", string_schema())
+        .parameter("query", "kind", "Filters by kind of cause.", string_schema())
         .paged()
         .json_response(200, "One page of runs.", list_schema("runs", run_schema()))
 }
@@ -250,9 +250,9 @@ pub(super) fn run_events(_: &mut Schemas) -> Operation {
     Operation::new(
         "getRunEvents",
         TAG,
-        "Returns a run's events after the given one, and those that follow live.",
+        "Returns a run's events after the given one, and further events as they occur.",
     )
-    .describe("The events are those that the first response had after the given one, in any format.")
+    .describe("In any format, the events equal those of the first response after the given one.")
     .parameter("query", "after", after, json!({"type": "integer", "minimum": 0}))
     .parameter("query", "owner", "A visitor of an agent that the caller owns.", string_schema())
     .parameter("query", "wait", "True waits for further events of a live run.", wait)
@@ -271,7 +271,7 @@ pub(super) fn resume(_: &mut Schemas) -> Operation {
 }
 
 pub(super) fn cancel_run(_: &mut Schemas) -> Operation {
-    Operation::new("cancelRun", TAG, "Cancels a run, also one of another process. Its answer so far is kept.")
+    Operation::new("cancelRun", TAG, "Cancels a run, in any process. The incomplete answer is stored.")
         .describe("A run that has ended stays as it is.")
         .json_response(200, "The run as it is now; it ends within a second.", run_schema())
         .problems(&[Code::NotFound])

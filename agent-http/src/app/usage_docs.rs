@@ -80,7 +80,7 @@ pub(super) fn list(_: &mut Schemas) -> Operation {
         .parameter("query", "from", &first, date.clone())
         .parameter("query", "to", "Last day in UTC; by default today.", date)
         .parameter("query", "groupBy", groups, string_schema())
-        .parameter("query", "agentId", "Only those of this agent.", string_schema())
+        .parameter("query", "agentId", "Filters by agent.", string_schema())
         .parameter("query", "userId", "Only usage of this user, or of a widget token: `widget:<tokenId>`.", string_schema())
         .parameter("query", "limit", "Maximum number of rows.", limit)
         .parameter("query", "cursor", "The `nextCursor` of the previous page.", string_schema())

@@ -52,7 +52,7 @@ pub struct JobPayload {
     /// Todo list that the tools work on; by default the agent's first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub todo_list_id: Option<String>,
-    /// Thread of the user in which the turns are kept, for the kind `agent`; by default one of the job's own.
+    /// Thread of the user that stores the turns, for the kind `agent`; by default, the job has a separate thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(length(min = 1, max = 128)))]
     pub thread_id: Option<ThreadId>,

@@ -35,7 +35,7 @@ pub struct JobView {
     pub execute_at: Timestamp,
     /// Number, from 1, of the occurrence that is waiting or running, or of the last one.
     pub occurrence: u64,
-    /// Number of attempts at this occurrence that have begun.
+    /// Number of started attempts at this occurrence.
     pub attempt: u32,
     /// Error of the last attempt; absent if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]

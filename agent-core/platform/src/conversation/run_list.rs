@@ -12,13 +12,13 @@ pub const MAX_REAPED_RUNS: usize = 100;
 /// Filter of a list of runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunFilter {
-    /// Only those of this thread.
+    /// Filters by thread.
     pub thread: Option<ThreadId>,
-    /// Only those of this agent.
+    /// Filters by agent.
     pub agent: Option<AgentId>,
-    /// Only those in this state.
+    /// Filters by state.
     pub state: Option<RunState>,
-    /// Only those with this kind of cause.
+    /// Filters by kind of cause.
     pub kind: Option<RunTriggerKind>,
 }
 

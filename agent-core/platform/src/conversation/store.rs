@@ -443,7 +443,7 @@ pub struct ForkThreadRequest {
 /// Conditions on the threads to be deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeleteFilter {
-    /// Only those of this agent.
+    /// Filters by agent.
     pub agent: Option<AgentId>,
     /// Restricts to threads whose last activity was before this time.
     pub before: Option<Timestamp>,

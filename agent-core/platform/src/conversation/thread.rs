@@ -164,13 +164,13 @@ impl ThreadOrigin {
 /// Filter of a list of threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ThreadFilter {
-    /// Only those of this agent.
+    /// Filters by agent.
     pub agent: Option<AgentId>,
     /// Restricts to archived threads, or to threads that are not archived; `None` for both.
     pub archived: Option<bool>,
-    /// Only those in this state.
+    /// Filters by state.
     pub status: Option<ThreadStatus>,
-    /// Only those of this origin.
+    /// Filters by origin.
     pub origin: Option<ThreadOrigin>,
 }
 

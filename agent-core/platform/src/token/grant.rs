@@ -92,7 +92,7 @@ pub struct ApiGrant {
     pub user_id: UserId,
     /// The agents that may be chatted with.
     pub agents: Vec<AgentId>,
-    /// Rate caps beside the limits of the user; none, if absent.
+    /// Rate caps in addition to the user's limits; absent means none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caps: Option<RunCaps>,
 }

@@ -92,7 +92,7 @@ pub struct UsageFilter {
     pub from: Date,
     /// Last day.
     pub to: Date,
-    /// Only those of this agent.
+    /// Filters by agent.
     pub agent: Option<AgentId>,
     /// Restricts to a user.
     pub user: Option<UserId>,

@@ -32,7 +32,7 @@ struct NextRequest {
 
 #[derive(Serialize, JsonSchema)]
 struct NextOccurrences {
-    /// The occurrences in order; fewer than asked for if the schedule ends.
+    /// The occurrences in order; fewer than `count` if the schedule ends.
     next: Vec<OccurrenceTime>,
 }
 
