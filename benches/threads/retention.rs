@@ -96,7 +96,7 @@ async fn sweep(store: &SqliteStore, before: Timestamp) -> Result<usize> {
             loop {
                 let batch = store.delete_many(&owner, &filter).await?;
                 deleted += batch.deleted;
-                if !batch.more || batch.deleted == 0 {
+                if !batch.has_more || batch.deleted == 0 {
                     break;
                 }
             }

@@ -261,7 +261,7 @@ async fn app_with(workspace: &Value, tools: FakeTools) -> SocketAddr {
     };
     let tools = Arc::new(tools);
     let models =
-        EmbeddedModels { anthropic: hosted.clone(), hosted, ollama, prefer_ollama: false, local: None };
+        EmbeddedModels { anthropic: hosted.clone(), hosted, ollama, prefers_ollama: false, local: None };
     let backend = EmbeddedBackend::new(models).with_tools(tools.clone());
     let platform = Platform::new(stores.roles.clone()).with_tools(tools).with_backend(backend);
     let mut app =

@@ -46,8 +46,8 @@ pub struct SearchOptions<'a> {
     pub limit: usize,
     /// Relevance that a hit must reach, between 0 and 1. Queries in scripts without spaces need half of it.
     pub min_relevance: f32,
-    /// True for relevance feedback.
-    pub feedback: bool,
+    /// True if the best hits add terms to the query (relevance feedback).
+    pub uses_feedback: bool,
     /// The chunks that are most similar by vectors.
     pub dense: Option<DenseRanking<'a>>,
 }
@@ -55,7 +55,7 @@ pub struct SearchOptions<'a> {
 impl Default for SearchOptions<'_> {
     /// Returns 20 hits with feedback, from a relevance of 0.08, without vectors.
     fn default() -> Self {
-        Self { limit: 20, min_relevance: 0.08, feedback: true, dense: None }
+        Self { limit: 20, min_relevance: 0.08, uses_feedback: true, dense: None }
     }
 }
 
@@ -162,7 +162,7 @@ fn corpus_of<'d>(documents: &'d [(DocEntry, &'d DocIndex)]) -> Corpus<'d> {
 /// Ranks the chunks of a corpus.
 pub(crate) fn rank(corpus: &Corpus<'_>, query: &Query<'_>, options: &SearchOptions<'_>) -> Ranking {
     let mut terms = QueryTerms::new(corpus, query);
-    let feedback_share = if options.feedback { feedback::SHARE } else { 0.0 };
+    let feedback_share = if options.uses_feedback { feedback::SHARE } else { 0.0 };
     terms.normalize(1.0 - feedback_share);
     let mut scores = Scores::new(corpus);
     scores.add(corpus, &terms.weighted);
@@ -170,7 +170,7 @@ pub(crate) fn rank(corpus: &Corpus<'_>, query: &Query<'_>, options: &SearchOptio
     let best = scores.best(corpus, feedback::BEST_CHUNKS);
     let best_relevance = best.first().map_or(0.0, |best| terms.relevance(best.score));
     let query_terms = terms.weighted.len();
-    if options.feedback && !best.is_empty() {
+    if options.uses_feedback && !best.is_empty() {
         let feedback_terms = feedback::terms(corpus, &best);
         scores.add(corpus, &feedback_terms);
         terms.weighted.extend(feedback_terms);

@@ -357,7 +357,7 @@ impl LogRow {
 pub(crate) struct DeletedLogs {
     pub(crate) bytes: usize,
     /// True if the logs have more chunks.
-    pub(crate) more: bool,
+    pub(crate) has_more: bool,
 }
 
 /// Returns the number of an event as the column has it.

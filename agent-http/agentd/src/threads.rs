@@ -78,7 +78,7 @@ pub(crate) async fn delete_threads(
         let deleted = conversations.delete_many(&owner, &DeleteFilter::default()).await;
         let deleted = deleted.map_err(store_error)?;
         count += deleted.deleted;
-        if !deleted.more {
+        if !deleted.has_more {
             return Ok(count);
         }
     }

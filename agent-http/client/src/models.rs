@@ -252,7 +252,7 @@ pub struct EmbeddedModels {
     /// The Ollama server.
     pub ollama: OllamaServer,
     /// True if provider `auto` falls back to Ollama when no hosted key is configured.
-    pub prefer_ollama: bool,
+    pub prefers_ollama: bool,
     /// The in-process model, if there is one.
     pub local: Option<Arc<dyn Model>>,
 }
@@ -348,7 +348,7 @@ impl EmbeddedModels {
         match settings.provider.as_deref().and_then(non_blank).unwrap_or(AUTO) {
             AUTO if self.hosted.key.is_some() || has_own_endpoint(settings) => openai::PROVIDER,
             AUTO if self.anthropic.key.is_some() => anthropic::PROVIDER,
-            AUTO if self.prefer_ollama => ollama::PROVIDER,
+            AUTO if self.prefers_ollama => ollama::PROVIDER,
             named => named,
         }
     }

@@ -403,7 +403,7 @@ pub(super) async fn delete_many(context: RequestContext<App>, principal: Princip
     conversations.stop_runs(deleted.active_runs);
     delete_obsolete_summaries(&conversations.app, &conversations.owner).await;
     delete_obsolete_notifications(&conversations.app, &conversations.owner).await;
-    private(response::json(StatusCode::OK, &json!({"deleted": deleted.deleted, "more": deleted.more})))
+    private(response::json(StatusCode::OK, &json!({"deleted": deleted.deleted, "more": deleted.has_more})))
 }
 
 /// Body of `POST /api/threads/{id}/fork`.

@@ -49,8 +49,8 @@ fn index<'d>(
 }
 
 /// Returns the best ten documents: each at the place of its best chunk.
-fn best_documents(company: &CompanyIndex, query: &Query<'_>, feedback: bool) -> Vec<String> {
-    let options = SearchOptions { limit: HITS, feedback, ..SearchOptions::default() };
+fn best_documents(company: &CompanyIndex, query: &Query<'_>, uses_feedback: bool) -> Vec<String> {
+    let options = SearchOptions { limit: HITS, uses_feedback, ..SearchOptions::default() };
     let mut found = Vec::new();
     for hit in company.search(SearchScope::All, query, &options).hits {
         let id = hit.document.to_string();

@@ -141,7 +141,7 @@ fn measure(
     let ours = quantiles(questions, QUERIES, |text| {
         black_box(company.search(SearchScope::All, &Query { text, previous: None }, &options));
     });
-    let plain_options = SearchOptions { feedback: false, ..options.clone() };
+    let plain_options = SearchOptions { uses_feedback: false, ..options.clone() };
     let plain = quantiles(questions, QUERIES, |text| {
         black_box(company.search(SearchScope::All, &Query { text, previous: None }, &plain_options));
     });

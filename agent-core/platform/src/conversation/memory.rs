@@ -160,9 +160,9 @@ impl Conversations for MemoryConversations {
         let matching =
             threads.filter(|found| filter.matches(&found.thread)).map(|found| found.thread.id.clone());
         let mut ids: Vec<ThreadId> = matching.take(MAX_DELETED_THREADS + 1).collect();
-        let more = ids.len() > MAX_DELETED_THREADS;
+        let has_more = ids.len() > MAX_DELETED_THREADS;
         ids.truncate(MAX_DELETED_THREADS);
-        Ok(DeletedThreads { more, ..state.remove(owner, ids) })
+        Ok(DeletedThreads { has_more, ..state.remove(owner, ids) })
     }
 
     async fn scan_threads(&self, cursor: Option<&str>) -> Result<ThreadScan, ConversationError> {

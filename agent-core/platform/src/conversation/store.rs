@@ -465,7 +465,7 @@ pub struct DeletedThreads {
     /// Number of deleted threads.
     pub deleted: usize,
     /// True if more threads match.
-    pub more: bool,
+    pub has_more: bool,
     /// Runs of the threads that had not ended.
     pub active_runs: Vec<RunId>,
 }

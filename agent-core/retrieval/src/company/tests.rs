@@ -29,7 +29,7 @@ fn put(id: &str, text: &str) -> DocumentChange {
 }
 
 fn ids(company: &CompanyIndex, scope: SearchScope<'_>, text: &str) -> Vec<String> {
-    let options = SearchOptions { feedback: false, ..SearchOptions::default() };
+    let options = SearchOptions { uses_feedback: false, ..SearchOptions::default() };
     let ranking = company.search(scope, &Query { text, previous: None }, &options);
     ranking.hits.iter().map(|hit| hit.document.to_string()).collect()
 }
@@ -87,7 +87,7 @@ fn many_single_changes_leave_few_segments_and_no_dead_documents() {
     let stored: usize = company.segments.iter().map(|segment| segment.documents.len()).sum();
     assert!(stored <= 2 * 80, "{stored} documents for 80");
     let query = Query { text: &name(4), previous: None };
-    let options = SearchOptions { feedback: false, ..SearchOptions::default() };
+    let options = SearchOptions { uses_feedback: false, ..SearchOptions::default() };
     let found = company.search(SearchScope::All, &query, &options);
     let texts: Vec<_> =
         (0..80).map(|number| index("", &format!("round 5 of the {}", name(number)))).collect();

@@ -23,7 +23,7 @@ fn query(text: &str) -> Query<'_> {
 }
 
 fn plain() -> SearchOptions<'static> {
-    SearchOptions { feedback: false, ..SearchOptions::default() }
+    SearchOptions { uses_feedback: false, ..SearchOptions::default() }
 }
 
 const BIRDS: [&str; 4] = [

@@ -235,9 +235,9 @@ impl Conversations for PostgresRecords {
         let limit = i64::try_from(MAX_DELETED_THREADS + 1).unwrap_or(i64::MAX);
         let ids = read!(self, &owner.company, |tables| tables.thread_ids(owner, agent, before, limit))?;
         let mut ids: Vec<ThreadId> = ids.into_iter().map(ThreadId::from).collect();
-        let more = ids.len() > MAX_DELETED_THREADS;
+        let has_more = ids.len() > MAX_DELETED_THREADS;
         ids.truncate(MAX_DELETED_THREADS);
-        Ok(DeletedThreads { more, ..self.delete_threads(owner, ids, filter).await? })
+        Ok(DeletedThreads { has_more, ..self.delete_threads(owner, ids, filter).await? })
     }
 
     async fn scan_threads(&self, cursor: Option<&str>) -> Result<ThreadScan, ConversationError> {

@@ -230,9 +230,9 @@ impl Conversations for SqliteStore {
             tables.thread_ids(&key, agent.as_deref(), before, MAX_DELETED_THREADS + 1)
         });
         let mut ids: Vec<ThreadId> = read.await?.into_iter().map(ThreadId::from).collect();
-        let more = ids.len() > MAX_DELETED_THREADS;
+        let has_more = ids.len() > MAX_DELETED_THREADS;
         ids.truncate(MAX_DELETED_THREADS);
-        Ok(DeletedThreads { more, ..self.delete_threads(owner, ids, filter).await? })
+        Ok(DeletedThreads { has_more, ..self.delete_threads(owner, ids, filter).await? })
     }
 
     async fn scan_threads(&self, cursor: Option<&str>) -> Result<ThreadScan, ConversationError> {

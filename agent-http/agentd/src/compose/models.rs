@@ -49,7 +49,7 @@ pub(super) fn embedded_models(
         hosted: hosted_vendor(&config.server.hosted, outbound, limits),
         anthropic: hosted_vendor(&config.anthropic, outbound, limits),
         ollama: ollama(&config.server.ollama, outbound, limits),
-        prefer_ollama: config.server.ollama.preferred,
+        prefers_ollama: config.server.ollama.preferred,
         local,
     }
 }

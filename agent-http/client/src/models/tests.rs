@@ -203,7 +203,7 @@ fn without_a_model_the_error_names_what_sets_one() {
         hosted: vendor(&url, None, ""),
         anthropic: vendor(&url, None, ""),
         ollama: ollama_server(None, None, ""),
-        prefer_ollama: false,
+        prefers_ollama: false,
         local: None,
     };
     let error = models.model(&EmbeddedAi::default()).err().expect("no model").to_string();
@@ -273,7 +273,7 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
                 hosted: vendor(&operator_url, operators.then_some("sk-op"), ""),
                 anthropic: vendor(&operator_url, anthropics.then_some("sk-ant"), ""),
                 ollama: ollama_server(there.then_some(&operator_url), Some("default"), ""),
-                prefer_ollama: there,
+                prefers_ollama: there,
                 local: here.then(|| Arc::new(ScriptedModel::repeating("")) as Arc<dyn Model>),
             };
             let model = models.model(&settings);
@@ -295,7 +295,7 @@ fn an_unknown_provider_is_refused_with_the_choices() {
     let ollama = ollama_server(None, None, "");
     let hosted = vendor(&operator_url, None, "");
     let models =
-        EmbeddedModels { anthropic: hosted.clone(), hosted, ollama, prefer_ollama: false, local: None };
+        EmbeddedModels { anthropic: hosted.clone(), hosted, ollama, prefers_ollama: false, local: None };
     let settings = EmbeddedAi { provider: Some("abacus".into()), ..EmbeddedAi::default() };
     let failure = models.model(&settings).err().expect("unknown");
     assert_eq!(
@@ -317,7 +317,7 @@ fn parameters_are_sent_in_the_words_of_each_api() {
         hosted: vendor(&operator_url, Some("sk-op"), ""),
         anthropic: vendor(&operator_url, Some("sk-op"), ""),
         ollama: ollama_server(Some(&operator_url), None, ""),
-        prefer_ollama: false,
+        prefers_ollama: false,
         local: None,
     };
     let Value::Object(parameters) = json!({"temperature": 0.70, "maxOutputTokens": 500, "topP": 0.9, "topK": 40,
@@ -386,7 +386,7 @@ fn a_level_that_the_model_does_not_have_is_the_nearest_one() {
         hosted: vendor(&operator_url, Some("sk-op"), ""),
         anthropic: vendor(&operator_url, Some("sk-op"), ""),
         ollama: ollama_server(Some(&operator_url), None, ""),
-        prefer_ollama: false,
+        prefers_ollama: false,
         local: None,
     };
     for (provider, model, level, path, sent) in [

@@ -92,7 +92,7 @@ async fn sweep_owner(
         count += batch.deleted;
         let key = |id| RunKey { owner: owner.clone(), id };
         app.conversations.stop_deleted(batch.active_runs.into_iter().map(key));
-        if !batch.more || batch.deleted == 0 {
+        if !batch.has_more || batch.deleted == 0 {
             if count > 0 {
                 delete_obsolete_summaries(app, owner).await;
                 delete_obsolete_notifications(app, owner).await;

@@ -73,7 +73,7 @@ async fn many_are_deleted_by_agent_and_time(store: &dyn Conversations) {
     done("create", store.create(create(bob.thread("0"), &["x"], 0)).await);
     let filter = DeleteFilter { agent: Some("cook".into()), before: Some(at(5)) };
     let deleted = done("delete", store.delete_many(&ada(), &filter).await);
-    assert_eq!((deleted.deleted, deleted.more), (2, false), "threads before the time are deleted");
+    assert_eq!((deleted.deleted, deleted.has_more), (2, false), "threads before the time are deleted");
     let left = done("threads", store.threads(&ada(), &ThreadFilter::default(), None, 50).await).threads;
     let left: Vec<&str> = left.iter().map(|thread| thread.id.as_str()).collect();
     assert_eq!(left, ["7", "6", "5", "4", "2", "0"]);
@@ -83,14 +83,14 @@ async fn many_are_deleted_by_agent_and_time(store: &dyn Conversations) {
     let all = DeleteFilter::default();
     let deleted = done("delete", store.delete_many(&ada(), &all).await);
     assert_eq!(
-        (deleted.deleted, deleted.more),
+        (deleted.deleted, deleted.has_more),
         (MAX_DELETED_THREADS, true),
         "a call deletes a bounded number of threads"
     );
     let deleted = done("delete", store.delete_many(&ada(), &all).await);
-    assert_eq!((deleted.deleted, deleted.more), (6, false));
+    assert_eq!((deleted.deleted, deleted.has_more), (6, false));
     let none = done("delete", store.delete_many(&ada(), &all).await);
-    assert_eq!((none.deleted, none.more), (0, false));
+    assert_eq!((none.deleted, none.has_more), (0, false));
     let runs = done("runs", store.runs(&ada(), &RunFilter::default(), None, 50).await);
     assert!(runs.runs.is_empty());
     assert!(done("thread", store.thread(&bob.thread("0")).await).is_some(), "another owner's threads stay");

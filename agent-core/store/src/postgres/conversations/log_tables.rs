@@ -248,7 +248,7 @@ impl ConversationTables {
         let byte_limit = i64::try_from(max_bytes).unwrap_or(i64::MAX);
         let rows = self.select(DELETE_THREAD_LOGS, &[&thread, &byte_limit, &limit]).await?;
         let bytes = rows.iter().map(|row| usize::try_from(row.get::<_, i64>(0)).unwrap_or_default()).sum();
-        Ok(DeletedLogs { bytes, more: bytes >= max_bytes || rows.len() >= DELETE_BATCH_CHUNKS })
+        Ok(DeletedLogs { bytes, has_more: bytes >= max_bytes || rows.len() >= DELETE_BATCH_CHUNKS })
     }
 
     /// Returns at most `limit` runs whose logs have expired and that no other transaction has locked, after a position in their

@@ -117,12 +117,12 @@ impl ConversationTables<'_> {
         let mut bytes = 0;
         for (run, first, size) in &found {
             if bytes >= max_bytes {
-                return Ok(DeletedLogs { bytes, more: true });
+                return Ok(DeletedLogs { bytes, has_more: true });
             }
             delete.execute(params![run, first])?;
             bytes += size;
         }
-        Ok(DeletedLogs { bytes, more: found.len() == DELETE_BATCH_CHUNKS })
+        Ok(DeletedLogs { bytes, has_more: found.len() == DELETE_BATCH_CHUNKS })
     }
 
     /// Returns at most `limit` runs whose logs have expired, after a position in their order.

@@ -337,7 +337,7 @@ pub(super) fn delete_batch(
         }
         let logs = tables.delete_thread_logs(n, remaining_bytes)?;
         remaining_bytes = remaining_bytes.saturating_sub(logs.bytes);
-        if logs.more {
+        if logs.has_more {
             tables.put_thread(Some(n), &key, &commit::delete_part(thread))?;
             return Ok((at, deleted));
         }
