@@ -97,14 +97,15 @@ pub async fn drop_in_progress<T: Debug>(
     open: Option<&OpenWorkCounter>,
 ) {
     {
-        let begun = async {
+        let work_begins = async {
             let Some(open) = open else { return Delay::new(POLL_INTERVAL).await };
             while open() == 0 {
                 Delay::new(POLL_INTERVAL).await;
             }
         };
-        let (future, begun, beginning) = (pin!(future), pin!(begun), format!("{what}: its beginning"));
-        if let Either::Left((result, _)) = with_timeout(&beginning, select(future, begun)).await {
+        let (future, work_begins, beginning) =
+            (pin!(future), pin!(work_begins), format!("{what}: its beginning"));
+        if let Either::Left((result, _)) = with_timeout(&beginning, select(future, work_begins)).await {
             panic!("{what}: it hangs and has no result: {result:?}");
         }
     }

@@ -159,9 +159,9 @@ fn check_grammar(events: &[Event]) {
 
 async fn dropping_the_stream_ends_the_run<B: Backend>(subject: BackendSubject<B>) {
     let mut events = started(&subject).await;
-    let begun =
+    let first_words =
         async { while !matches!(events.next().await, Some(Event::TextMessageContent { .. }) | None) {} };
-    with_timeout("the first words of a run that hangs", begun).await;
+    with_timeout("the first words of a run that hangs", first_words).await;
     assert!(!events.is_over(), "a run that hangs is not over");
     if let Some(open) = &subject.open {
         assert!(open() > 0, "a run that hangs is work in progress");

@@ -131,19 +131,22 @@ async fn answers_are_whole(model: &dyn Model) {
 
 /// Checks the order of events, which holds for complete and truncated answers.
 fn check_order(events: &[Result<ModelEvent, AgentError>]) {
-    let mut begun = Vec::new();
+    let mut started_calls = Vec::new();
     for (i, event) in events.iter().enumerate() {
         let last = i + 1 == events.len();
         match event {
             Err(_) => assert!(last, "nothing follows an error: {events:?}"),
             Ok(ModelEvent::Finish(_)) => assert!(last, "nothing follows Finish: {events:?}"),
             Ok(ModelEvent::ToolCallStart { index, id, name }) => {
-                assert!(!begun.contains(index), "a tool call begins once: {events:?}");
+                assert!(!started_calls.contains(index), "a tool call begins once: {events:?}");
                 assert!(!id.is_empty() && !name.is_empty(), "a tool call has an id and a name: {events:?}");
-                begun.push(*index);
+                started_calls.push(*index);
             }
             Ok(ModelEvent::ToolCallArgs { index, .. }) => {
-                assert!(begun.contains(index), "arguments come after their call has begun: {events:?}");
+                assert!(
+                    started_calls.contains(index),
+                    "arguments come after their call has begun: {events:?}"
+                );
             }
             Ok(_) => {}
         }

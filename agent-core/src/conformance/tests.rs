@@ -87,13 +87,13 @@ impl Model for NondeterministicModel {
 }
 
 async fn complaint_about(answers: impl Fn() -> ScriptedAnswer, scenario: Scenario) -> String {
-    panic_message(model(async |asked| {
-        let model = match asked {
+    panic_message(model(async |requested| {
+        let model = match requested {
             Scenario::Completes if scenario == Scenario::Completes => {
                 Arc::new(ScriptedModel::new([answers(), answers()]))
             }
-            Scenario::Completes => scripted(asked),
-            _ if asked == scenario => Arc::new(ScriptedModel::new([answers()])),
+            Scenario::Completes => scripted(requested),
+            _ if requested == scenario => Arc::new(ScriptedModel::new([answers()])),
             _ => return None,
         };
         Some(ModelSubject::new(model))

@@ -221,7 +221,7 @@ pub(super) fn set_or_check_id(
 ) -> Result<(), HttpError> {
     match body.get(name) {
         None | Some(Value::Null) => {}
-        Some(Value::String(given)) if given == id => {}
+        Some(Value::String(text)) if text == id => {}
         Some(Value::String(_)) => {
             return Err(match origin {
                 IdOrigin::Path => HttpError::invalid(name, "must equal the id in the path"),

@@ -79,10 +79,13 @@ pub(super) async fn run<S: HttpService>(
         () = shutdown.wait_for(ShutdownStage::Ending) => {}
         () = time::sleep(graceful) => {}
     }
-    tracing::warn!(connections = slots.taken(), "ending requests that exceeded the drain timeout");
+    tracing::warn!(connections = slots.taken_count(), "ending requests that exceeded the drain timeout");
     shutdown.end();
     if time::timeout(FINAL_EVENT_TIMEOUT, slots.wait_until_free()).await.is_err() {
-        tracing::warn!(connections = slots.taken(), "closing connections that exceeded the drain timeout");
+        tracing::warn!(
+            connections = slots.taken_count(),
+            "closing connections that exceeded the drain timeout"
+        );
         drop(drain_all);
         // A task that blocks its thread cannot be dropped; the timeout keeps it from delaying shutdown.
         let _ = time::timeout(ABORT_TIMEOUT, slots.wait_until_free()).await;

@@ -83,7 +83,7 @@ impl ConnectionSlots {
     }
 
     /// Returns the number of slots that are taken.
-    pub(super) fn taken(&self) -> usize {
+    pub(super) fn taken_count(&self) -> usize {
         self.pools().iter().map(|pool| pool.size as usize - pool.free.available_permits()).sum()
     }
 
@@ -152,10 +152,10 @@ mod tests {
             [Some(true), Some(false), Some(false)]
         );
         assert!(slots.try_take_reserved().is_none());
-        assert_eq!(slots.taken(), 3);
+        assert_eq!(slots.taken_count(), 3);
         assert_eq!(slots.free(), 14);
         drop(taken);
         slots.wait_until_free().await;
-        assert_eq!((slots.taken(), slots.free()), (0, 15));
+        assert_eq!((slots.taken_count(), slots.free()), (0, 15));
     }
 }

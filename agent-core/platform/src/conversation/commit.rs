@@ -134,9 +134,9 @@ pub fn fork(
     check_conversation_id("agentId", &agent)?;
     let mut thread = new_thread(&key, agent, &new, now)?;
     (thread.title, thread.title_from) = match (&fork.title, source.title_from) {
-        (Some(given), _) => {
-            check_title(given)?;
-            (given.clone(), TitleSource::User)
+        (Some(new_title), _) => {
+            check_title(new_title)?;
+            (new_title.clone(), TitleSource::User)
         }
         // The source may have its title from a message of another branch, whose erasure would leave it in the copy.
         (None, TitleSource::Message) => (title(path.iter().map(|node| &node.message)), TitleSource::Message),

@@ -311,16 +311,16 @@ impl Conversations for MemoryConversations {
         let is_lost = |run: &MemoryRun| {
             run.is_live() && state.leases.get(&run.stored.process).is_none_or(|until| *until <= clock.now)
         };
-        let lost = runs.filter(|(_, run)| is_lost(run));
-        let lost: Vec<(ThreadOwner, RunId)> = lost
+        let expired = runs.filter(|(_, run)| is_lost(run));
+        let expired: Vec<(ThreadOwner, RunId)> = expired
             .map(|(owner, run)| (owner.clone(), run.stored.run.id.clone()))
             .take(MAX_REAPED_RUNS)
             .collect();
-        for (owner, id) in &lost {
+        for (owner, id) in &expired {
             state.interrupt_expired(owner, id, clock)?;
         }
         state.leases.retain(|_, until| *until > clock.now);
-        Ok(lost.len())
+        Ok(expired.len())
     }
 
     async fn append_events(

@@ -168,8 +168,8 @@ impl ThreadCache {
 
     fn take(&self, key: &ThreadKey) -> Option<LoadedThread> {
         let mut state = self.lock();
-        let taken = state.threads.remove(&key.company, &table_key(key))?;
-        Some(LoadedThread { removals: state.removals, ..taken })
+        let thread = state.threads.remove(&key.company, &table_key(key))?;
+        Some(LoadedThread { removals: state.removals, ..thread })
     }
 
     /// Locks the state. No code panics while holding the lock, so the data behind a poisoned one is intact.

@@ -111,8 +111,8 @@ fn parse_content_type(settings: &BodySettings<'_>) -> Result<String, &'static st
 /// Returns the settings of the parts of a body.
 fn parse_parts(settings: &BodySettings<'_>, content_type: &str) -> Result<PartSettings, ToolSettingsError> {
     let BodySettings { part_types, file_parts, .. } = settings;
-    let given = [("partTypes", !part_types.is_empty()), ("fileParts", !file_parts.is_empty())];
-    if let Some((field, _)) = given.iter().find(|(_, is_given)| *is_given)
+    let part_settings = [("partTypes", !part_types.is_empty()), ("fileParts", !file_parts.is_empty())];
+    if let Some((field, _)) = part_settings.iter().find(|(_, is_given)| *is_given)
         && content_type != MULTIPART_CONTENT_TYPE
     {
         let message = format!("is allowed with the contentType {MULTIPART_CONTENT_TYPE} only");

@@ -167,12 +167,12 @@ fn members<'b>(template: &BodyTemplate, body: &'b Value) -> Result<Vec<Member<'b
         template.collect_arguments(&mut names);
         return Err(ArgumentError::new(names.first().copied().unwrap_or_default(), NOT_FIELDS));
     };
-    let given = fields.iter().filter(|(_, value)| !value.is_null());
+    let non_null = fields.iter().filter(|(_, value)| !value.is_null());
     let member = |(name, value): (&'b String, &'b Value)| {
         let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
         (name.as_str(), template.member_argument(name), items)
     };
-    Ok(given.map(member).collect())
+    Ok(non_null.map(member).collect())
 }
 
 fn part<'a>(

@@ -210,17 +210,17 @@ fn check_key(key: &str) -> Result<(), String> {
 }
 
 fn read_models(body: &Map<String, Value>) -> Result<Vec<Map<String, Value>>, InvalidProviderError> {
-    let given = match body.get("models") {
+    let entries = match body.get("models") {
         None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(Value::Array(given)) => given,
+        Some(Value::Array(entries)) => entries,
         Some(_) => return Err(InvalidProviderError::new("models", "must be an array")),
     };
-    if given.len() > MAX_PROVIDER_MODELS {
-        let fault = format!("has {} models; the limit is {MAX_PROVIDER_MODELS}", given.len());
+    if entries.len() > MAX_PROVIDER_MODELS {
+        let fault = format!("has {} models; the limit is {MAX_PROVIDER_MODELS}", entries.len());
         return Err(InvalidProviderError::new("models", fault));
     }
-    let (mut models, mut names) = (Vec::with_capacity(given.len()), HashSet::new());
-    for (index, entry) in given.iter().enumerate() {
+    let (mut models, mut names) = (Vec::with_capacity(entries.len()), HashSet::new());
+    for (index, entry) in entries.iter().enumerate() {
         let at = format!("models[{index}]");
         let Value::Object(entry) = entry else {
             return Err(InvalidProviderError::new(at, "must be an object"));

@@ -310,19 +310,19 @@ impl IndexState {
     /// Returns the documents of a search that the index has.
     pub(super) fn current<'w>(
         &self,
-        wanted: &'w [(DocumentId, u64)],
+        requested: &'w [(DocumentId, u64)],
     ) -> impl Iterator<Item = &'w DocumentId> {
         let is_current =
             |(id, version): &&(DocumentId, u64)| self.state_of(id, *version) == DocumentState::Current;
-        wanted.iter().filter(is_current).map(|(id, _)| id)
+        requested.iter().filter(is_current).map(|(id, _)| id)
     }
 
     /// Returns a digest of the documents of a search that the index has, with their versions and the state of their vectors. Equal
     /// digests mean equal vectors.
-    pub(super) fn vector_digest(&self, wanted: &[(DocumentId, u64)]) -> u64 {
+    pub(super) fn vector_digest(&self, requested: &[(DocumentId, u64)]) -> u64 {
         let mut digest = DefaultHasher::new();
         self.vector_drops.hash(&mut digest);
-        for id in self.current(wanted) {
+        for id in self.current(requested) {
             let unembedded = self.unembedded.get(id);
             let vectors = unembedded.map(|unembedded| (unembedded.record_version, unembedded.is_partial));
             (id, self.versions.get(id), vectors).hash(&mut digest);
@@ -373,38 +373,38 @@ impl IndexState {
     }
 
     /// Returns true if documents that were too large may be searched now: the index has other documents that are not
-    /// `wanted` and can be removed.
-    pub(super) fn may_retry(&self, wanted: &HashSet<DocumentId>) -> bool {
+    /// `requested` and can be removed.
+    pub(super) fn may_retry(&self, requested: &HashSet<DocumentId>) -> bool {
         let is_too_large = |id: &DocumentId| {
             self.unusable.get(id).is_some_and(|(_, reason)| *reason == SkipReason::TooLarge)
         };
-        wanted.iter().any(is_too_large) && self.versions.keys().any(|id| !wanted.contains(id))
+        requested.iter().any(is_too_large) && self.versions.keys().any(|id| !requested.contains(id))
     }
 
-    /// Removes the documents that are not `wanted`; documents that were too large can be indexed again.
-    pub(super) fn prepare_retry(&mut self, wanted: &HashSet<DocumentId>) {
-        self.unusable.retain(|id, (_, reason)| *reason != SkipReason::TooLarge || !wanted.contains(id));
-        self.remove_others(wanted);
+    /// Removes the documents that are not `requested`; documents that were too large can be indexed again.
+    pub(super) fn prepare_retry(&mut self, requested: &HashSet<DocumentId>) {
+        self.unusable.retain(|id, (_, reason)| *reason != SkipReason::TooLarge || !requested.contains(id));
+        self.remove_others(requested);
     }
 
-    fn remove_others(&mut self, wanted: &HashSet<DocumentId>) {
-        let others = self.versions.keys().filter(|id| !wanted.contains(*id)).cloned();
+    fn remove_others(&mut self, requested: &HashSet<DocumentId>) {
+        let others = self.versions.keys().filter(|id| !requested.contains(*id)).cloned();
         let removals: Vec<_> = others.map(|id| (DocumentChange::Remove(id), 0)).collect();
         self.apply(removals);
     }
 
-    /// Makes room if the index exceeds `max_bytes`: removes the documents that are not `wanted`, then the ones that were `added`
+    /// Makes room if the index exceeds `max_bytes`: removes the documents that are not `requested`, then the ones that were `added`
     /// last, which then cannot be searched.
     pub(super) fn shrink(
         &mut self,
         max_bytes: usize,
-        wanted: &HashSet<DocumentId>,
+        requested: &HashSet<DocumentId>,
         added: &[(DocumentId, u64)],
     ) {
         if self.index_bytes <= max_bytes {
             return;
         }
-        self.remove_others(wanted);
+        self.remove_others(requested);
         if self.index_bytes > max_bytes {
             self.apply(added.iter().map(|(id, _)| (DocumentChange::Remove(id.clone()), 0)).collect());
             for (id, version) in added {

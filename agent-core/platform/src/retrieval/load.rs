@@ -29,7 +29,7 @@ const MAX_INLINE_BYTES: usize = 64 << 10;
 const BATCH_DOCUMENTS: usize = 32;
 
 /// The documents that a search needs.
-pub(super) struct WantedDocuments {
+pub(super) struct RequestedDocuments {
     /// The documents with the versions of their records.
     pub(super) present: Vec<(DocumentId, u64)>,
     /// Documents that do not exist.
@@ -43,7 +43,7 @@ pub(super) struct WantedDocuments {
     pub(super) vector_drops: Option<u64>,
 }
 
-impl WantedDocuments {
+impl RequestedDocuments {
     /// Returns the identifiers of the documents that exist.
     pub(super) fn ids(&self) -> HashSet<DocumentId> {
         self.present.iter().map(|(id, _)| id.clone()).collect()
@@ -97,21 +97,21 @@ pub(super) struct LoadedBatch {
 }
 
 impl DocumentRetriever {
-    /// Updates the index of a company to the wanted documents. If the future is dropped, the changes that it has made stay.
+    /// Updates the index of a company to the requested documents. If the future is dropped, the changes that it has made stay.
     pub(super) async fn load(
         &self,
         company_id: &CompanyId,
         entry: &Arc<CompanyEntry>,
-        wanted: &WantedDocuments,
+        requested: &RequestedDocuments,
     ) -> Result<(), StoreError> {
         let _updates = entry.updates.lock().await;
         let unverified = {
             let _guard = entry.loading.lock().await;
-            entry.write().set_vector_drops(wanted.vector_drops)
+            entry.write().set_vector_drops(requested.vector_drops)
         };
-        let scope = Arc::new(wanted.ids());
-        self.remove(entry, &scope, wanted).await;
-        let outdated = outdated(entry, wanted).await;
+        let scope = Arc::new(requested.ids());
+        self.remove(entry, &scope, requested).await;
+        let outdated = outdated(entry, requested).await;
         let max_text_bytes = if outdated.len() == 1 { usize::MAX } else { LONG_TEXT_BYTES };
         let mut long = Vec::new();
         for batch in outdated.chunks(BATCH_DOCUMENTS) {
@@ -121,7 +121,7 @@ impl DocumentRetriever {
         for document in long.chunks(1) {
             self.load_batch(company_id, entry, (&scope, document), usize::MAX).await?;
         }
-        self.load_vectors(company_id, entry, &wanted.with_new_vectors(entry, &unverified)).await?;
+        self.load_vectors(company_id, entry, &requested.with_new_vectors(entry, &unverified)).await?;
         self.cache.update_size(company_id, entry);
         Ok(())
     }
@@ -212,18 +212,18 @@ impl DocumentRetriever {
         Ok(())
     }
 
-    /// Removes documents that do not exist, or whose indexed version the store has lost. Makes room for wanted documents
+    /// Removes documents that do not exist, or whose indexed version the store has lost. Makes room for requested documents
     /// that did not fit beside others.
     async fn remove(
         &self,
         entry: &Arc<CompanyEntry>,
         scope: &Arc<HashSet<DocumentId>>,
-        wanted: &WantedDocuments,
+        requested: &RequestedDocuments,
     ) {
         let guard = entry.loading.clone().lock_owned().await;
         let (removed, may_retry) = entry.read(|state| {
-            let deleted = wanted.absent.iter().filter(|id| state.versions.contains_key(*id));
-            let removed: Vec<DocumentId> = deleted.chain(wanted.lost(state)).cloned().collect();
+            let deleted = requested.absent.iter().filter(|id| state.versions.contains_key(*id));
+            let removed: Vec<DocumentId> = deleted.chain(requested.lost(state)).cloned().collect();
             (removed, state.may_retry(scope))
         });
         if removed.is_empty() && !may_retry {
@@ -315,14 +315,14 @@ pub(super) fn put_vectors(
     }
 }
 
-/// Returns the wanted documents that the index lacks or has in an older version, once no other task changes the index.
-async fn outdated(entry: &Arc<CompanyEntry>, wanted: &WantedDocuments) -> Vec<(DocumentId, u64)> {
+/// Returns the requested documents that the index lacks or has in an older version, once no other task changes the index.
+async fn outdated(entry: &Arc<CompanyEntry>, requested: &RequestedDocuments) -> Vec<(DocumentId, u64)> {
     let _guard = entry.loading.lock().await;
     entry.read(|state| {
         let is_outdated = |document: &&(DocumentId, u64)| {
             state.state_of(&document.0, document.1) == DocumentState::Outdated
         };
-        wanted.present.iter().filter(is_outdated).cloned().collect()
+        requested.present.iter().filter(is_outdated).cloned().collect()
     })
 }
 

@@ -16,7 +16,7 @@ use super::blocking::run_blocking;
 use super::cache::{CompanyEntry, DocumentState, IndexState};
 use super::document_reader::{NamedDocuments, upload_media_type};
 use super::document_retriever::DocumentRetriever;
-use super::load::WantedDocuments;
+use super::load::RequestedDocuments;
 use super::query_vector::{EmbedderSkip, EmbedderUse, RetrievalEmbedder};
 use super::search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocument};
 use crate::records::StoreError;
@@ -55,9 +55,9 @@ impl DocumentRetriever {
         let began = self.config.clock.monotonic();
         let DocumentSearch { company_id, documents, query, options } = search;
         let entry = self.cache.entry(company_id);
-        let wanted = self.find(company_id, &entry, documents).await?;
-        if !is_loaded(&entry, &wanted) {
-            let load = pin!(self.load(company_id, &entry, &wanted));
+        let requested = self.find(company_id, &entry, documents).await?;
+        if !is_loaded(&entry, &requested) {
+            let load = pin!(self.load(company_id, &entry, &requested));
             match select(load, self.config.clock.sleep(INDEXING_TIMEOUT)).await {
                 Either::Left((loaded, _)) => loaded?,
                 Either::Right(_) => {
@@ -65,10 +65,10 @@ impl DocumentRetriever {
                 }
             }
         }
-        self.announce_unembedded(company_id, &entry, &wanted);
-        let (vector, embedder) = self.query_vector(company_id, &entry, &wanted, &query).await;
+        self.announce_unembedded(company_id, &entry, &requested);
+        let (vector, embedder) = self.query_vector(company_id, &entry, &requested, &query).await;
         let (ranking, versions, scope, mut skipped) = loop {
-            let found = entry.try_read(|state| rank(state, &wanted, (&query, vector.as_ref()), &options));
+            let found = entry.try_read(|state| rank(state, &requested, (&query, vector.as_ref()), &options));
             match found {
                 Some(found) => break found,
                 // The index is being changed by another search.
@@ -77,7 +77,7 @@ impl DocumentRetriever {
         };
         let not_found =
             |id: &DocumentId| SkippedDocument { id: id.to_string(), reason: SkipReason::NotFound };
-        skipped.extend(wanted.absent.iter().map(not_found));
+        skipped.extend(requested.absent.iter().map(not_found));
         let documents = self.read_texts(company_id, &entry, &ranking, &versions).await?;
         let duration = self.config.clock.monotonic().saturating_duration_since(began);
         Ok(SearchResult { ranking, scope, skipped, documents, embedder, duration })
@@ -89,19 +89,24 @@ impl DocumentRetriever {
     /// Errors of the store.
     pub async fn index(&self, company_id: &CompanyId, id: &str) -> Result<(), StoreError> {
         let entry = self.cache.entry(company_id);
-        let wanted = self.find(company_id, &entry, &[id.to_owned()]).await?;
-        self.load(company_id, &entry, &wanted).await?;
-        self.announce_unembedded(company_id, &entry, &wanted);
+        let requested = self.find(company_id, &entry, &[id.to_owned()]).await?;
+        self.load(company_id, &entry, &requested).await?;
+        self.announce_unembedded(company_id, &entry, &requested);
         Ok(())
     }
 
     /// Queues the documents of a search that lack vectors, for [`run`](Self::run).
-    fn announce_unembedded(&self, company_id: &CompanyId, entry: &CompanyEntry, wanted: &WantedDocuments) {
+    fn announce_unembedded(
+        &self,
+        company_id: &CompanyId,
+        entry: &CompanyEntry,
+        requested: &RequestedDocuments,
+    ) {
         if self.query_embedder.is_none() {
             return;
         }
         entry.try_read(|state| {
-            for (id, version) in &wanted.present {
+            for (id, version) in &requested.present {
                 if state.unembedded([id]).any(|(_, unembedded)| !unembedded.is_left_out) {
                     self.unembedded.push(company_id, id.as_str(), *version);
                 }
@@ -114,16 +119,16 @@ impl DocumentRetriever {
         &self,
         company_id: &CompanyId,
         entry: &Arc<CompanyEntry>,
-        wanted: &WantedDocuments,
+        requested: &RequestedDocuments,
         query: &Query<'_>,
     ) -> (Option<QueryVector<'_>>, Option<EmbedderUse>) {
         let Some(query_embedder) = &self.query_embedder else { return (None, None) };
-        let ids = wanted.present.iter().map(|(id, _)| id);
+        let ids = requested.present.iter().map(|(id, _)| id);
         let has_vectors = entry.try_read(|state| state.has_vectors(ids)).unwrap_or(false);
         let embedder = query_embedder.id().clone();
         let embedded = if !has_vectors {
             Err(EmbedderSkip::NoVectors)
-        } else if !self.vectors_have_meaning(entry, wanted, &embedder).await {
+        } else if !self.vectors_have_meaning(entry, requested, &embedder).await {
             Err(EmbedderSkip::MeaninglessVectors)
         } else {
             query_embedder.embed(company_id, query).await
@@ -142,16 +147,16 @@ impl DocumentRetriever {
     async fn vectors_have_meaning(
         &self,
         entry: &Arc<CompanyEntry>,
-        wanted: &WantedDocuments,
+        requested: &RequestedDocuments,
         embedder: &EmbedderId,
     ) -> bool {
         let mut checks = entry.vector_checks.lock().await;
         loop {
-            let known = entry.try_read(|state| checks.get(state.vector_digest(&wanted.present)));
+            let known = entry.try_read(|state| checks.get(state.vector_digest(&requested.present)));
             if let Some(quality) = known.flatten() {
                 return quality != VectorQuality::Uninformative;
             }
-            let (entry_to_check, present, id) = (entry.clone(), wanted.present.clone(), embedder.clone());
+            let (entry_to_check, present, id) = (entry.clone(), requested.present.clone(), embedder.clone());
             let work = move || {
                 entry_to_check.try_read(|state| {
                     let scope: BTreeSet<DocumentId> = state.current(&present).cloned().collect();
@@ -187,7 +192,7 @@ impl DocumentRetriever {
         company_id: &CompanyId,
         entry: &CompanyEntry,
         ids: &[String],
-    ) -> Result<WantedDocuments, StoreError> {
+    ) -> Result<RequestedDocuments, StoreError> {
         let NamedDocuments { mut keys, invalid } = NamedDocuments::new(company_id, ids);
         let document_count = keys.len();
         let ids: Vec<DocumentId> = keys.iter().map(|key| DocumentId::from(key.id())).collect();
@@ -210,7 +215,7 @@ impl DocumentRetriever {
             others.filter_map(|(key, version)| Some((DocumentId::from(key.id()), (*version)?))).collect();
         let reverted = reverted(&ids, &known.unwrap_or_default(), documents);
         let (present, absent) = NamedDocuments { keys, invalid }.split(documents);
-        Ok(WantedDocuments { present, absent, reverted, index_versions, vector_drops })
+        Ok(RequestedDocuments { present, absent, reverted, index_versions, vector_drops })
     }
 
     /// Returns the documents of the hits whose texts have not changed since they were searched.
@@ -253,18 +258,18 @@ fn reverted(ids: &[DocumentId], known: &[Option<u64>], versions: &[Option<u64>])
     found.collect()
 }
 
-/// Returns true if the index has all wanted documents, and none that does not exist or whose version the store has lost.
-fn is_loaded(entry: &CompanyEntry, wanted: &WantedDocuments) -> bool {
+/// Returns true if the index has all requested documents, and none that does not exist or whose version the store has lost.
+fn is_loaded(entry: &CompanyEntry, requested: &RequestedDocuments) -> bool {
     let is_loaded = entry.try_read(|state| {
         let is_outdated =
             |(id, version): &(DocumentId, u64)| state.state_of(id, *version) == DocumentState::Outdated;
-        let may_retry = state.has_too_large() && state.may_retry(&wanted.ids());
+        let may_retry = state.has_too_large() && state.may_retry(&requested.ids());
         !may_retry
-            && !wanted.present.iter().any(is_outdated)
-            && !state.has_dropped_vectors(wanted.vector_drops)
-            && !wanted.absent.iter().any(|id| state.versions.contains_key(id))
-            && wanted.lost(state).next().is_none()
-            && !wanted.index_versions.iter().any(|(id, version)| state.has_new_vectors(id, *version))
+            && !requested.present.iter().any(is_outdated)
+            && !state.has_dropped_vectors(requested.vector_drops)
+            && !requested.absent.iter().any(|id| state.versions.contains_key(id))
+            && requested.lost(state).next().is_none()
+            && !requested.index_versions.iter().any(|(id, version)| state.has_new_vectors(id, *version))
     });
     is_loaded.unwrap_or(false)
 }
@@ -277,16 +282,16 @@ struct QueryVector<'a> {
 
 type Ranked = (Ranking, HashMap<DocumentId, u64>, Vec<String>, Vec<SkippedDocument>);
 
-/// Ranks the chunks of the wanted documents. Returns with the ranking the versions of the documents with hits, the
+/// Ranks the chunks of the requested documents. Returns with the ranking the versions of the documents with hits, the
 /// documents that were searched, and those that were not.
 fn rank(
     state: &IndexState,
-    wanted: &WantedDocuments,
+    requested: &RequestedDocuments,
     (query, vector): (&Query<'_>, Option<&QueryVector<'_>>),
     options: &SearchOptions<'_>,
 ) -> Ranked {
     let (mut ids, mut scope, mut skipped) = (BTreeSet::new(), Vec::new(), Vec::new());
-    for (id, version) in &wanted.present {
+    for (id, version) in &requested.present {
         let reason = match state.state_of(id, *version) {
             DocumentState::Current => {
                 ids.insert(id.clone());

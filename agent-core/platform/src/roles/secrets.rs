@@ -179,8 +179,8 @@ pub fn merge_secrets(role: &mut RoleBlock, mut stored: Option<RoleBlock>) {
     let mut stored: HashMap<String, SecretField<'_>> =
         stored.into_iter().map(|field| (field.path.clone(), field)).collect();
     for field in secret_fields(role) {
-        let given = field.secret.take().filter(|secret| !secret.is_mask());
-        *field.secret = match given {
+        let new_secret = field.secret.take().filter(|secret| !secret.is_mask());
+        *field.secret = match new_secret {
             Some(secret) => Some(secret).filter(|secret| !secret.expose().is_empty()),
             None => {
                 let before = stored.remove(&field.path);

@@ -208,7 +208,7 @@ impl ScriptedIssuer {
         process: impl FnOnce(&mut IssuerState, Instant) -> Result<T, CodingAuthorityError> + Send,
     ) -> Result<T, CodingAuthorityError> {
         // A test that waits for the call may change the state, so that the answer is that of the call's moment.
-        let begun = {
+        let outcome = {
             let mut state = self.lock();
             *state.calls.entry(call).or_default() += 1;
             std::mem::take(&mut state.waiting).into_iter().for_each(Waker::wake);
@@ -225,7 +225,7 @@ impl ScriptedIssuer {
                 Some(IssuerStep::HoldRequest(hold)) => Either::Right((hold, process)),
             }
         };
-        match begun {
+        match outcome {
             Either::Left((hold, answer)) => {
                 hold.await;
                 answer

@@ -165,14 +165,14 @@ where
     async fn call(
         &self,
         context: &ExecutionContext,
-        given: Value,
+        arguments: Value,
         _: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let name = &self.spec.name;
         if context.caller == Caller::Widget && !self.stores.is_allowed_for_visitors(context, name).await? {
             return Err(ToolError::Unknown(name.clone()));
         }
-        let arguments = deserialize_arguments(given)?;
+        let arguments = deserialize_arguments(arguments)?;
         let own = self.stores.for_call(context);
         let stores = own.as_ref().unwrap_or(&self.stores);
         let result = self.work.start(stores, context, arguments).await?;

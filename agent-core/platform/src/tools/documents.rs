@@ -296,8 +296,8 @@ async fn search_docs(
         return Err(invalid("limit", format!("must be between 1 and {MAX_FRAGMENTS}")).into());
     }
     let mut ids = named_documents(stores, context).await?;
-    if let Some(wanted) = document_ids {
-        ids.retain(|id| wanted.contains(id));
+    if let Some(requested_ids) = document_ids {
+        ids.retain(|id| requested_ids.contains(id));
     }
     // Neighbouring hits become one fragment. The model has asked, so it sees weak hits too.
     let options = SearchOptions { limit: 2 * limit, min_relevance: 0.0, ..SearchOptions::default() };

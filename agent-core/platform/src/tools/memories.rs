@@ -58,10 +58,10 @@ impl From<Memory> for MemoryEntry {
 async fn remember(
     stores: &Stores,
     context: &ExecutionContext,
-    given: RememberArguments,
+    arguments: RememberArguments,
 ) -> Result<RememberResult, ToolError> {
     let folder = folder(stores, context).await?;
-    let memory = workspace::create_memory(&*stores.records, &folder, &given.text).await?;
+    let memory = workspace::create_memory(&*stores.records, &folder, &arguments.text).await?;
     Ok(RememberResult { memory: memory.into() })
 }
 

@@ -120,9 +120,9 @@ struct RecordMetricResult {
 async fn record_metric(
     stores: &Stores,
     context: &ExecutionContext,
-    given: RecordMetricArguments,
+    arguments: RecordMetricArguments,
 ) -> Result<RecordMetricResult, ToolError> {
-    let RecordMetricArguments { name, value, unit, at } = given;
+    let RecordMetricArguments { name, value, unit, at } = arguments;
     let at = parse_time_argument("at", at.as_deref(), context)?.unwrap_or_else(|| stores.now());
     let metric = NewMetric { name, value, unit, at };
     let (company, agent) = (&context.company_id, &context.agent_id);

@@ -212,10 +212,12 @@ impl MemorySelection<'_> {
     fn contains(self, parts: &[&str]) -> bool {
         let [collection::MEMORIES, agent, _, user @ ..] = parts else { return false };
         match (self, user) {
-            (Self::Agent(wanted), _) => wanted == agent,
-            (Self::AgentUser(wanted, wanted_user), [user]) => wanted == agent && wanted_user == user,
-            (Self::AgentShared(wanted), []) => wanted == agent,
-            (Self::User(wanted), [user]) => wanted == user,
+            (Self::Agent(selected_agent), _) => selected_agent == agent,
+            (Self::AgentUser(selected_agent, selected_user), [user]) => {
+                selected_agent == agent && selected_user == user
+            }
+            (Self::AgentShared(selected_agent), []) => selected_agent == agent,
+            (Self::User(selected_user), [user]) => selected_user == user,
             _ => false,
         }
     }

@@ -135,8 +135,8 @@ async fn free_id(
     company_id: &CompanyId,
     list_id: &str,
 ) -> Result<String, WorkspaceError> {
-    let taken = records.get(&Key::new(company_id, collection::PLANS, list_id)?).await?.is_some();
-    Ok(if taken { agent_core::new_id() } else { list_id.to_owned() })
+    let is_used = records.get(&Key::new(company_id, collection::PLANS, list_id)?).await?.is_some();
+    Ok(if is_used { agent_core::new_id() } else { list_id.to_owned() })
 }
 
 #[cfg(test)]

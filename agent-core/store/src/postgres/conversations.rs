@@ -129,8 +129,12 @@ impl PostgresRecords {
     }
 
     /// Deletes signals to a process, unless they were sent again since they were read.
-    async fn delete_signals(&self, process: &str, taken: &[&StoredSignal]) -> Result<(), ConversationError> {
-        read!(self, "", |tables| tables.delete_taken_signals(process, taken))
+    async fn delete_signals(
+        &self,
+        process: &str,
+        signals: &[&StoredSignal],
+    ) -> Result<(), ConversationError> {
+        read!(self, "", |tables| tables.delete_taken_signals(process, signals))
     }
 }
 
@@ -392,10 +396,11 @@ impl Conversations for PostgresRecords {
         now: Timestamp,
     ) -> Result<Vec<(RunKey, RunSignal)>, ConversationError> {
         let signals = read!(self, "", |tables| tables.signals(process))?;
-        let taken: Vec<&StoredSignal> = signals.iter().filter(|signal| signal.is_taken_once(now)).collect();
+        let consumed: Vec<&StoredSignal> =
+            signals.iter().filter(|signal| signal.is_taken_once(now)).collect();
         // Deleted by a statement of its own: if its answer is lost with the connection, the signals have been read already.
-        if !taken.is_empty()
-            && let Err(error) = self.delete_signals(process, &taken).await
+        if !consumed.is_empty()
+            && let Err(error) = self.delete_signals(process, &consumed).await
         {
             tracing::warn!(%error, "signals to runs were not deleted, and may be processed again");
         }

@@ -205,8 +205,9 @@ impl VendorError {
         let is_overflow = [&kind, &code].into_iter().flatten().any(|word| OVERFLOW_WORDS.contains(&&**word))
             || OVERFLOW_PHRASES.iter().any(|phrase| text.contains(phrase));
         let size = |member: &str, markers: &[&str]| {
-            let given = error.get(member).and_then(Value::as_u64).and_then(|size| size.try_into().ok());
-            given.or_else(|| markers.iter().find_map(|marker| number_after(&text, marker)))
+            let member_value =
+                error.get(member).and_then(Value::as_u64).and_then(|size| size.try_into().ok());
+            member_value.or_else(|| markers.iter().find_map(|marker| number_after(&text, marker)))
         };
         let overflow = is_overflow.then(|| ContextSize {
             window: size("n_ctx", &WINDOW_MARKERS).filter(|size| *size > 0),
@@ -235,8 +236,8 @@ impl VendorError {
 
     /// Returns the type and code, if they are plain words, or words for an error that only its text describes.
     pub(super) fn words(&self) -> impl Iterator<Item = &str> {
-        let given = [&self.kind, &self.code].into_iter().flatten().map(String::as_str);
-        given.chain(self.described_words.iter().copied())
+        let words = [&self.kind, &self.code].into_iter().flatten().map(String::as_str);
+        words.chain(self.described_words.iter().copied())
     }
 
     /// Returns the error with the status of its response, as the source of a failure.

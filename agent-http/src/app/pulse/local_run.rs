@@ -52,13 +52,13 @@ pub(in crate::app) fn end_step(job: &Job, result: &Result<Completion, HttpError>
 /// the claim has expired: a released job would be handed over, although the lost run may have had its effect.
 ///
 /// A job that was paused during the lost run stays paused: that run ends as it would have, and none follows.
-pub(super) async fn resume_lost_run(app: &Arc<App>, lost: &Job) -> Result<(), StoreError> {
+pub(super) async fn resume_lost_run(app: &Arc<App>, lost_job: &Job) -> Result<(), StoreError> {
     let (store, now) = (app.pulse.local.jobs().clone(), app.pulse.now());
     let claim = Step::Claim { until: now, lease: lease_until(app, now) };
     // Only a job that is not paused can be claimed.
-    let steps = if lost.paused { vec![Step::Resume, claim, Step::Pause] } else { vec![claim] };
-    let steps = steps.into_iter().map(|step| (lost.id.clone(), step)).collect();
-    let claimed = store.apply_steps(steps, now).await?.into_iter().nth(usize::from(lost.paused));
+    let steps = if lost_job.paused { vec![Step::Resume, claim, Step::Pause] } else { vec![claim] };
+    let steps = steps.into_iter().map(|step| (lost_job.id.clone(), step)).collect();
+    let claimed = store.apply_steps(steps, now).await?.into_iter().nth(usize::from(lost_job.paused));
     let job = claimed.and_then(StepOutcome::applied).map(|result| result.job);
     let Some(job) = job.filter(Job::is_delivering) else { return Ok(()) };
     let (guard, app) = (app.pulse.begin_local_run(), app.clone());

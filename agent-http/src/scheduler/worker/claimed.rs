@@ -33,7 +33,7 @@ pub(super) struct DueDeliveries {
 pub(super) struct DeliveryStart {
     pub(super) job: Job,
     /// Cancelled when the claim is lost.
-    pub(super) lost: CancellationToken,
+    pub(super) claim_lost: CancellationToken,
 }
 
 /// Remaining capacity for claims.
@@ -71,7 +71,7 @@ struct Inner {
 struct InFlightDelivery {
     company: CompanyId,
     lease: Timestamp,
-    lost: CancellationToken,
+    claim_lost: CancellationToken,
 }
 
 impl Inner {
@@ -181,11 +181,12 @@ impl ClaimedJobs {
         inner.quota = quota;
         let jobs = ids.iter().filter_map(|id| inner.remove_waiting(id)).collect::<Vec<_>>();
         let begin = |job: Job| {
-            let lost = CancellationToken::new();
+            let claim_lost = CancellationToken::new();
             let company = job.payload.company_id.clone();
-            let delivering = InFlightDelivery { company, lease: lease_of(&job), lost: lost.clone() };
+            let delivering =
+                InFlightDelivery { company, lease: lease_of(&job), claim_lost: claim_lost.clone() };
             inner.delivering.insert(ClaimKey::of(&job), delivering);
-            DeliveryStart { job, lost }
+            DeliveryStart { job, claim_lost }
         };
         DueDeliveries { starts: jobs.into_iter().map(begin).collect(), next_due }
     }
@@ -260,7 +261,7 @@ impl ClaimedJobs {
     pub(super) fn expire_lease(&self, key: &ClaimKey) {
         let mut inner = self.lock();
         if let Some(delivery) = inner.delivering.get(key) {
-            delivery.lost.cancel();
+            delivery.claim_lost.cancel();
         }
         let waits = inner.due_of.get(&key.id).and_then(|due| inner.waiting.get(&(*due, key.id.clone())));
         if waits.is_some_and(|job| job.fence == key.fence) {

@@ -48,13 +48,13 @@ impl Worker {
     }
 
     async fn run_delivery(self: Arc<Self>, start: DeliveryStart, outcomes: mpsc::Sender<DeliveryOutcome>) {
-        let DeliveryStart { job, lost } = start;
+        let DeliveryStart { job, claim_lost } = start;
         // Frees the slot on every path, including a panic.
         let slot = SlotGuard { worker: self.clone(), key: Some(ClaimKey::of(&job)) };
         let began = self.clock.monotonic();
         let response = tokio::select! {
             biased;
-            () = lost.cancelled() => {
+            () = claim_lost.cancelled() => {
                 tracing::info!(job = %job.id, "a claim was lost; its delivery is aborted");
                 self.metrics.record_outcome("lost");
                 return;

@@ -17,7 +17,7 @@ pub fn rate_node(
     if is_hidden || node.link.status == NodeStatus::Deleted {
         return Err(ConversationError::NodeNotFound(node.link.id.to_string()));
     }
-    let whole = |given: Feedback| Feedback { created_at: whole_millis(given.created_at), ..given };
+    let whole = |feedback: Feedback| Feedback { created_at: whole_millis(feedback.created_at), ..feedback };
     let feedback = feedback.map(whole);
     if let Some(feedback) = &feedback {
         feedback.check()?;

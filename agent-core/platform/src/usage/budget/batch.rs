@@ -140,8 +140,8 @@ fn take_first<T>(queue: &mut Vec<T>, limit: usize) -> Vec<T> {
 }
 
 /// Puts items that were taken from a queue back to its front.
-fn requeue<T>(queue: &mut Vec<T>, taken: Vec<T>) {
-    let later = std::mem::replace(queue, taken);
+fn requeue<T>(queue: &mut Vec<T>, items: Vec<T>) {
+    let later = std::mem::replace(queue, items);
     queue.extend(later);
 }
 

@@ -35,7 +35,7 @@ impl BudgetState {
         let (answer, decided) = oneshot::channel();
         let is_full = {
             let queues = self.lock();
-            let count = |queue: &BudgetQueue| queue.admissions.len() + queue.taken;
+            let count = |queue: &BudgetQueue| queue.admissions.len() + queue.in_progress;
             queues.companies.get(company_id).is_some_and(|queue| count(queue) >= MAX_WAITING)
         };
         if is_full {

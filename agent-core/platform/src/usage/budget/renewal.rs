@@ -107,13 +107,13 @@ impl BudgetState {
     ) -> Result<(), StoreError> {
         let mut attempt = 1;
         loop {
-            let (writes, lost) = self.renewal(company_id, runs).await?;
+            let (writes, expired_runs) = self.renewal(company_id, runs).await?;
             if writes.is_empty() {
                 return Ok(());
             }
             match self.records.commit(writes).await {
                 Ok(_) => {
-                    for run in lost {
+                    for run in expired_runs {
                         tracing::warn!(%company_id, "the reservation of a run had expired while the run continued; it was made again");
                         // It may have ended before the commit, when there was nothing to release.
                         if !self.active_reservations.contains(company_id, &run.id) {
@@ -139,13 +139,13 @@ impl BudgetState {
         let keys = runs.iter().map(|run| reservations.key(run.id.clone())).collect::<Result<Vec<_>, _>>()?;
         let found = self.records.get_many_as::<BudgetReservation>(&keys).await?;
         let (_, lease_end) = self.lease_ends(self.now());
-        let (mut writes, mut lost) = (Vec::with_capacity(runs.len()), Vec::new());
+        let (mut writes, mut expired_runs) = (Vec::with_capacity(runs.len()), Vec::new());
         for ((run, key), record) in runs.iter().zip(keys).zip(found) {
             let (amounts, precondition) = match record {
                 Some(record) => (record.value.amounts, Precondition::Version(record.version)),
                 // A run that has ended or counts is not among the active ones any more when its reservation is settled.
                 None if self.active_reservations.contains(company_id, &run.id) => {
-                    lost.push(run);
+                    expired_runs.push(run);
                     (run.amounts.to_vec(), Precondition::Absent)
                 }
                 None => continue,
@@ -153,10 +153,10 @@ impl BudgetState {
             let renewed = BudgetReservation::new(amounts, lease_end, None, run.run.clone());
             writes.push(Write::Put { key, value: to_json(&renewed)?, precondition });
         }
-        if !lost.is_empty() {
-            writes.extend(self.reserve_again(company_id, &lost).await?);
+        if !expired_runs.is_empty() {
+            writes.extend(self.reserve_again(company_id, &expired_runs).await?);
         }
-        Ok((writes, lost))
+        Ok((writes, expired_runs))
     }
 
     /// Returns the writes that add the amounts held by these runs to the reserved amounts of the limits.

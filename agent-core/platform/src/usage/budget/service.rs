@@ -210,8 +210,8 @@ impl Budgets {
         let Some(defaults) = &self.defaults else { return Ok(Vec::new()) };
         let found = self.get(company, BudgetKind::Company, company.as_str()).await?;
         let Budget { limits, timezone } = found.map(|found| found.value).unwrap_or_default();
-        let given: Vec<_> = limits.into_iter().map(|limit| (BudgetKind::Company, limit)).collect();
-        let shared = defaults.shared_limit(company, (&given, &timezone.unwrap_or_default()));
+        let company_limits: Vec<_> = limits.into_iter().map(|limit| (BudgetKind::Company, limit)).collect();
+        let shared = defaults.shared_limit(company, (&company_limits, &timezone.unwrap_or_default()));
         let shared_runs = match shared {
             Some(shared) => {
                 let key = Collection::of_platform(METERS)?.within(company)?.key(shared.meter)?;
@@ -220,7 +220,7 @@ impl Budgets {
             }
             None => 0,
         };
-        defaults.status(company, (&given, shared_runs), self.state.now()).await
+        defaults.status(company, (&company_limits, shared_runs), self.state.now()).await
     }
 
     /// Returns true if the budget of a company, of an agent or of the agent's runs limits the cost, so that the prices of the
@@ -381,8 +381,9 @@ impl Budgets {
             applied.into_iter().partition(|limit| CALL_UNITS.contains(&limit.limit.unit));
         let DefaultAdmission { slot, shared, mut counted, uncounted } = match &self.defaults {
             Some(defaults) => {
-                let (given, now) = (kinds(&applied), self.state.now());
-                let admitted = defaults.admit_run(&scope.company_id, (&given, &zone), (now, counts)).await;
+                let (applied_kinds, now) = (kinds(&applied), self.state.now());
+                let admitted =
+                    defaults.admit_run(&scope.company_id, (&applied_kinds, &zone), (now, counts)).await;
                 admitted.map_err(|refusal| self.refuse(refusal, scope))?
             }
             None => DefaultAdmission::default(),

@@ -70,7 +70,7 @@ pub(super) struct BudgetQueue {
     pub(super) admissions: Vec<Admission>,
     pub(super) settlements: Vec<QueuedSettlement>,
     /// Number of requests that the task has taken and not answered.
-    pub(super) taken: usize,
+    pub(super) in_progress: usize,
     /// Wakes the task while it waits for settlements.
     pub(super) woken: Option<oneshot::Sender<()>>,
 }
@@ -213,7 +213,7 @@ impl BudgetState {
         let Some(queue) = queues.companies.get_mut(company_id) else { return false };
         waiting.admissions.append(&mut queue.admissions);
         waiting.settlements.append(&mut queue.settlements);
-        queue.taken = waiting.admissions.len();
+        queue.in_progress = waiting.admissions.len();
         if waiting.is_empty() {
             queues.remove(company_id);
             return false;

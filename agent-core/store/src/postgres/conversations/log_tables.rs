@@ -297,11 +297,11 @@ impl ConversationTables {
     pub(super) async fn delete_taken_signals(
         &self,
         process: &str,
-        taken: &[&StoredSignal],
+        signals: &[&StoredSignal],
     ) -> Result<(), TableError> {
-        let runs: Vec<i64> = taken.iter().map(|signal| signal.run).collect();
-        let kinds: Vec<&str> = taken.iter().map(|signal| signal.kind.as_str()).collect();
-        let ends: Vec<i64> = taken.iter().map(|signal| signal.until_ms).collect();
+        let runs: Vec<i64> = signals.iter().map(|signal| signal.run).collect();
+        let kinds: Vec<&str> = signals.iter().map(|signal| signal.kind.as_str()).collect();
+        let ends: Vec<i64> = signals.iter().map(|signal| signal.until_ms).collect();
         self.select(DELETE_TAKEN_SIGNALS, &[&process, &runs, &kinds, &ends]).await?;
         Ok(())
     }

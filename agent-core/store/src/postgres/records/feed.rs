@@ -200,7 +200,7 @@ fn invalidate_row(slots: &mut SlotTable, row: &Row) {
 
 /// Snapshot of an earlier time.
 struct XidSample {
-    taken: Instant,
+    time: Instant,
     /// Lowest transaction id that was not assigned yet.
     xmax: u64,
     /// Text `xmin:xmax:xip`.
@@ -214,20 +214,20 @@ struct XidSamples(VecDeque<XidSample>);
 impl XidSamples {
     /// Remembers a snapshot `xmin:xmax:xip`.
     fn record(&mut self, snapshot: &str, now: Instant) {
-        if self.0.back().is_some_and(|sample| now.duration_since(sample.taken) < SAMPLE_INTERVAL) {
+        if self.0.back().is_some_and(|sample| now.duration_since(sample.time) < SAMPLE_INTERVAL) {
             return;
         }
         let Some(xmax) = snapshot.split(':').nth(1).and_then(|xmax| xmax.parse().ok()) else { return };
-        self.0.push_back(XidSample { taken: now, xmax, snapshot: snapshot.to_owned() });
+        self.0.push_back(XidSample { time: now, xmax, snapshot: snapshot.to_owned() });
         // The newest sample of that age and all later ones are needed.
-        while self.0.get(1).is_some_and(|sample| now.duration_since(sample.taken) > RETENTION) {
+        while self.0.get(1).is_some_and(|sample| now.duration_since(sample.time) > RETENTION) {
             self.0.pop_front();
         }
     }
 
     /// Returns the newest snapshot that was taken at least `age` ago.
     fn before(&self, age: Duration, now: Instant) -> Option<&XidSample> {
-        self.0.iter().rev().find(|sample| now.duration_since(sample.taken) >= age)
+        self.0.iter().rev().find(|sample| now.duration_since(sample.time) >= age)
     }
 
     fn clear(&mut self) {

@@ -200,7 +200,7 @@ impl<'w> LockedKeys<'w> {
         }
         let queries = if is_large { &queries[..] } else { &queries[1..] };
         let mut results = session.begin(queries).await?;
-        let taken = results.pop().unwrap_or_default();
+        let version_rows = results.pop().unwrap_or_default();
         let states = results.pop().unwrap_or_default();
         let held_locks = match policy.skips_held {
             true => {
@@ -212,7 +212,7 @@ impl<'w> LockedKeys<'w> {
             }
             false => HeldLocks::default(),
         };
-        let versions: Vec<u64> = taken.iter().map(|row| unsigned(row.get(0))).collect();
+        let versions: Vec<u64> = version_rows.iter().map(|row| unsigned(row.get(0))).collect();
         Ok((Batch { records: self.states(&states)?, versions: versions.into_iter() }, held_locks))
     }
 

@@ -241,14 +241,14 @@ impl AnswerDecoder {
             self.model = Some(model.0.into_owned());
         }
         let mut choices = chunk.choices.unwrap_or_default().into_iter().filter(Choice::is_first);
-        let taken = match chunk.error {
+        let result = match chunk.error {
             Some(error) => Err(VendorError::from_error(error).into_error(reported_error())),
             None => choices.try_for_each(|choice| self.take_choice(choice)),
         };
         if let Some(usage) = usage.and_then(WireUsage::read) {
             self.ready.push_back(ModelEvent::Usage(usage.into_usage(self.model.clone())));
         }
-        taken
+        result
     }
 
     fn take_choice(&mut self, choice: Choice<'_>) -> Result<(), AgentError> {
