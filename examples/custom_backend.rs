@@ -1,4 +1,4 @@
-//! A custom backend, selected by a container of its own name. It answers every turn with the same text.
+//! A custom backend, selected by a container with its own name. It answers every turn with the same text.
 //!
 //! `cargo run -p examples --example custom_backend`
 
@@ -29,7 +29,7 @@ impl Backend for FixedAnswerBackend {
         prepared: PreparedRequest,
     ) -> Result<EventStream, AgentError> {
         // A real backend sends `prepared.payload` to a service. The stream adds `RUN_STARTED` and closes open messages.
-        // Clients keep the messages of a conversation by their ids, so each answer has an id of its own.
+        // Clients keep the messages of a conversation by their ids, so each answer has a separate id.
         let (message_id, role) = (Id::from(agent_core::new_id()), AssistantRole::Assistant);
         let delta = settings.content["answer"].as_str().unwrap_or("I do not know.").to_owned();
         let events: [SourceEvent; 3] = [

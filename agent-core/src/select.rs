@@ -23,7 +23,7 @@ pub enum BackendKind {
     Embedded,
     /// A subscription coding model.
     Subscription,
-    /// A backend of the embedder, selected by a container of its own name.
+    /// A backend of the embedder, selected by a container with its own name.
     Custom,
 }
 

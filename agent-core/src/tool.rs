@@ -149,7 +149,7 @@ pub enum Caller {
     Session,
     /// A signed-in user of a mobile app or another older client, on the legacy route.
     Legacy,
-    /// A visitor of a page that embeds the agent: a user of its own, without the owner's rights.
+    /// A visitor of a page that embeds the agent: a separate user, without the owner's rights.
     Widget,
     /// The platform itself, on behalf of a user.
     Proactive,

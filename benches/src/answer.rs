@@ -331,7 +331,7 @@ mod tests {
             assert_eq!(script.pieces.len(), 3);
             assert!(script.pieces[0].starts_with(b"HTTP/1.1 200 OK\r\n"));
             assert!(script.pieces[2].ends_with(end));
-            // The same bytes, the head of them in a write of its own.
+            // The same bytes, the head of them in a separate write.
             let later = Behaviour::Later { after_ms: 20, chunks: 3, every_ms: 40 }.script(framing, false);
             assert_eq!(later.pieces.len(), 4);
             assert!(later.pieces[0].ends_with(b"\r\n\r\n") && later.pieces[3].ends_with(end));

@@ -1,4 +1,4 @@
-//! Embedding models within the process: BERT and ModernBERT encoders, run on a thread pool of their own.
+//! Embedding models within the process: BERT and ModernBERT encoders, run on a separate thread pool.
 //!
 //! - `files` reads a model's files and checks their sums, `config` reads their dimensions.
 //! - `bert` and `modernbert` are the encoders, over the operations of `layers`.

@@ -256,7 +256,7 @@ fn grouped_header(rows: &[Vec<String>], below: Option<&Vec<String>>) -> Option<H
     // Of three rows and more, the last one rather is one of values if it has more than the names of groups.
     let is_new = |column: usize| !cell(last, column).is_empty() && !is_repeated(column);
     let has_own_names = rows.len() > 2 && singles.iter().any(|&column| is_new(column));
-    // Years may be names, and values of a row without a name of its own are not years.
+    // Years may be names, and values of a row without a separate name are not years.
     let has_values = (has_value && !is_merged) || (has_own_names && !has_corner);
     let is_named = conflicts.is_empty() || has_corner || has_row_names;
     if has_values || !is_certain || !is_named {

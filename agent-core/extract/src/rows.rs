@@ -15,7 +15,7 @@ pub(crate) const MAX_ROWS_TO_HEADER: usize = 10;
 const MAX_NAME_BYTES_OF_NEXT: usize = 60;
 
 /// Appends a table. Rows before the header, and all rows of a table without a header, become lines of their cells. Rows below an empty
-/// one can be another table with a header of its own.
+/// one can be another table with a separate header.
 pub(crate) fn push_rows(
     builder: &mut TextBuilder,
     rows: impl IntoIterator<Item = Result<Vec<String>, ExtractError>>,

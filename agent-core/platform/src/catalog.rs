@@ -23,7 +23,7 @@ pub const LOCAL_PROVIDER: &str = "local";
 
 /// The catalogue that is compiled in.
 const BUILT_IN: &str = include_str!("catalog/models.json");
-/// Name that stands for all models of a provider without a price of their own.
+/// Name that stands for all models of a provider without a separate price.
 const ANY_MODEL: &str = "*";
 /// Providers whose context windows are settings or properties of weights files, and whose model names mean nothing at other
 /// providers.

@@ -2,7 +2,7 @@
 //!
 //! [`FallbackModels`] gives each run a model that holds up to five entries: the container's own model and its fallbacks.
 //! A call that fails before its first content is repeated, or made with the next entry, as [`plan`] decides by the
-//! [`FailureClass`]. Once the run has been given content, nothing is repeated. Each attempt is a call of its own in the
+//! [`FailureClass`]. Once the run has been given content, nothing is repeated. Each attempt is a separate call in the
 //! ledger; journal and record see one model with one answer in each round.
 //!
 //! If a run's answer is [delivered whole](agent_core::request::TurnRequest::whole_delivery), a round is held back until it has

@@ -62,7 +62,7 @@ impl<T> Deref for OpenRun<T> {
 impl<T> Drop for OpenRun<T> {
     fn drop(&mut self) {
         let mut open = self.table.lock();
-        // A later attempt at the same run has a value of its own.
+        // A later attempt at the same run has a separate value.
         if open.get(&self.key).is_some_and(|found| Arc::ptr_eq(found, &self.value)) {
             open.remove(&self.key);
         }

@@ -1,6 +1,6 @@
 //! W3C Trace Context: parses and writes `traceparent` and `tracestate`, and continues traces.
 //!
-//! Each request that continues a trace has the trace's id and a parent id of its own. Nothing is recorded here: a trace id
+//! Each request that continues a trace has the trace's id and a separate parent id. Nothing is recorded here: a trace id
 //! joins the lines of logs, and the spans of services that do record.
 
 use std::sync::Arc;

@@ -175,7 +175,7 @@ impl MinuteRateLimiter {
     }
 
     /// Counts a run of a user as [`count`](Self::count) does. If a commit admits the run, it also claims the id that the client has
-    /// chosen for it, as [`RunRegistry::claim`](crate::run_registry::RunRegistry::claim) does by a commit of its own; the run is
+    /// chosen for it, as [`RunRegistry::claim`](crate::run_registry::RunRegistry::claim) does by a separate commit; the run is
     /// counted if the id is used, too. The run cannot start without its id, so this process does not admit it by itself
     /// if the store is slow.
     ///

@@ -100,7 +100,7 @@ impl<S: BackendSettings> Backend for EmbeddedBackend<S> {
     }
 }
 
-/// The model that has built a request, until the request is started. One that is started again gets a model of its own.
+/// The model that has built a request, until the request is started. One that is started again gets a separate model.
 struct RunModel(Mutex<Option<Arc<dyn Model>>>);
 
 fn model_request(turn: &Turn, model: &dyn Model) -> ModelRequest {

@@ -42,7 +42,7 @@ impl RoleLayer {
                 PromptBlock::Titled { title, text } => (title.trim(), text),
             };
             let Some(text) = non_blank(Some(text)) else { continue };
-            // Blocks without a title of their own are identified by their index.
+            // Blocks without a title are identified by their index.
             let titled =
                 Some(format!("block:{title}")).filter(|id| !title.is_empty() && ids.insert(id.clone()));
             let id = titled.unwrap_or_else(|| format!("block:{i}"));

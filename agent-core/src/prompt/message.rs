@@ -219,7 +219,7 @@ impl WithContext {
         CONTEXT_OPEN.len() + context + CONTEXT_CLOSE.len() + between + self.original.text_len()
     }
 
-    /// Returns true if the original has content parts, so that the context becomes a part of its own.
+    /// Returns true if the original has content parts, so that the context becomes a separate part.
     fn has_parts(&self) -> bool {
         matches!(&self.original.original().content, Content::Parts(parts) if !parts.is_empty())
     }

@@ -148,7 +148,7 @@ impl LinkColumns<'_> {
         let same_turn = neighbour.map(|link| &link.turn_id).filter(|turn| turn.as_str() == self.turn);
         let turn_id = match same_turn {
             Some(turn) => turn.clone(),
-            // A node without a run is a turn of its own.
+            // A node without a run is a separate turn.
             None if self.turn == self.id => Arc::clone(&id).into(),
             None => self.turn.into(),
         };

@@ -6,7 +6,7 @@
 //! No value of a secret is ever shown.
 //!
 //! Nothing below this module reads the process's environment, which is why it is a trait here: tests and
-//! embedding programs bring a map of their own.
+//! embedding programs bring a separate map.
 //!
 //! ```
 //! use agentd::config::{AppConfig, Flags};

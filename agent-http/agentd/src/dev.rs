@@ -122,7 +122,7 @@ async fn open_workspace(app: &AppConfig, options: &DevOptions) -> Result<(Stores
         stores.import("the demo workspace", DEMO_WORKSPACE).await?;
     }
     if let Some(url) = &app.runtime_url {
-        // Each database has a demo agent of its own.
+        // Each database has a separate demo agent.
         let file = if options.postgres { "runtime.postgres.url" } else { "runtime.url" };
         runtime_url::update(&*stores.roles, DEMO_ID, &options.data.join(file), url).await?;
     }

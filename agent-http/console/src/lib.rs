@@ -108,7 +108,7 @@ fn serve(file: &File, request: &HeaderMap, fixed: &FixedHeaders, cache: &str) ->
         ContentCoding::Gzip => (Some("gzip"), "-gz"),
         ContentCoding::Identity => (None, ""),
     };
-    // Each encoding is a representation of its own (RFC 9110, section 8.8.3.3).
+    // Each encoding is a separate representation (RFC 9110, section 8.8.3.3).
     let etag = format!("\"{}{suffix}\"", &file.sha256[..32]);
     let mut headers = vec![(CACHE_CONTROL, cache), (ETAG, &*etag), (VARY, "accept-encoding")];
     if matches_etag(request, &etag) {

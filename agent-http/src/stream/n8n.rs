@@ -1,7 +1,7 @@
 //! Encoder of AG-UI events as the lines that n8n streams and its chat widget (`@n8n/chat`) reads.
 //!
 //! A message is a `begin` line, an `item` line for each delta, and an `end` line; `metadata.nodeId` is the message's
-//! id, so that each message is a bubble of its own. A failed run ends with an `error` line. Other events are not sent:
+//! id, so that each message is a separate bubble. A failed run ends with an `error` line. Other events are not sent:
 //! the widget shows text only.
 
 use agent_core::event::Event;

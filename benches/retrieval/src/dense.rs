@@ -44,7 +44,7 @@ trait Embed {
 
 /// An embedder that is broken: its vectors do not depend on the meaning of a text.
 enum Meaningless {
-    /// Each text has a vector of its own, which is similar to no other one.
+    /// Each text has a separate vector, which is similar to no other one.
     Random,
     /// All texts have the same vector.
     Constant,

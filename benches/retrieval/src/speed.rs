@@ -47,7 +47,7 @@ fn sentences(collections: &[&Collection]) -> Vec<String> {
         .collect()
 }
 
-/// Returns documents of paragraphs that mix sentences, each with a name of its own, so that the vocabulary grows.
+/// Returns documents of paragraphs that mix sentences, each with a separate name, so that the vocabulary grows.
 fn documents(sentences: &[String], chunks: usize) -> Vec<Vec<String>> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move |below: usize| {

@@ -43,7 +43,7 @@ fn is_short(cell: &Cell) -> bool {
     cell.nested_tables.is_empty() && (1..=MAX_REPEATED_BYTES).contains(&cell.plain_text().trim().len())
 }
 
-/// Gives each row of a table a cell of its own in place of a merged one with a short value.
+/// Gives each row of a table a separate cell in place of a merged one with a short value.
 pub(super) fn split_merged_rows(table: &mut Table) {
     let columns = table.cell_columns();
     let mut merged = MergedCells::new();

@@ -49,7 +49,7 @@ impl ListPosition {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ParagraphNumber {
     pub(super) text: String,
-    /// True for a decimal number of its own level alone, with nothing but dots and parentheses around it.
+    /// True for a decimal number of the list's own level alone, with nothing but dots and parentheses around it.
     pub(super) is_plain: bool,
 }
 
@@ -267,7 +267,7 @@ mod tests {
         let expected =
             ["Article I", "§ 1.1", "§ 1.2", "(a)", "(b)", "-", "§ 1.3", "(a)", "Article II", "§ 2.1"];
         assert_eq!(numbers(&mut numbering, &positions), expected);
-        // A further list of the same abstract one goes on, except for levels with a beginning of their own.
+        // A further list of the same abstract one goes on, except for levels with a separate beginning.
         assert_eq!(
             numbers(&mut numbering, &[("2", 1), ("2", 1), ("2", 0)]),
             ["§ 2.5", "§ 2.6", "Article III"]

@@ -90,7 +90,7 @@ fn has_other_colors(sheet: &str) -> bool {
 }
 
 /// Removes the phonetic readings beside texts in East Asian scripts, which would be read as a part of them, and runs of text that
-/// are not seen. Writes superscripts as characters. An empty text gets an element of its own, since the reader would count none
+/// are not seen. Writes superscripts as characters. An empty text gets a separate element, since the reader would count none
 /// otherwise.
 fn as_shown(xml: &str, is_on_white: bool, has_usual_white: bool) -> Option<String> {
     let mut changes = XmlChanges::new(xml);

@@ -84,7 +84,7 @@ fn parse_price(text: &str) -> Option<NanoUsd> {
     NanoUsd::parse(text).ok().filter(|amount| *amount <= MAX_PRICE)
 }
 
-/// Returns the prices of a model. Cached tokens without a price of their own cost as much as others.
+/// Returns the prices of a model. Cached tokens without a separate price cost as much as others.
 fn token_prices(
     input: NanoUsd,
     cached_input: Option<NanoUsd>,

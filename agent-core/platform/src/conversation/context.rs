@@ -137,7 +137,7 @@ struct PathContext {
 
 impl PathContexts {
     /// Finds the turns of a path's user messages, root first. `is_continued` is false if the last node's answer is made
-    /// again, by a turn that sends a context of its own.
+    /// again, by a turn that sends a separate context.
     pub fn new(path: &[&NodeLink], is_continued: bool) -> Self {
         let turn = |at: usize, link: &NodeLink| match path.get(at + 1) {
             Some(next) if next.role != NodeRole::User => Some(next.turn_id.clone()),

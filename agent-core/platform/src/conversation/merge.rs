@@ -86,7 +86,7 @@ impl MergeResult {
         self.nodes.iter().filter_map(|node| node.message.as_message()).cloned().map(Arc::new)
     }
 
-    /// Returns the prompt's messages in a list of its own: the plain form of [`LoadedThread::prompt`], with which tests
+    /// Returns the prompt's messages in a separate list: the plain form of [`LoadedThread::prompt`], with which tests
     /// compare it. `stored` has those of `path`.
     ///
     /// [`LoadedThread::prompt`]: super::LoadedThread::prompt

@@ -18,7 +18,7 @@ pub struct Node {
     /// Parent; absent for a root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<NodeId>,
-    /// The turn: the id of its first run. A node without a run is a turn of its own, with the node's id.
+    /// The turn: the id of its first run. A node without a run is a separate turn, with the node's id.
     pub turn_id: RunId,
     /// The run that wrote the node, or for which it was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

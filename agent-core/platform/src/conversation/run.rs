@@ -75,7 +75,7 @@ pub struct Run {
     /// [`MAX_RUN_ATTEMPTS`](super::MAX_RUN_ATTEMPTS), once the run has ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<AttemptReport>,
-    /// Manifest of the prompt, once the run has ended. Stores keep it; it has a route of its own.
+    /// Manifest of the prompt, once the run has ended. Stores keep it; it has a separate route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<Box<RunPrompt>>,
     /// Reason why the model stopped.

@@ -92,7 +92,7 @@ pub(super) enum CircuitError {
 /// company.
 ///
 /// The key may be the operator's, which many companies use, and one company may cause the failures: of an agent's time limit, a
-/// parameter, or a prompt. Each company has a circuit of its own therefore. The circuit of all companies opens by failures of
+/// parameter, or a prompt. Each company therefore has a separate circuit. The circuit of all companies opens by failures of
 /// two, however many one of them has.
 #[derive(Default)]
 pub struct Circuits {

@@ -11,7 +11,7 @@ use agent_core::message::SharedJson;
 pub struct JsonBody<'a> {
     value: Value<'a>,
     /// Path of the first key that an object contains twice. Reading the fields fails with it, but not reading the
-    /// widget tokens: a repeated token is a repeated credential, which is an error of its own.
+    /// widget tokens: a repeated token is a repeated credential, which is a separate error.
     duplicate_key: Option<String>,
 }
 

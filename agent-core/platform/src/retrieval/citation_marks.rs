@@ -15,7 +15,7 @@ const MAX_HELD_MARKS: usize = 1_000;
 const MIN_FENCE: usize = 3;
 const MAX_FENCE_INDENT: usize = 3;
 
-/// A mark: a number in brackets, and its position in characters. Each of several numbers in the same brackets is a mark of its own,
+/// A mark: a number in brackets, and its position in characters. Each of several numbers in the same brackets is a separate mark,
 /// the first with the opening bracket and the last with the closing one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mark {

@@ -190,7 +190,7 @@ impl<'a> CallPayer<'a> {
         }
     }
 
-    /// Returns true if the settings name a key or an address of their own. Ollama asks for no key, and the model in the
+    /// Returns true if the settings name a key or a separate address. Ollama asks for no key, and the model in the
     /// process has neither.
     pub(crate) fn has_own_key_or_address(&self) -> bool {
         match self.provider {

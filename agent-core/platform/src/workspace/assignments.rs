@@ -168,7 +168,7 @@ impl Assignment {
 }
 
 /// Returns true if a job is the one that an assignment runs by. A follow-up of the assignment's tool has the same payload
-/// and is a job of its own.
+/// and is a separate job.
 pub fn is_assignment_job(job: &Job) -> bool {
     let key = job.idempotency.as_ref().map(|idempotency| idempotency.key.as_str());
     job.payload.assignment_id.is_some() && key.is_some_and(|key| key.starts_with(JOB_KEY_PREFIX))

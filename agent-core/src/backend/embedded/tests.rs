@@ -99,7 +99,7 @@ fn content_that_the_model_does_not_support_is_not_sent() {
     }
 }
 
-/// A model with a token counter of its own.
+/// A model with a separate token counter.
 struct ModelWithCounter(ScriptedModel);
 
 #[async_trait]

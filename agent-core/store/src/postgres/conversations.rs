@@ -398,7 +398,7 @@ impl Conversations for PostgresRecords {
         let signals = read!(self, "", |tables| tables.signals(process))?;
         let consumed: Vec<&StoredSignal> =
             signals.iter().filter(|signal| signal.is_taken_once(now)).collect();
-        // Deleted by a statement of its own: if its answer is lost with the connection, the signals have been read already.
+        // Deleted by a separate statement: if its answer is lost with the connection, the signals have been read already.
         if !consumed.is_empty()
             && let Err(error) = self.delete_signals(process, &consumed).await
         {

@@ -8,7 +8,7 @@ use std::thread::{self, Thread};
 use super::error::SqliteError;
 use crate::round_robin::{Cancellable, RoundRobin};
 
-/// Maximum number of operations of one company that wait. Each has a caller of its own, such as a run, so that only a process
+/// Maximum number of operations of one company that wait. Each has a separate caller, such as a run, so that only a process
 /// with more connections than can be served reaches it.
 const MAX_WAITING_PER_COMPANY: usize = 65_536;
 

@@ -215,7 +215,7 @@ impl Writer {
             let applied = commit.apply(&mut batch);
             let has_written = transaction.total_changes() > before;
             match applied {
-                // An operation with a result of its own for a rejection has no changes then.
+                // An operation with a separate result for a rejection has no changes then.
                 Ok(()) if !is_alone && has_written && !batch.changes.has_changes => {
                     return Err(GroupError::PartlyApplied(index));
                 }

@@ -14,7 +14,7 @@ use super::limits::{ModelLimits, ResolvedLimits, window_key};
 /// addresses.
 const REASONING_ECHO_VENDORS: [&str; 3] = ["deepseek", "kimi", "moonshot"];
 
-/// Words in the names or addresses of models that are Mistral's, whose servers and templates require ids of calls in a form of their own
+/// Words in the names or addresses of models that are Mistral's, whose servers and templates require ids of calls in a special form
 /// and an answer after the results of calls.
 const MISTRAL_WORDS: [&str; 8] =
     ["mistral", "mixtral", "ministral", "magistral", "devstral", "codestral", "pixtral", "voxtral"];

@@ -193,7 +193,7 @@ fn order(query: &Query<'_>) -> Result<JobOrder, HttpError> {
 
 /// Checks that a job is not the job of an assignment, which may be changed through its assignment only: otherwise the assignment
 /// would be reported to be in step with a job that does not run, or at other times. A final job is left to the scheduler. A
-/// follow-up of the assignment's tool is a job of its own.
+/// follow-up of the assignment's tool is a separate job.
 ///
 /// # Errors
 /// `Conflict`, which names the assignment; errors of the scheduler and the store.
@@ -223,7 +223,7 @@ async fn check_not_of_assignment(app: &App, principal: &Principal, id: &JobId) -
 }
 
 /// Returns true if a job with the payload of an assignment may be the one that a synchronization in progress has created
-/// and not linked yet. A follow-up of the assignment's tool runs once, at a time of its own.
+/// and not linked yet. A follow-up of the assignment's tool runs once, at a separate time.
 async fn may_be_unlinked_job(app: &App, job: &JobView, assignment: &str) -> Result<bool, HttpError> {
     if !matches!(job.schedule, Schedule::At(_)) {
         return Ok(true);

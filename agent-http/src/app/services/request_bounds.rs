@@ -28,7 +28,7 @@ pub struct RequestBounds {
     /// Bodies that are read before their sender is authenticated.
     pub(in crate::app) anonymous_bodies: AnonymousBodies,
     /// Connections on which an authenticated request is in progress, until its response is written. Each of the kinds below
-    /// has a share of its own, so that one kind leaves room to others; this is the bound of all kinds together.
+    /// has a separate share, so that one kind leaves room to others; this is the bound of all kinds together.
     connections: Arc<CompanyPermits>,
     /// Connections among them that are not used by the tool server.
     run_connections: Arc<CompanyPermits>,

@@ -36,7 +36,7 @@ fn shown(font: &str, x: u32, y: u32, text: &str) -> String {
     format!("BT /{font} 9 Tf {x} {y} Td ({text}) Tj ET\n")
 }
 
-/// Returns the content of a page for a table whose first row has a font of its own.
+/// Returns the content of a page for a table whose first row has a separate font.
 fn ruled_table(columns: [u32; 4], rows: &[[String; 3]], first_font: &str) -> String {
     let mut content = String::new();
     let mut y = 680;

@@ -59,7 +59,7 @@ pub(super) async fn a_context_is_of_a_message_and_a_turn(store: &dyn Conversatio
     for (from, count) in [(0, 2), (1, 1), (2, 1), (3, 0)] {
         assert_eq!(found_from(store, &key("t"), from, &["r1", "r2"]).await, both[..count], "from {from}");
     }
-    // A second answer to the first message has a context of its own.
+    // A second answer to the first message has a separate context.
     let mut again = begin(key("t"), "r3", None, "", 5);
     (again.nodes, again.parent_id) = (Vec::new(), Some(first.clone()));
     done("begin", store.begin_run(again).await);

@@ -5,7 +5,7 @@
 pub enum RequestFormat {
     /// The field `message`: one new user message.
     Message,
-    /// The field `messages` in a format of its own or OpenAI's. One element alone is the next message.
+    /// The field `messages` in a separate format or OpenAI's. One element alone is the next message.
     #[default]
     Messages,
     /// AG-UI's `RunAgentInput`, whose list is the whole conversation.

@@ -195,7 +195,7 @@ mod tests {
         let shown = [texts(&first), texts(path.messages()), texts(path.added_messages())];
         assert_eq!(shown, ["01n", "01", "n"]);
         assert_eq!(Arc::as_ptr(&first), list, "the list of the path");
-        // The prompt is in use: the next one has a list of its own.
+        // The prompt is in use: the next one has a separate list.
         path.push(2, Some(Arc::new(Message::user("2"))));
         path.push(3, None);
         let second = path.prompt(&[], new("m"));

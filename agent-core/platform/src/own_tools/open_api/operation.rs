@@ -148,7 +148,7 @@ fn list_separator(parameter: &Map<String, Value>, schema: Option<&Value>) -> Opt
     }
 }
 
-/// Property of an object in the query that is a parameter of its own there: name, schema, and true if it is required.
+/// Property of an object in the query that is a separate parameter there: name, schema, and true if it is required.
 type ObjectPart<'d> = (String, &'d Value, bool);
 
 /// The request and the arguments of a tool under construction.

@@ -24,7 +24,7 @@ pub(super) fn check_model_fallbacks(findings: &mut Vec<RoleFinding>, at: &str, e
     check_number(findings, at, embedded.fallbacks.len(), "models");
 }
 
-/// Checks the repetition and the fallbacks of an agent server. A fallback has an address of its own; tools, repetition and
+/// Checks the repetition and the fallbacks of an agent server. A fallback has a separate address; tools, repetition and
 /// fallbacks are those of the first server.
 pub(super) fn check_server_fallbacks(findings: &mut Vec<RoleFinding>, at: &str, server: &AgentServer) {
     let times = server.fallbacks.iter().map(|fallback| fallback.first_content_ms);

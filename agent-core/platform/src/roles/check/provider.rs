@@ -39,7 +39,7 @@ pub(super) fn check_summary_provider(findings: &mut Vec<RoleFinding>, provider: 
     check_provider(findings, "content.compaction.model.provider".to_owned(), provider, &EMBEDDED_PROVIDERS);
 }
 
-/// Returns the faults of the models in a role that name a provider of the company. It has an address and a key of its own,
+/// Returns the faults of the models in a role that name a provider of the company. It has its own address and key,
 /// which a role cannot replace: its key must not be sent to an address of the role's owner.
 pub(crate) fn company_provider_faults(role: &RoleBlock, exists: impl Fn(&str) -> bool) -> Vec<RoleFinding> {
     let mut findings = Vec::new();

@@ -57,7 +57,7 @@ impl Stream for DeadlineStream {
             return Poll::Ready(self.expire.take().map(|expire| Err(expire())));
         };
         match event {
-            // The outer stream has a start of its own.
+            // The outer stream has a separate start.
             Some(Event::RunStarted { .. }) => self.poll_next(cx),
             event => Poll::Ready(event.map(|event| Ok(event.into()))),
         }

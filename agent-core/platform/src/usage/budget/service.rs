@@ -199,7 +199,7 @@ impl Budgets {
     }
 
     /// Returns the default limits of a company and of runs that the company's budget does not replace, with their state.
-    /// Each run has a state of its own, which is not among it.
+    /// Each run has a separate state, which is not among it.
     ///
     /// # Errors
     /// Errors of the store.

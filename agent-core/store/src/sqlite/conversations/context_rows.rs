@@ -46,7 +46,7 @@ impl ConversationTables<'_> {
             if bytes >= MAX_CONTEXT_PAGE_BYTES {
                 break;
             }
-            // Few rows are of other turns. SQLite would copy the turns into a table of its own.
+            // Few rows are of other turns. SQLite would copy the turns into a separate table.
             if turn_ids.is_empty() {
                 turn_ids.extend(turns.iter().map(RunId::as_str));
             }

@@ -108,7 +108,7 @@ async fn a_credential_at_its_limit_loses_its_longest_idle_session() {
 async fn a_company_at_its_share_evicts_its_own_sessions_only() {
     let mut test = SessionTest::new(100, 3, 64);
     let other = test.open("other", "eve").await;
-    // Each run has a token of its own, so the limit per credential does not apply.
+    // Each run has a separate token, so the limit per credential does not apply.
     let mut own_sessions = Vec::new();
     for run in 0..50 {
         own_sessions.push(test.open("c", &format!("run-{run}")).await);

@@ -16,7 +16,7 @@ pub(super) const MAX_TRANSACTIONS_ALONE: usize = 2;
 pub(super) const MIN_COMMITS_FOR_SECOND_TRANSACTION: usize = 32;
 /// Maximum number of commits of one company that wait.
 pub(super) const MAX_QUEUED_PER_COMPANY: usize = 4096;
-/// Maximum size of a transaction. A commit that exceeds it has a transaction of its own.
+/// Maximum size of a transaction. A commit that exceeds it has a separate transaction.
 const MAX_TRANSACTION: CommitSize = CommitSize { commits: 256, writes: 256, bytes: 1 << 20 };
 /// Maximum size of one owner's commits in a transaction that several owners share, so that no owner delays the others.
 const MAX_OWNER_SHARE: CommitSize = CommitSize { commits: 8, writes: 32, bytes: 16 << 10 };
@@ -223,7 +223,7 @@ impl Queues {
         shares
     }
 
-    /// Ends the part of an owner in the transaction of another. Commits that were left out get a transaction of their own.
+    /// Ends the part of an owner in the transaction of another. Commits that were left out get a separate transaction.
     /// Returns true if the caller must start one.
     pub(super) fn end_share(&mut self, owner: &QueueOwner, left_out: Vec<QueuedCommit>) -> bool {
         let queue = self.owners.entry(owner.clone()).or_default();
