@@ -100,11 +100,6 @@ pub async fn delete_subscription(
     Ok(deleted.iter().any(Option::is_some))
 }
 
-/// Returns the time `duration` after `time`; the last representable one if it is later.
-fn after(time: Timestamp, duration: Duration) -> Timestamp {
-    time.saturating_add(duration).unwrap_or(Timestamp::MAX)
-}
-
 /// Returns the time from `now` to `time`; zero if it has passed.
 fn until(time: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(time.duration_since(now)).unwrap_or_default()

@@ -20,6 +20,7 @@ use crate::records::{
     Collection, Key, ListQuery, MAX_ID_BYTES, Precondition, Record, Records, RecordsExt, StoreError, Write,
     to_json,
 };
+use crate::time::saturating_after;
 use agent_core::clock::Clock;
 use agent_core::ids::{CompanyId, UserId};
 use agent_core::secret::Secret;
@@ -131,7 +132,8 @@ impl ConsoleSession {
     }
 
     fn with_extended_expiry(mut self, now: Timestamp) -> Self {
-        self.expires_at = after(now, self.idle()).min(after(self.created_at, MAX_SESSION_TTL));
+        self.expires_at =
+            saturating_after(now, self.idle()).min(saturating_after(self.created_at, MAX_SESSION_TTL));
         self
     }
 }
@@ -215,7 +217,7 @@ impl ConsoleSessions {
         let now = self.now();
         let (secret, id) = random_secret()?;
         let NewConsoleCode { company_id, user_id, ttl, session_idle } = new;
-        let expires_at = after(now, ttl);
+        let expires_at = saturating_after(now, ttl);
         let stored = StoredCode { company_id, user_id, expires_at, idle_seconds: session_idle.as_secs() };
         let mut writes = self.expired_codes(&stored.company_id, now).await?;
         let key = key(CODES, id)?.counted_for(&stored.company_id);
@@ -411,8 +413,4 @@ fn put(key: Key, value: &impl Serialize, precondition: Precondition) -> Result<W
 fn to_millis(time: SystemTime) -> Timestamp {
     let time = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
     Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time)
-}
-
-fn after(time: Timestamp, duration: Duration) -> Timestamp {
-    time.checked_add(duration).unwrap_or(Timestamp::MAX)
 }

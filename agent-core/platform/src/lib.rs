@@ -74,6 +74,7 @@ pub mod spawner;
 mod tags;
 #[cfg(feature = "conformance")]
 pub mod testing;
+mod time;
 pub mod token;
 pub mod tool_files;
 pub mod tools;

@@ -12,6 +12,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::time::saturating_after;
+
 const MICROS_PER_MINUTE: u64 = 60_000_000;
 
 /// Maximum lead of a stored state over the clock of this process. A state beyond it is one from before the
@@ -28,7 +30,7 @@ pub struct RateLimitError {
 
 /// Returns the end of a wait that begins at `now`, in whole milliseconds, rounded up. It is [`Timestamp::MAX`] at most.
 pub(crate) fn end_of_wait(now: Timestamp, wait: Duration) -> Timestamp {
-    let end = now.saturating_add(wait).unwrap_or(Timestamp::MAX);
+    let end = saturating_after(now, wait);
     let up = i64::from(end.subsec_nanosecond() % 1_000_000 != 0);
     Timestamp::from_millisecond(end.as_millisecond() + up).unwrap_or(end)
 }

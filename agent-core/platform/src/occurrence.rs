@@ -19,6 +19,7 @@ use crate::pulse::JobRequest;
 use crate::records::{
     Collection, Key, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json,
 };
+use crate::time::saturating_after;
 
 /// Collection of the occurrence records.
 pub const OCCURRENCE_COLLECTION: &str = "pulseOccurrences";
@@ -201,7 +202,7 @@ pub(crate) async fn claim(
 ) -> Result<ClaimAttempt, StoreError> {
     let occurrences = Collection::new(company_id, OCCURRENCE_COLLECTION)?;
     let key = occurrences.key(occurrence_key(job_id, occurrence))?;
-    let until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
+    let until = saturating_after(now, lease);
     let owner = Some(process.id().to_owned());
     let mut attempt = 1;
     loop {

@@ -124,7 +124,7 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
                 return PackOutcome::PerDocument;
             }
         }
-        let Some(mut fragment) = self.unite(number, hit, &neighbours) else {
+        let Some(mut fragment) = self.merge_neighbours(number, hit, &neighbours) else {
             return PackOutcome::Unavailable;
         };
         if neighbours.is_empty() && self.is_repeated(&fragment.text) {
@@ -152,7 +152,9 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
 
     /// Adds as much of the beginning of a hit as fits the budget: a prompt without fragments would say that no document answers.
     fn add_beginning(&mut self, number: usize, hit: &Hit) -> PackOutcome {
-        let Some(mut fragment) = self.unite(number, hit, &[]) else { return PackOutcome::Unavailable };
+        let Some(mut fragment) = self.merge_neighbours(number, hit, &[]) else {
+            return PackOutcome::Unavailable;
+        };
         let labels = self.label_tokens(&fragment);
         let fits = |end: &usize| labels + (self.count_tokens)(&fragment.text[..*end]) <= self.max_tokens;
         let ends: Vec<usize> = fragment.text.char_indices().map(|(offset, _)| offset).collect();
@@ -189,7 +191,7 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
 
     /// Returns the fragment of a hit and the fragments next to it, whose tokens are not counted yet, or `None` if its text is not
     /// there.
-    fn unite(&self, number: usize, hit: &Hit, neighbours: &[usize]) -> Option<Fragment> {
+    fn merge_neighbours(&self, number: usize, hit: &Hit, neighbours: &[usize]) -> Option<Fragment> {
         let mut fragment = Fragment {
             document: hit.document.clone(),
             title: hit.title.clone(),

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::authority::{CodingAuthorityError, DeviceCode};
 use super::stored::put;
 use super::subscriber::Subscriber;
-use super::{CALL_TIMEOUT, LEASE, after, until};
+use super::{CALL_TIMEOUT, LEASE, until};
 use crate::records::{Precondition, Records, RecordsExt, StoreError, Write};
+use crate::time::saturating_after;
 
 /// Maximum number of sign-ins that a user may begin in an hour.
 pub const MAX_SIGN_INS_PER_HOUR: u32 = 10;
@@ -104,8 +105,8 @@ impl PendingSignIn {
             user_code,
             verification_uri: code.verification_uri.clone(),
             interval_seconds: interval.as_secs(),
-            next_poll_at: after(now, interval),
-            expires_at: after(now, code.expires_in.min(MAX_LIFETIME)),
+            next_poll_at: saturating_after(now, interval),
+            expires_at: saturating_after(now, code.expires_in.min(MAX_LIFETIME)),
             unanswered: 0,
         }
     }
@@ -120,7 +121,7 @@ impl PendingSignIn {
 
     /// Claims the next poll: until its answer is stored, or it expires, no other is made.
     pub(super) fn claim(&mut self, now: Timestamp) {
-        self.next_poll_at = after(now, CALL_TIMEOUT + self.interval());
+        self.next_poll_at = saturating_after(now, CALL_TIMEOUT + self.interval());
     }
 
     /// Schedules the next poll after one that has not ended the sign-in.
@@ -144,14 +145,18 @@ impl PendingSignIn {
             }
         };
         // Never after the end, so that the sign-in expires in time.
-        self.next_poll_at = after(now, pause.max(self.interval())).min(self.expires_at);
+        self.next_poll_at = saturating_after(now, pause.max(self.interval())).min(self.expires_at);
     }
 }
 
 impl StoredSignIn {
     /// Creates a sign-in whose device code is about to be requested.
     pub(super) fn starting(now: Timestamp) -> Self {
-        Self { id: agent_core::new_id(), begun_at: now, phase: Phase::Starting { until: after(now, LEASE) } }
+        Self {
+            id: agent_core::new_id(),
+            begun_at: now,
+            phase: Phase::Starting { until: saturating_after(now, LEASE) },
+        }
     }
 
     /// Ends the sign-in and deletes its stored codes.
@@ -181,7 +186,7 @@ impl StoredSignIn {
             Phase::Ended { at, .. } => self.begun_at.max(*at),
             _ => return true,
         };
-        after(latest, RETENTION) > now
+        saturating_after(latest, RETENTION) > now
     }
 }
 
@@ -213,7 +218,7 @@ impl StoredSignIns {
     /// Returns the open sign-in that can be given again.
     pub(super) fn reusable(&self, now: Timestamp) -> Option<(&str, &PendingSignIn)> {
         self.sign_ins.iter().rev().find_map(|sign_in| match &sign_in.phase {
-            Phase::Pending(pending) if pending.expires_at > after(now, MIN_REUSABLE_LIFETIME) => {
+            Phase::Pending(pending) if pending.expires_at > saturating_after(now, MIN_REUSABLE_LIFETIME) => {
                 Some((sign_in.id.as_str(), pending))
             }
             _ => None,
@@ -227,7 +232,7 @@ impl StoredSignIns {
 
     /// Returns the time after which another sign-in may be started; `None` for now.
     pub(super) fn retry_after(&self, now: Timestamp) -> Option<Duration> {
-        let counted = self.sign_ins.iter().map(|sign_in| after(sign_in.begun_at, RETENTION));
+        let counted = self.sign_ins.iter().map(|sign_in| saturating_after(sign_in.begun_at, RETENTION));
         let counted: Vec<Timestamp> = counted.filter(|end| *end > now).collect();
         let oldest = counted.iter().min()?;
         (counted.len() >= MAX_SIGN_INS_PER_HOUR as usize).then(|| until(*oldest, now))

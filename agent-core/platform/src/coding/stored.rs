@@ -10,8 +10,9 @@ use super::access_token::{AccessToken, CodingTokenError, SignInReason, Subscript
 use super::authority::{CodingAuthorityError, InvalidGrantReason, IssuedTokens};
 use super::services::CodingServices;
 use super::subscriber::Subscriber;
-use super::{CALL_TIMEOUT, LEASE, after};
+use super::{CALL_TIMEOUT, LEASE};
 use crate::records::{Key, Precondition, Record, RecordsExt, StoreError, Write, to_json};
+use crate::time::saturating_after;
 
 /// Names of sealed fields, which are part of the associated data that a value is bound to.
 pub(super) mod sealed {
@@ -70,7 +71,7 @@ pub(super) struct Lease {
 
 impl Lease {
     pub(super) fn new(by: &str, now: Timestamp) -> Self {
-        Self { by: by.to_owned(), until: after(now, LEASE) }
+        Self { by: by.to_owned(), until: saturating_after(now, LEASE) }
     }
 
     /// Returns true if the task `id` holds the lease.
@@ -81,7 +82,7 @@ impl Lease {
     /// Returns true if the lease lasts for a whole call, by this process's clock. If the clock was set back since the
     /// lease was taken, its end is unknown: it counts as ended.
     fn covers_call(&self, now: Timestamp) -> bool {
-        self.until >= after(now, CALL_TIMEOUT) && self.until <= after(now, LEASE)
+        self.until >= saturating_after(now, CALL_TIMEOUT) && self.until <= saturating_after(now, LEASE)
     }
 }
 
@@ -122,12 +123,12 @@ impl StoredTokens {
     /// refresh token.
     pub(super) fn is_fresh(&self, now: Timestamp) -> bool {
         let margin = if self.refresh.is_some() { MIN_FRESH_LIFETIME } else { Duration::ZERO };
-        self.access_expires_at > after(now, margin)
+        self.access_expires_at > saturating_after(now, margin)
     }
 
     /// Returns true if the access token can still be used if it cannot be refreshed.
     pub(super) fn is_usable(&self, now: Timestamp) -> bool {
-        self.access_expires_at > after(now, MIN_USABLE_LIFETIME)
+        self.access_expires_at > saturating_after(now, MIN_USABLE_LIFETIME)
     }
 
     /// Returns true if the task `id` holds the lease for a whole call, by this process's clock.
@@ -244,7 +245,7 @@ impl CodingServices {
             refresh: seal(sealed::REFRESH, &issued.refresh_token)?,
             account: seal(sealed::ACCOUNT, &issued.account_id)?,
             plan: issued.plan.clone(),
-            expires_at: after(now, issued.expires_in),
+            expires_at: saturating_after(now, issued.expires_in),
             issued_at: now,
         })
     }

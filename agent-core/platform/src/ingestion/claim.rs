@@ -7,6 +7,7 @@ use crate::company_permits::CompanyPermit;
 use crate::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, StoreError, Write, to_json,
 };
+use crate::time::saturating_after;
 use crate::workspace::{
     ContentStatus, Document, DocumentContent, INGESTION_COLLECTION, IngestionTask, TaskLease, collection,
     get_document, unchanged_write,
@@ -146,7 +147,7 @@ impl IngestionState {
     }
 
     fn new_lease(&self) -> TaskLease {
-        let until = self.now().saturating_add(self.limits.lease).unwrap_or(jiff::Timestamp::MAX);
+        let until = saturating_after(self.now(), self.limits.lease);
         TaskLease { owner: self.owner.clone(), until }
     }
 

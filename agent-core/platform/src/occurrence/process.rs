@@ -15,6 +15,7 @@ use crate::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt, StoreError,
     Write, to_json,
 };
+use crate::time::saturating_after;
 
 /// Collection of the leases, a record per process.
 const PROCESS_COLLECTION: &str = "pulseProcesses";
@@ -55,10 +56,12 @@ impl ProcessLease {
 
     /// Returns the write that extends the lease and the new expiry; `None` if the lease is valid for long enough.
     pub(super) fn extension(&self, now: Timestamp) -> Result<Option<(Write, Timestamp)>, StoreError> {
-        if *self.until.lock().unwrap_or_else(PoisonError::into_inner) > after(now, MIN_LEASE_VALIDITY) {
+        if *self.until.lock().unwrap_or_else(PoisonError::into_inner)
+            > saturating_after(now, MIN_LEASE_VALIDITY)
+        {
             return Ok(None);
         }
-        let until = after(now, PROCESS_LEASE);
+        let until = saturating_after(now, PROCESS_LEASE);
         let value = to_json(&StoredLease { until })?;
         let write = Write::Put { key: lease_key(&self.id)?, value, precondition: Precondition::Any };
         Ok(Some((write, until)))
@@ -105,7 +108,7 @@ pub async fn delete_expired_leases(records: &dyn Records, now: Timestamp) -> Res
     let list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     let page = records.list_as::<StoredLease>(&leases, &list).await?;
     let expired = page.records.into_iter();
-    let expired = expired.filter(|lease| after(lease.value.until, EXPIRED_LEASE_RETENTION) < now);
+    let expired = expired.filter(|lease| saturating_after(lease.value.until, EXPIRED_LEASE_RETENTION) < now);
     let deletes = expired
         .map(|lease| Ok(Write::Delete { key: leases.key(lease.id)?, precondition: Precondition::Any }))
         .collect::<Result<Vec<_>, StoreError>>()?;
@@ -117,10 +120,6 @@ pub async fn delete_expired_leases(records: &dyn Records, now: Timestamp) -> Res
 
 fn lease_key(id: &str) -> Result<Key, StoreError> {
     Collection::of_platform(PROCESS_COLLECTION)?.key(id)
-}
-
-fn after(now: Timestamp, wait: Duration) -> Timestamp {
-    now.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]

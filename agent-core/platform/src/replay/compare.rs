@@ -195,16 +195,16 @@ fn named_differences(recorded: &[(String, String)], replayed: &[(String, String)
 }
 
 fn call_differences(script: &Script, events: &[Event]) -> Vec<Difference> {
-    let mut again: Vec<ScriptCall> = Vec::new();
+    let mut replayed_calls: Vec<ScriptCall> = Vec::new();
     for event in events {
         match event {
-            Event::ToolCallStart { tool_call_id, tool_call_name, .. } => again.push(ScriptCall {
+            Event::ToolCallStart { tool_call_id, tool_call_name, .. } => replayed_calls.push(ScriptCall {
                 id: tool_call_id.to_string(),
                 name: tool_call_name.clone(),
                 arguments: String::new(),
             }),
             Event::ToolCallArgs { tool_call_id, delta } => {
-                if let Some(call) = again.iter_mut().rev().find(|call| call.id == **tool_call_id) {
+                if let Some(call) = replayed_calls.iter_mut().rev().find(|call| call.id == **tool_call_id) {
                     call.arguments.push_str(delta);
                 }
             }
@@ -212,15 +212,16 @@ fn call_differences(script: &Script, events: &[Event]) -> Vec<Difference> {
         }
     }
     // A backend elsewhere may call tools outside of its rounds.
-    let mut recorded: Vec<&ScriptCall> = script.rounds.iter().flat_map(|round| &round.calls).collect();
+    let recorded: Vec<&ScriptCall> = script.rounds.iter().flat_map(|round| &round.calls).collect();
     if recorded.is_empty() {
-        again.retain(|call| !script.source.iter().any(|event| is_start_of(event, &call.id)));
+        replayed_calls.retain(|call| !script.source.iter().any(|event| is_start_of(event, &call.id)));
     }
     let mut differences = Vec::new();
-    for index in 0..recorded.len().max(again.len()) {
-        let ours = recorded.get_mut(index).map(|call| format!("{}({})", call.name, call.arguments));
-        let theirs = again.get(index).map(|call| format!("{}({})", call.name, call.arguments));
-        differences.extend(Difference::of(format!("call {}", index + 1), ours, theirs));
+    for index in 0..recorded.len().max(replayed_calls.len()) {
+        let recorded_text = recorded.get(index).map(|call| format!("{}({})", call.name, call.arguments));
+        let replayed_text =
+            replayed_calls.get(index).map(|call| format!("{}({})", call.name, call.arguments));
+        differences.extend(Difference::of(format!("call {}", index + 1), recorded_text, replayed_text));
     }
     differences
 }
@@ -231,21 +232,21 @@ fn is_start_of(event: &Event, id: &str) -> bool {
 
 fn event_differences(recorded: &[Event], replayed: &[Event], is_stuck: bool) -> Vec<Difference> {
     let (mut names, mut used) = (BTreeMap::new(), BTreeMap::new());
-    let mut again = replayed.iter().filter(is_of_turn);
+    let mut replayed_events = replayed.iter().filter(is_of_turn);
     for (index, event) in of_run(recorded).enumerate() {
-        let theirs = again.next().cloned().map(|mut theirs| {
-            rename(&mut theirs, event, &mut names, &mut used);
-            json(&theirs)
+        let replayed_text = replayed_events.next().cloned().map(|mut replayed_event| {
+            rename(&mut replayed_event, event, &mut names, &mut used);
+            json(&replayed_event)
         });
-        let ours = json(event);
-        if theirs.as_ref() != Some(&ours) {
+        let recorded_text = json(event);
+        if replayed_text.as_ref() != Some(&recorded_text) {
             let name = format!("event {}", index + 1);
             let waits = || is_stuck.then(|| "waits for something that is not recorded".to_owned());
-            let theirs = theirs.map(shortened).or_else(waits);
-            return Difference::of(name, Some(shortened(ours)), theirs).into_iter().collect();
+            let replayed_text = replayed_text.map(shortened).or_else(waits);
+            return Difference::of(name, Some(shortened(recorded_text)), replayed_text).into_iter().collect();
         }
     }
-    let further_event = again.next().map(|event| shortened(json(event)));
+    let further_event = replayed_events.next().map(|event| shortened(json(event)));
     Difference::of("further event", None, further_event).into_iter().collect()
 }
 

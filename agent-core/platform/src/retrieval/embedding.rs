@@ -31,6 +31,7 @@ use super::embedding_queue::{EmbeddingAttempt, FailureCause, Lane};
 use super::load::put_vectors;
 use super::partial_indexes::IndexedText;
 use crate::records::StoreError;
+use crate::time::saturating_after;
 use crate::workspace::{
     self, DecodedDocIndex, EmbeddingFailure, EmbeddingFailureReason, IndexReplacement, IndexStatus,
     IndexedDocument, StoredDocIndex, StoredSlices,
@@ -170,7 +171,7 @@ impl DocumentRetriever {
         }
         let Some(reason) = error.reason().filter(|_| record_version > 0) else { return };
         let now = Timestamp::try_from(self.config.clock.now()).unwrap_or_default();
-        let retry_at = attempt.pause.map(|pause| now.saturating_add(pause).unwrap_or(Timestamp::MAX));
+        let retry_at = attempt.pause.map(|pause| saturating_after(now, pause));
         let failure = EmbeddingFailure { reason, failures: attempt.failures, retry_at };
         let records = &*self.config.records;
         match workspace::record_embedding_failure(records, company_id, id, (record_version, failure)).await {

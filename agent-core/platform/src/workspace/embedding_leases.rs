@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::collection;
 use crate::records::{Key, Precondition, Records, RecordsExt, StoreError, to_json};
+use crate::time::saturating_after;
 
 /// Lease on the embedding of a company's documents.
 #[derive(Serialize, Deserialize)]
@@ -37,7 +38,7 @@ pub(crate) async fn claim_embedding(
         return Ok(None);
     }
     let precondition = found.map_or(Precondition::Absent, |found| Precondition::Version(found.version));
-    let until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
+    let until = saturating_after(now, lease);
     let value = to_json(&EmbeddingLease { owner: owner.to_owned(), until })?;
     match records.put(&key, value, precondition).await {
         Ok(version) => Ok(Some(EmbeddingClaim { key, version })),

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use agent_core::ids::CompanyId;
 use agent_core::store_error::StoreError;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::active_reservations::ActiveReservation;
 use super::batch::MAX_BATCH_WRITES;
@@ -23,6 +23,7 @@ use super::meter::{METERS, MeterState};
 use super::reservation::{BudgetReservation, RESERVATIONS, Settlement};
 use super::state::BudgetState;
 use crate::records::{Collection, Precondition, RecordsExt, UPDATE_ATTEMPTS, Write, to_json};
+use crate::time::saturating_after;
 
 /// Time after which the reservation of a run counts as lost, if its process does not extend it.
 const RUN_LEASE: Duration = Duration::from_secs(60);
@@ -83,11 +84,7 @@ impl Drop for RenewalTask {
 impl BudgetState {
     /// Returns the ends of the leases of a call's and of a run's reservation that is made now.
     pub(super) fn lease_ends(&self, now: Timestamp) -> (Timestamp, Timestamp) {
-        let end = |lease: Duration| {
-            let lease = SignedDuration::try_from(lease).unwrap_or(SignedDuration::MAX);
-            now.saturating_add(lease).unwrap_or(Timestamp::MAX)
-        };
-        (end(self.lease), end(self.lease.min(RUN_LEASE)))
+        (saturating_after(now, self.lease), saturating_after(now, self.lease.min(RUN_LEASE)))
     }
 
     /// Extends the reservation of a run until it is released, counted or abandoned.

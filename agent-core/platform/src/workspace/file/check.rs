@@ -22,7 +22,7 @@ pub(super) const MAX_FAULTS: usize = 20;
 /// Returns the first [`MAX_FAULTS`] faults, in the order of the checks.
 pub(super) fn find_faults(file: &WorkspaceFile) -> Vec<(JsonPath, String)> {
     let mut check = FileChecker { file, faults: Vec::new() };
-    check.whole();
+    check.check_all();
     check.users();
     check.agents();
     check.documents();
@@ -40,7 +40,7 @@ struct FileChecker<'a> {
 }
 
 impl FileChecker<'_> {
-    fn whole(&mut self) {
+    fn check_all(&mut self) {
         let writes = super::import::max_writes(self.file);
         if writes > MAX_WRITES {
             let fault = format!(
