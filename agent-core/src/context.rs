@@ -65,7 +65,7 @@ pub enum LayerError {
     /// The record store failed.
     #[error("the context layer could not read its data")]
     Store(#[from] StoreError),
-    /// Any other failure inside the layer.
+    /// Any other failure inside the layer: `LayerError::Internal(error.into())`.
     #[error("the context layer failed")]
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

@@ -36,7 +36,7 @@ pub enum TurnError {
         /// Description of the problem.
         problem: String,
     },
-    /// The role configures no backend; the selection contains the result of each rule.
+    /// The role has no container that selects a backend, built-in or registered; the selection has the result of each rule.
     #[error("no backend is configured for this agent")]
     NoConnector(Box<Selection>),
     /// The role selects a kind of backend that this platform does not have.
