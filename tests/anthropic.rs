@@ -157,8 +157,9 @@ async fn parameters_that_a_thinking_model_refuses_are_reported_and_not_sent() {
     let refused = json!(["temperature", "topK"]);
     assert_eq!(shown["attempts"][0]["ignoredParameters"], refused, "{shown}");
     let events = run(&app, "Hello").await;
-    let told = events.iter().find(|event| event["value"]["kind"] == "parametersIgnored").expect("the event");
-    assert_eq!(told["value"]["parameters"], refused);
+    let notice =
+        events.iter().find(|event| event["value"]["kind"] == "parametersIgnored").expect("the event");
+    assert_eq!(notice["value"]["parameters"], refused);
     let sent = checked(&vendor).remove(0);
     assert_eq!((sent.get("temperature"), sent.get("top_k")), (None, None));
     assert_eq!(sent["stop_sequences"], json!(["END"]));
@@ -184,8 +185,9 @@ async fn reasoning_beyond_the_answers_limit_is_reported_and_not_sent() {
     assert_eq!(status, 200, "{shown}");
     assert_eq!(shown["attempts"][0]["ignoredParameters"], json!(["reasoning"]), "{shown}");
     let events = run(&app, "Hello").await;
-    let told = events.iter().find(|event| event["value"]["kind"] == "parametersIgnored").expect("the event");
-    assert_eq!(told["value"]["parameters"], json!(["reasoning"]));
+    let notice =
+        events.iter().find(|event| event["value"]["kind"] == "parametersIgnored").expect("the event");
+    assert_eq!(notice["value"]["parameters"], json!(["reasoning"]));
     let sent = checked(&vendor).remove(0);
     assert_eq!((sent.get("thinking"), &sent["temperature"]), (None, &json!(0.5)));
     // Saving warns of it.

@@ -345,7 +345,7 @@ test('a run continues after a proxy has had no server', async () => {
 
 test('a server that says when to come again is asked no sooner, and a minute later at most', async (t) => {
   const waits = [];
-  const told = [];
+  const delays = [];
   const { setTimeout } = globalThis;
   let isLost = false;
   t.mock.method(globalThis, 'setTimeout', (run, ms, ...values) => {
@@ -355,7 +355,7 @@ test('a server that says when to come again is asked no sooner, and a minute lat
     return setTimeout(run);
   });
   const onLost = (seconds) => {
-    told.push(seconds);
+    delays.push(seconds);
     isLost = true;
   };
   const answers = [
@@ -368,7 +368,7 @@ test('a server that says when to come again is asked no sooner, and a minute lat
   const read = [];
   for await (const batch of readRun(open, { signal: new AbortController().signal, attach: () => open, onLost })) read.push(...batch);
   assert.deepEqual(read, EVENTS);
-  assert.deepEqual(told, [20, 0, 60]);
+  assert.deepEqual(delays, [20, 0, 60]);
   assert.deepEqual(waits.map((ms) => Math.floor(ms / 10_000)), [2, 0, 6]);
   // The caller must repeat a request that started no run.
   const refused = readRun(async () => { throw new AgentdError('slower', { code: 'RATE_LIMITED', status: 429, retryAfter: 1 }); }, { signal: new AbortController().signal, attach: () => open });

@@ -47,12 +47,12 @@ impl ImportFixture {
 
     async fn import(&self) -> Result<String, String> {
         let (file, config) = (self.path("workspace.json"), self.config());
-        said(async |out| import(&file, &config, out).await).await
+        output_of(async |out| import(&file, &config, out).await).await
     }
 
     async fn export(&self) -> Result<String, String> {
         let config = self.config();
-        said(async |out| export(None, &config, out).await).await
+        output_of(async |out| export(None, &config, out).await).await
     }
 
     async fn messenger_token(&self) -> Result<Option<String>, String> {
@@ -63,7 +63,7 @@ impl ImportFixture {
     }
 }
 
-async fn said(
+async fn output_of(
     command: impl AsyncFnOnce(&mut dyn Write) -> Result<(), CommandError>,
 ) -> Result<String, String> {
     let mut out = Vec::new();
@@ -104,7 +104,7 @@ async fn an_export_of_an_unknown_company_is_an_error() {
     let config = desk.config();
     let export_of = async |company: &str| {
         let company = CompanyId::from(company);
-        said(async |out| export(Some(&company), &config, out).await).await
+        output_of(async |out| export(Some(&company), &config, out).await).await
     };
     assert!(export_of("acme").await.expect("exported").contains("guide"));
     let expected = "the database has no data of a company \"nope\"; check --company and DATABASE_URL";
@@ -121,7 +121,7 @@ async fn an_invalid_file_is_reported_and_saves_nothing() {
 
     let missing = desk.path("none.json");
     let config = desk.config();
-    let refused = said(async |out| import(&missing, &config, out).await).await.expect_err("no file");
+    let refused = output_of(async |out| import(&missing, &config, out).await).await.expect_err("no file");
     assert!(refused.contains("none.json cannot be read"), "{refused}");
     assert!(!desk.path("data").exists(), "no database is made for a file that cannot be imported");
 
@@ -140,8 +140,8 @@ async fn commands_on_stored_data_need_an_existing_database() {
     let to = desk.path("copy.db");
     for refused in [
         desk.export().await,
-        said(async |out| backup(&to, &config, out).await).await,
-        said(async |out| rotate(&config, out).await).await,
+        output_of(async |out| backup(&to, &config, out).await).await,
+        output_of(async |out| rotate(&config, out).await).await,
     ] {
         let refused = refused.expect_err("there is no database");
         assert!(refused.contains("does not exist") && refused.contains("DATABASE_URL"), "{refused}");
@@ -154,15 +154,15 @@ async fn a_backup_holds_everything_and_overwrites_nothing() {
     let mut desk = ImportFixture::new(FILE);
     desk.import().await.expect("imported");
     let (config, to) = (desk.config(), desk.path("copy.db"));
-    said(async |out| backup(&to, &config, out).await).await.expect("a backup");
-    let refused = said(async |out| backup(&to, &config, out).await).await.expect_err("it is there");
+    output_of(async |out| backup(&to, &config, out).await).await.expect("a backup");
+    let refused = output_of(async |out| backup(&to, &config, out).await).await.expect_err("it is there");
     assert!(refused.contains("already exists"), "{refused}");
     let original = desk.export().await.expect("exported");
     #[cfg(feature = "postgres")]
     {
         desk.env.insert("DATABASE_URL", "postgres://u@127.0.0.1:1/none".to_owned());
         let config = desk.config();
-        let refused = said(async |out| backup(&to, &config, out).await).await.expect_err("it is there");
+        let refused = output_of(async |out| backup(&to, &config, out).await).await.expect_err("it is there");
         assert!(refused.contains("copy.db already exists"), "{refused}");
     }
     desk.env.insert("DATABASE_URL", format!("sqlite://{}", to.display()));
@@ -177,7 +177,7 @@ async fn secrets_move_to_a_new_key() {
     let old = desk.env.insert("DATA_SECRET", "data-secret-1111".to_owned()).expect("there was one");
     let rotated = async |desk: &ImportFixture| {
         let config = desk.config();
-        said(async |out| rotate(&config, out).await).await
+        output_of(async |out| rotate(&config, out).await).await
     };
     let lost = rotated(&desk).await.expect_err("nobody knows the old key");
     assert!(lost.starts_with("1 secrets could not be decrypted"), "{lost}");
@@ -218,7 +218,7 @@ async fn tokens_of_subscriptions_move_too_and_are_not_exported() {
     let old = desk.env.insert("DATA_SECRET", "data-secret-1111".to_owned()).expect("there was one");
     desk.env.insert("DATA_SECRET_PREVIOUS", old);
     let config = desk.config();
-    let moved = said(async |out| rotate(&config, out).await).await.expect("rotated");
+    let moved = output_of(async |out| rotate(&config, out).await).await.expect("rotated");
     assert_eq!(moved, "1 agents: 3 secrets re-encrypted, 0 already encrypted with DATA_SECRET.\n");
     let store = Stores::open_existing(&config).await.expect("the store opens").records;
     let record = store.get_as::<serde_json::Value>(&key).await.expect("read").expect("there");

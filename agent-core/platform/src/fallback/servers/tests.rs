@@ -186,7 +186,7 @@ fn reported(code: &str) -> Result<SourceEvent, AgentError> {
     Ok(RunEnd::Failed { message: "theirs".to_owned(), code: code.to_owned(), usage: Vec::new() }.into())
 }
 
-fn said(events: &[Event]) -> String {
+fn answer_text(events: &[Event]) -> String {
     let text = |event: &Event| match event {
         Event::TextMessageContent { delta, .. } => Some(delta.clone()),
         _ => None,
@@ -221,7 +221,7 @@ fn a_run_without_events_is_repeated_and_each_attempt_is_booked() {
     fixture.server("second", [Ok(failed), refused(401)]);
     fixture.server("third", [Ok(beginning().into_iter().chain(answered("Hi.").expect("events")).collect())]);
     let events = fixture.run(&settings(&["second", "third"])).expect("a run");
-    assert_eq!(said(&events), "Hi.");
+    assert_eq!(answer_text(&events), "Hi.");
     assert_eq!(fixture.called(), ["first", "first", "second", "second", "third"]);
     let reason = |text: &str| Some(text.to_owned());
     assert_eq!(
@@ -312,7 +312,7 @@ fn nothing_is_repeated_after_an_unreported_tool_call() {
         let turn = Turn { run_token: Some(token), ..turn(&settings) };
         let events = fixture.run_turn(&settings, turn).expect("a run");
         let expected = if calls_tool { (1, "BACKEND_UNREACHABLE", "") } else { (3, "", "Hi.") };
-        assert_eq!((fixture.called().len(), code(&events), said(&events).as_str()), expected);
+        assert_eq!((fixture.called().len(), code(&events), answer_text(&events).as_str()), expected);
     }
 }
 
@@ -327,7 +327,7 @@ fn a_run_without_content_in_time_is_given_up() {
     let events = fixture.run(&AgentServer { retry: Some(retry), ..settings(&["second"]) }).expect("a run");
     let timeout = || Some("BACKEND_TIMEOUT".to_owned());
     assert_eq!(
-        (said(&events).as_str(), attempts(&events)),
+        (answer_text(&events).as_str(), attempts(&events)),
         ("Hi.", vec![(0, timeout()), (0, timeout()), (1, None)])
     );
     let waited = fixture.clock.monotonic() - began;
@@ -419,7 +419,7 @@ fn a_refusal_of_one_company_does_not_affect_others() {
         let before = fixture.called().len();
         let mut turn = turn(settings);
         turn.context.company_id = company.into();
-        assert_eq!(said(&fixture.run_turn(settings, turn).expect("a run")), "Hi.");
+        assert_eq!(answer_text(&fixture.run_turn(settings, turn).expect("a run")), "Hi.");
         fixture.called().split_off(before)
     };
     assert_eq!(run(&settings, "c"), ["first", "second"]);

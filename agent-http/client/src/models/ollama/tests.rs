@@ -56,18 +56,18 @@ fn piece(body: &str) -> Vec<u8> {
     (head + body).into_bytes()
 }
 
-fn said(message: &Value) -> String {
+fn message_line(message: &Value) -> String {
     let line = json!({"model": "m-1", "created_at": "2025-11-03T15:36:02.583064Z",
         "message": message, "done": false});
     format!("{line}\n")
 }
 
 fn text(text: &str) -> String {
-    said(&json!({"role": "assistant", "content": text, "images": null}))
+    message_line(&json!({"role": "assistant", "content": text, "images": null}))
 }
 
 fn calls(calls: &Value) -> String {
-    said(&json!({"role": "assistant", "content": "", "tool_calls": calls}))
+    message_line(&json!({"role": "assistant", "content": "", "tool_calls": calls}))
 }
 
 fn done(more: &Value) -> String {

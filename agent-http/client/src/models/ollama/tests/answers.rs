@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn text_and_thoughts_are_streamed() {
-    let thinking = |text: &str| said(&json!({"role": "assistant", "content": "", "thinking": text}));
+    let thinking = |text: &str| message_line(&json!({"role": "assistant", "content": "", "thinking": text}));
     let cases: Vec<(String, &[&str])> = vec![
         (text("Hel") + &text("lo") + &stop(), &["text Hel", "text lo", "finish Stop"]),
         (text("Größe – 🙂\n") + &stop(), &["text Größe – 🙂\n", "finish Stop"]),
@@ -13,14 +13,14 @@ async fn text_and_thoughts_are_streamed() {
             &["reasoning Hm", "reasoning m", "text a", "finish Stop"],
         ),
         (
-            said(&json!({"content": "a", "thinking": "Hm"})) + &stop(),
+            message_line(&json!({"content": "a", "thinking": "Hm"})) + &stop(),
             &["reasoning Hm", "text a", "finish Stop"],
         ),
         // Compatible servers have other names and shapes.
         (
-            said(&json!({"thinking": {"type": "thinking", "thinking": "H"}, "content": ""}))
-                + &said(&json!({"reasoning": ["m"], "content": "a"}))
-                + &said(&json!({"thinking": false, "content": "b"}))
+            message_line(&json!({"thinking": {"type": "thinking", "thinking": "H"}, "content": ""}))
+                + &message_line(&json!({"reasoning": ["m"], "content": "a"}))
+                + &message_line(&json!({"thinking": false, "content": "b"}))
                 + &stop(),
             &["reasoning H", "reasoning m", "text a", "text b", "finish Stop"],
         ),
