@@ -1,5 +1,6 @@
 //! Messages that wait for the run of their thread.
 
+use agent_platform::conversation::ThreadKey;
 use agentd::stores::Stores;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -367,4 +368,23 @@ async fn a_message_without_a_run_and_a_parent_waits_for_the_run_of_the_thread() 
     assert_eq!(test.path("t").await, dialogue(&["Hello", "Partly and wholly."]));
     assert_eq!(test.call("POST", "/api/threads/t/messages", Some(note("Noted"))).await.0, 201);
     assert_eq!(test.path("t").await, dialogue(&["Hello", "Partly and wholly.", "Noted"]));
+}
+
+#[tokio::test]
+async fn a_queued_run_is_cancelled_although_its_deleted_thread_is_created_again() {
+    let (test, _first, _gate) = with_a_run().await;
+    let second = queue(&test.app, "r2", "Second", json!({})).await;
+    // By another program, which does not know the runs of this process.
+    let deleted = test.stores.conversations.delete(&ThreadKey::new("c1", "u1", "t")).await;
+    assert!(deleted.expect("deleted").is_some(), "there is a thread");
+    let create = json!({"id": "t", "agentId": "a1"});
+    assert_eq!(test.call("POST", "/api/threads", Some(create)).await.0, 201);
+    let events = events(second).await;
+    let end = events.last().expect("an end");
+    assert_eq!(
+        (&end["type"], &end["outcome"]),
+        (&json!("RUN_FINISHED"), &json!({"type": "cancelled"})),
+        "{end}"
+    );
+    assert_eq!(test.get("/api/threads/t").await["nodes"], json!([]));
 }

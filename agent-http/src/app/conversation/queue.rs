@@ -57,7 +57,10 @@ impl QueuedBegin {
                 return Ok(QueuePosition::Removed(RunStop::Cancelled(CancelReason::Deleted)));
             };
             if !thread.queued_run_ids.contains(id) {
-                return Ok(QueuePosition::Removed(RunStop::Lost));
+                // The thread of the run may be deleted, and another one be created under its id.
+                let stored_run = self.store.run(&self.run.key().owner, id).await?;
+                let deleted = RunStop::Cancelled(CancelReason::Deleted);
+                return Ok(QueuePosition::Removed(stored_run.map_or(deleted, |_| RunStop::Lost)));
             }
             let Some(blocking_id) = BeginOrder::FromQueue.blocking_run(&thread, id) else {
                 return Ok(QueuePosition::Next);
