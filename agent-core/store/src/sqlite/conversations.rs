@@ -407,7 +407,8 @@ impl Conversations for SqliteStore {
     ) -> Result<Vec<(RunKey, RunSignal)>, ConversationError> {
         let name = process.to_owned();
         let found = self.read_tables(platform(), move |tables| tables.signals(&name)).await?;
-        let is_kept = |signal: Option<RunSignal>| signal.is_some_and(|signal| !signal.is_delivered_once());
+        // A signal of a newer version, whose name is not known, is kept until it expires.
+        let is_kept = |signal: Option<RunSignal>| signal.is_none_or(|signal| !signal.is_delivered_once());
         let is_over = |until_ms: i64| until_ms <= now.as_millisecond();
         // Most calls find nothing to delete, and write nothing.
         let found = match found.iter().all(|(_, signal, until_ms)| is_kept(*signal) && !is_over(*until_ms)) {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use agent_core::message::Message;
 use agent_platform::conversation::{
-    Conversations, DeleteFilter, EndRunRequest, LogEnd, MAX_REAPED_RUNS, NewNode, NodeQuery, ThreadKey,
-    ThreadOwner,
+    Conversations, DeleteFilter, EndRunRequest, LogEnd, MAX_REAPED_RUNS, NewNode, NodeQuery, RunKey,
+    RunSignal, ThreadKey, ThreadOwner,
 };
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use super::conversation::{append, at, begin, chunk, end, owner};
-use super::{TempStore, damaged_runs, other};
+use super::{TempStore, damaged_runs, impatient, other};
 
 /// Text that fills several pages, with a word that is found again.
 fn secret(n: usize) -> String {
@@ -92,6 +92,20 @@ async fn many_damaged_runs_hide_no_lost_run_and_no_expired_log() {
     let store = temp_store.store(SqliteOptions::default());
     let damage = async || other(&temp_store.file()).execute_batch(damaged_runs::DAMAGE).expect("damaged");
     damaged_runs::hide_no_other(&store, damage).await;
+}
+
+#[tokio::test]
+async fn a_signal_of_a_newer_version_costs_no_writes() {
+    let temp_store = TempStore::new();
+    let store = temp_store.store(impatient());
+    store.begin_run(begin(owner().thread("t"), "r", Vec::new())).await.expect("begun");
+    let run = RunKey { owner: owner(), id: "r".into() };
+    store.signal(&run, RunSignal::Watch, at(1_000)).await.expect("signalled").expect("a run");
+    let writer = other(&temp_store.file());
+    writer.execute("UPDATE signals SET kind = 'newer'", ()).expect("renamed");
+    writer.execute_batch("BEGIN IMMEDIATE").expect("a lock");
+    // A call that writes would wait for the lock, and fail.
+    assert_eq!(store.take_signals("process", at(2)).await.expect("taken"), []);
 }
 
 #[tokio::test]
