@@ -102,6 +102,18 @@ inOwnPage('a session that is signed out elsewhere ends', async (page, { context 
   await page.getByRole('alert').filter({ hasText: 'The session has ended.' }).waitFor();
 });
 
+inPage('an address without a view shows the chat, also in the navigation', async (page) => {
+  await visit(page, 'agents');
+  await page.locator('.nav-link[aria-current=page]', { hasText: 'Agents' }).waitFor();
+  for (const name of ['nonsense', '__proto__']) {
+    await visit(page, name);
+    await page.locator('#composer').waitFor();
+    assert.equal(await page.locator('.nav-link[aria-current=page]').innerText(), 'Chat');
+    await visit(page, 'agents');
+    await page.locator('.nav-link[aria-current=page]', { hasText: 'Agents' }).waitFor();
+  }
+});
+
 inPage('an answer streams as Markdown, and the thread survives a reload', async (page) => {
   await visit(page, 'chat/garden');
   await ask(page, 'When are you open?');

@@ -35,6 +35,9 @@ const VIEWS = [
   { id: 'audit', name: 'Audit', feature: 'audit' },
 ];
 
+/** The view of the route: the chat, if none has its name. */
+const shownView = () => (Object.hasOwn(PAGES, route.value.view) ? route.value.view : 'chat');
+
 /** The views whose features the server has. */
 const shownViews = () => VIEWS.filter(({ feature }) => !feature || has(feature));
 
@@ -64,7 +67,7 @@ function Mark() {
 }
 
 function Side() {
-  const { view } = route.value;
+  const view = shownView();
   usePoll(() => (has('approvals') ? loadOpen() : Promise.resolve()), 'approvals');
   const nav = useRef(null);
   useInView(nav, '[aria-current]', [view]);
@@ -119,7 +122,7 @@ function View() {
     if (shown.current !== address && document.activeElement === document.body) document.getElementById('main').focus({ preventScroll: true });
     shown.current = address;
   }, [address]);
-  const Page = Object.hasOwn(PAGES, view) ? PAGES[view] : ChatView;
+  const Page = PAGES[shownView()] ?? ChatView;
   return html`<${Page} id=${parts[0]} tab=${parts[1]} part=${parts[2]} />`;
 }
 
