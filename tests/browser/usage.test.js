@@ -104,6 +104,16 @@ inPage('the groups, the sums and the time of the usage are in the address', asyn
   await page.locator('.chart figcaption', { hasText: 'Cost by day' }).waitFor();
 });
 
+inPage('a chart without a value says so', async (page) => {
+  // The calls of a model in this process cost nothing.
+  await serve(page, (dimensions) => usageRows(dimensions).map((row) => ({ ...row, cost: '0.000000000' })), 1000);
+  await visit(page, 'usage');
+  await page.locator('.plot').getByText('No cost in this time.').waitFor();
+  await press(page, 'Tokens');
+  await page.locator('.chart figcaption', { hasText: 'Tokens by day' }).waitFor();
+  assert.equal(await page.locator('.plot p').count(), 0);
+});
+
 inPage('usage of an agent is what the server has booked', async (page) => {
   const id = `usage-${Date.now()}`;
   const put = (id, model) => page.evaluate(async ([id, model]) => {

@@ -125,6 +125,7 @@ function Chart({ columns, names, measure }) {
     <figcaption class="row between"><span>${name} ${first.from === first.to && last.from === last.to ? 'by day' : 'by week'}</span>
       <span class="meta">${shown ? `${columnWords(shown)}: ${words(shown.total)}` : `in all: ${words(total)}`}</span></figcaption>
     <div class="plot" role="img" aria-label=${`${name} from ${dayWords(first.from)} to ${dayWords(last.to)}, in all ${words(total)}`} onPointerLeave=${() => setHovered(undefined)}>
+      ${total === 0 && html`<p class="muted">No ${name.toLowerCase()} in this time.</p>`}
       ${total > 0 && [1, 0.5].map((part) => html`<span key=${part} class="rule" style=${{ bottom: `${part * 100}%` }}><span>${axis(top * part)}</span></span>`)}
       <div class=${`columns ${columns.length > 40 ? 'many' : ''}`}>${columns.map((column, place) => html`<div key=${column.from} class=${`column-bar ${place === hovered ? 'hovered' : ''}`} onPointerEnter=${() => setHovered(place)}>
         ${column.values.map((value, of) => value > 0 && html`<span key=${of} class=${`series-${of}`} style=${height(value)}></span>`)}</div>`)}</div>
