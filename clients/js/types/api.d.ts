@@ -126,7 +126,7 @@ export interface paths {
         get: operations["getAgent"];
         /**
          * Creates an agent owned by the caller, or replaces one.
-         * @description A secret that is absent or `***` is kept, an empty one is cleared, and so is one whose URL changes. `id`, `companyId` and `ownerId` are optional. An unknown field, tool, provider or document is refused with its path; `warnings` lists settings without effect.
+         * @description An absent secret or `***` keeps the stored secret; an empty secret or a change of its URL clears it. `id`, `companyId` and `ownerId` are optional. An unknown field, tool, provider or document is refused with its path; `warnings` lists settings without effect.
          */
         put: operations["putAgent"];
         post?: never;
@@ -485,7 +485,7 @@ export interface paths {
         };
         /**
          * Lists tool calls that wait for a decision, or have waited for one, newest first.
-         * @description The list contains the calls about which the caller may decide, and those of the caller's latest runs.
+         * @description The list contains the calls about which the caller may decide, those of the caller's latest runs, and those that the caller has decided in the runs of others.
          */
         get: operations["listApprovals"];
         put?: never;
@@ -628,7 +628,7 @@ export interface paths {
         put?: never;
         /**
          * Begins a sign-in to the caller's own subscription.
-         * @description The user enters the code at the issuer's page. The service polls the issuer meanwhile.
+         * @description The user enters the code at the issuer's page. The service polls the issuer until then.
          */
         post: operations["beginSubscriptionSignIn"];
         /** Deletes the tokens of the caller's subscription, then revokes them at the issuer. */
@@ -900,7 +900,7 @@ export interface paths {
         put?: never;
         /**
          * Gives a document the title and text of a replaced version.
-         * @description What it replaces is kept as a version.
+         * @description The replaced text and original are stored as a version.
          */
         post: operations["restoreDocument"];
         delete?: never;
@@ -977,7 +977,7 @@ export interface paths {
         };
         /**
          * Returns the catalogue of models, and those of the company's providers: limits, capabilities and prices.
-         * @description Members that are not known are absent.
+         * @description Unknown members are absent.
          */
         get: operations["listCatalogModels"];
         put?: never;
@@ -1267,7 +1267,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Cancels a run, also one of another process. Its answer so far is kept.
+         * Cancels a run, in any process. The incomplete answer is stored.
          * @description A run that has ended stays as it is.
          */
         post: operations["cancelRun"];
@@ -1285,8 +1285,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Returns a run's events after the given one, and those that follow live.
-         * @description The events are those that the first response had after the given one, in any format.
+         * Returns a run's events after the given one, and further events as they occur.
+         * @description In any format, the events equal those of the first response after the given one.
          */
         get: operations["getRunEvents"];
         put?: never;
@@ -1529,7 +1529,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Adds messages to a thread without a run. */
+        /**
+         * Adds messages to a thread without a run.
+         * @description Without `parentId`, 409 `THREAD_BUSY` while a run is in progress, and `INTERRUPTS_OPEN` while one waits for decisions.
+         */
         post: operations["addThreadMessages"];
         delete?: never;
         options?: never;
@@ -2043,7 +2046,7 @@ export interface components {
             /** @description Cursor of the next page; absent on the last page. */
             nextCursor?: string | null;
         };
-        /** @description Agent runtime and model: the seven `agentServer*` fields, and the parameters and fallbacks beside them. */
+        /** @description Agent runtime and model: the seven `agentServer*` fields, model parameters and fallbacks. */
         AgentServer: {
             /** @description Base URL of the runtime. */
             agentServerUrl?: string | null;
@@ -2129,7 +2132,7 @@ export interface components {
             userId: string;
             /** @description The agents that may be chatted with. */
             agents: string[];
-            /** @description Rate caps beside the limits of the user; none, if absent. */
+            /** @description Rate caps in addition to the user's limits; absent means none. */
             caps?: components["schemas"]["RunCaps"] | null;
         };
         /** @description Rule by which calls of some tools wait for approval. The first rule of a role that matches a tool applies. */
@@ -2632,7 +2635,7 @@ export interface components {
         };
         /** @description A message before the query. */
         EarlierMessage: {
-            /** @description Author of the message. Only those of `user` have an effect. */
+            /** @description Author of the message. Only messages of `user` have an effect. */
             role: string;
             /** @description Text of the message. */
             content: string;
@@ -2815,7 +2818,7 @@ export interface components {
             occurrence: number;
             /**
              * Format: uint32
-             * @description Number of attempts at this occurrence that have begun.
+             * @description Number of started attempts at this occurrence.
              */
             attempt: number;
             /** @description Error of the last attempt; absent if it succeeded. */
@@ -2873,7 +2876,7 @@ export interface components {
             message?: string | null;
             /** @description Todo list that the tools work on; by default the agent's first. */
             todoListId?: string | null;
-            /** @description Thread of the user in which the turns are kept, for the kind `agent`; by default one of the job's own. */
+            /** @description Thread of the user that stores the turns, for the kind `agent`; by default, the job has a separate thread. */
             threadId?: string | null;
             /** @description IANA time zone of the user. */
             timezone?: string | null;
@@ -2930,7 +2933,7 @@ export interface components {
             occurrence: number;
             /**
              * Format: uint32
-             * @description Number of attempts at this occurrence that have begun.
+             * @description Number of started attempts at this occurrence.
              */
             attempt: number;
             /** @description Error of the last attempt; absent if it succeeded. */
@@ -3054,7 +3057,7 @@ export interface components {
             owned_by: string;
         };
         NextOccurrences: {
-            /** @description The occurrences in order; fewer than asked for if the schedule ends. */
+            /** @description The occurrences in order; fewer than `count` if the schedule ends. */
             next: components["schemas"]["OccurrenceTime"][];
         };
         NextRequest: {
@@ -3239,7 +3242,7 @@ export interface components {
              */
             limit?: number | null;
         };
-        /** @description Limits on the calls of one model in a round, or of an agent server in a run. Missing ones are those of the platform's settings. */
+        /** @description Limits on the calls of one model in a round, or of an agent server in a run. Missing limits are those of the platform's settings. */
         RetrySettings: {
             /**
              * Format: uint32
@@ -3458,7 +3461,7 @@ export interface components {
             /** @description Due time of the first occurrence: RFC 3339 in UTC with milliseconds. */
             executeAt: string;
         };
-        /** @description A secret. It is shown as `***`. Where a role is saved, one that is absent or `***` stays as it is, and an empty one is cleared. */
+        /** @description A secret, shown as `***`. When a role is saved, an absent secret or `***` keeps the stored secret, and an empty text clears it. */
         Secret: string;
         /** @description The signed-in user, and the features of the page. */
         SessionView: {
@@ -3658,7 +3661,7 @@ export interface components {
             /** @description State of the extraction. */
             status: components["schemas"]["ContentStatus"];
         };
-        /** @description The replaced versions of a document that are kept. */
+        /** @description The stored earlier versions of a document. */
         VersionList: {
             /** @description The versions, newest first, without their texts. */
             versions: components["schemas"]["DocumentVersionSummary"][];
@@ -6408,7 +6411,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A sign-in was already open; this is its code. */
+            /** @description The code of a sign-in that was already open. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6417,7 +6420,7 @@ export interface operations {
                     "application/json": components["schemas"]["BegunSignInView"];
                 };
             };
-            /** @description The sign-in was begun. */
+            /** @description The sign-in has started. */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -6471,7 +6474,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The status. Final ones are kept for an hour. */
+            /** @description The status. A final status is available for an hour. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6706,7 +6709,7 @@ export interface operations {
                 limit?: number;
                 /** @description The `nextCursor` of the previous page. */
                 cursor?: string;
-                /** @description Embed only documents whose vectors are of this model; empty for those without vectors. */
+                /** @description Embeds only documents with vectors of this model; an empty text selects documents without vectors. */
                 embedder?: string;
                 /** @description With `all`, drops the vectors of the documents and embeds them again, for example after a repair of the model's server. */
                 embeddings?: "missing" | "all";
@@ -7446,7 +7449,7 @@ export interface operations {
                              * @enum {unknown}
                              */
                             structured?: "schema" | "object" | "none";
-                            /** @description Levels of reasoning; `default` alone for a model that reasons at a level of its own. */
+                            /** @description Levels of reasoning; only `default` for a model that reasons at a fixed level. */
                             reasoning?: ("default" | "none" | "minimal" | "low" | "medium" | "high" | "xhigh")[];
                             /** @description In dollars for a million tokens. */
                             prices?: {
@@ -7508,7 +7511,7 @@ export interface operations {
                             type: "openai" | "openai-responses" | "anthropic" | "ollama";
                             /** @description Absent for the address of the server's settings. */
                             baseUrl?: string;
-                            /** @description A key is shown as `***`. One that is absent or `***` is kept while the address stays, and an empty one is cleared. */
+                            /** @description A key is shown as `***`. An absent key or `***` keeps the stored key unless the address changes; an empty key clears it. */
                             apiKey?: string;
                             models: {
                                 model: string;
@@ -7525,7 +7528,7 @@ export interface operations {
                                  * @enum {unknown}
                                  */
                                 structured?: "schema" | "object" | "none";
-                                /** @description Levels of reasoning; `default` alone for a model that reasons at a level of its own. */
+                                /** @description Levels of reasoning; only `default` for a model that reasons at a fixed level. */
                                 reasoning?: ("default" | "none" | "minimal" | "low" | "medium" | "high" | "xhigh")[];
                                 /** @description In dollars for a million tokens. */
                                 prices?: {
@@ -7584,7 +7587,7 @@ export interface operations {
                         type: "openai" | "openai-responses" | "anthropic" | "ollama";
                         /** @description Absent for the address of the server's settings. */
                         baseUrl?: string;
-                        /** @description A key is shown as `***`. One that is absent or `***` is kept while the address stays, and an empty one is cleared. */
+                        /** @description A key is shown as `***`. An absent key or `***` keeps the stored key unless the address changes; an empty key clears it. */
                         apiKey?: string;
                         models: {
                             model: string;
@@ -7601,7 +7604,7 @@ export interface operations {
                              * @enum {unknown}
                              */
                             structured?: "schema" | "object" | "none";
-                            /** @description Levels of reasoning; `default` alone for a model that reasons at a level of its own. */
+                            /** @description Levels of reasoning; only `default` for a model that reasons at a fixed level. */
                             reasoning?: ("default" | "none" | "minimal" | "low" | "medium" | "high" | "xhigh")[];
                             /** @description In dollars for a million tokens. */
                             prices?: {
@@ -7659,7 +7662,7 @@ export interface operations {
                     type: "openai" | "openai-responses" | "anthropic" | "ollama";
                     /** @description Absent for the address of the server's settings. */
                     baseUrl?: string;
-                    /** @description A key is shown as `***`. One that is absent or `***` is kept while the address stays, and an empty one is cleared. */
+                    /** @description A key is shown as `***`. An absent key or `***` keeps the stored key unless the address changes; an empty key clears it. */
                     apiKey?: string;
                     models?: {
                         model: string;
@@ -7676,7 +7679,7 @@ export interface operations {
                          * @enum {unknown}
                          */
                         structured?: "schema" | "object" | "none";
-                        /** @description Levels of reasoning; `default` alone for a model that reasons at a level of its own. */
+                        /** @description Levels of reasoning; only `default` for a model that reasons at a fixed level. */
                         reasoning?: ("default" | "none" | "minimal" | "low" | "medium" | "high" | "xhigh")[];
                         /** @description In dollars for a million tokens. */
                         prices?: {
@@ -7710,7 +7713,7 @@ export interface operations {
                         type: "openai" | "openai-responses" | "anthropic" | "ollama";
                         /** @description Absent for the address of the server's settings. */
                         baseUrl?: string;
-                        /** @description A key is shown as `***`. One that is absent or `***` is kept while the address stays, and an empty one is cleared. */
+                        /** @description A key is shown as `***`. An absent key or `***` keeps the stored key unless the address changes; an empty key clears it. */
                         apiKey?: string;
                         models: {
                             model: string;
@@ -7727,7 +7730,7 @@ export interface operations {
                              * @enum {unknown}
                              */
                             structured?: "schema" | "object" | "none";
-                            /** @description Levels of reasoning; `default` alone for a model that reasons at a level of its own. */
+                            /** @description Levels of reasoning; only `default` for a model that reasons at a fixed level. */
                             reasoning?: ("default" | "none" | "minimal" | "low" | "medium" | "high" | "xhigh")[];
                             /** @description In dollars for a million tokens. */
                             prices?: {
@@ -7761,7 +7764,7 @@ export interface operations {
                         type: "openai" | "openai-responses" | "anthropic" | "ollama";
                         /** @description Absent for the address of the server's settings. */
                         baseUrl?: string;
-                        /** @description A key is shown as `***`. One that is absent or `***` is kept while the address stays, and an empty one is cleared. */
+                        /** @description A key is shown as `***`. An absent key or `***` keeps the stored key unless the address changes; an empty key clears it. */
                         apiKey?: string;
                         models: {
                             model: string;
@@ -7778,7 +7781,7 @@ export interface operations {
                              * @enum {unknown}
                              */
                             structured?: "schema" | "object" | "none";
-                            /** @description Levels of reasoning; `default` alone for a model that reasons at a level of its own. */
+                            /** @description Levels of reasoning; only `default` for a model that reasons at a fixed level. */
                             reasoning?: ("default" | "none" | "minimal" | "low" | "medium" | "high" | "xhigh")[];
                             /** @description In dollars for a million tokens. */
                             prices?: {
@@ -7986,7 +7989,7 @@ export interface operations {
                         message?: string | null;
                         /** @description Todo list that the tools work on; by default the agent's first. */
                         todoListId?: string | null;
-                        /** @description Thread of the user in which the turns are kept, for the kind `agent`; by default one of the job's own. */
+                        /** @description Thread of the user that stores the turns, for the kind `agent`; by default, the job has a separate thread. */
                         threadId?: string | null;
                         /** @description IANA time zone of the user. */
                         timezone?: string | null;
@@ -8277,13 +8280,13 @@ export interface operations {
     listRuns: {
         parameters: {
             query?: {
-                /** @description Only those of this thread. */
+                /** @description Filters by thread. */
                 threadId?: string;
-                /** @description Only those of this agent. */
+                /** @description Filters by agent. */
                 agentId?: string;
-                /** @description Only those in this state. */
+                /** @description Filters by state. */
                 state?: string;
-                /** @description Only those with this kind of cause. */
+                /** @description Filters by kind of cause. */
                 kind?: string;
                 /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
                 limit?: number;
@@ -8505,7 +8508,7 @@ export interface operations {
                     "application/json": {
                         format: string;
                         sha256: string;
-                        /** @description The run, and what is kept of it. */
+                        /** @description The run and its stored records. */
                         record: Record<string, unknown>;
                     };
                 };
@@ -8764,7 +8767,7 @@ export interface operations {
                 content: {
                     "application/json": {
                         settings: {
-                            /** @description Calls of tools with one of these hints need an approval. `notReadOnly` stands for all tools whose definitions do not say that they only read. */
+                            /** @description Calls of tools with one of these hints need an approval. `notReadOnly` means all tools that are not annotated as read-only. */
                             annotations: ("destructive" | "openWorld" | "notReadOnly")[];
                             /** @enum {unknown} */
                             id: "approvalFloor";
@@ -8803,7 +8806,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": {
-                        /** @description Calls of tools with one of these hints need an approval. `notReadOnly` stands for all tools whose definitions do not say that they only read. */
+                        /** @description Calls of tools with one of these hints need an approval. `notReadOnly` means all tools that are not annotated as read-only. */
                         annotations: ("destructive" | "openWorld" | "notReadOnly")[];
                         /** @enum {unknown} */
                         id: "approvalFloor";
@@ -8843,7 +8846,7 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description Calls of tools with one of these hints need an approval. `notReadOnly` stands for all tools whose definitions do not say that they only read. */
+                    /** @description Calls of tools with one of these hints need an approval. `notReadOnly` means all tools that are not annotated as read-only. */
                     annotations: ("destructive" | "openWorld" | "notReadOnly")[];
                 };
             };
@@ -8858,7 +8861,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": {
-                        /** @description Calls of tools with one of these hints need an approval. `notReadOnly` stands for all tools whose definitions do not say that they only read. */
+                        /** @description Calls of tools with one of these hints need an approval. `notReadOnly` means all tools that are not annotated as read-only. */
                         annotations: ("destructive" | "openWorld" | "notReadOnly")[];
                         /** @enum {unknown} */
                         id: "approvalFloor";
@@ -8874,7 +8877,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": {
-                        /** @description Calls of tools with one of these hints need an approval. `notReadOnly` stands for all tools whose definitions do not say that they only read. */
+                        /** @description Calls of tools with one of these hints need an approval. `notReadOnly` means all tools that are not annotated as read-only. */
                         annotations: ("destructive" | "openWorld" | "notReadOnly")[];
                         /** @enum {unknown} */
                         id: "approvalFloor";
@@ -9213,13 +9216,13 @@ export interface operations {
     listThreads: {
         parameters: {
             query?: {
-                /** @description Only those of this agent. */
+                /** @description Filters by agent. */
                 agentId?: string;
                 /** @description Archived threads; `false` by default. */
                 archived?: "false" | "true" | "any";
-                /** @description Only those in this state. */
+                /** @description Filters by state. */
                 status?: "idle" | "running" | "waiting" | "awaitingTools";
-                /** @description Only those of this origin. */
+                /** @description Filters by origin. */
                 origin?: "chat" | "job" | "proactive" | "client";
                 /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
                 limit?: number;
@@ -9341,7 +9344,7 @@ export interface operations {
     deleteThreads: {
         parameters: {
             query?: {
-                /** @description Only those of this agent. */
+                /** @description Filters by agent. */
                 agentId?: string;
                 /** @description Only threads whose last activity was before this time (RFC 3339). */
                 before?: string;
@@ -9961,7 +9964,7 @@ export interface operations {
                 to?: string;
                 /** @description Some of `day`, `agent`, `user`, `provider`, `model` and `caller`, separated by commas. */
                 groupBy?: string;
-                /** @description Only those of this agent. */
+                /** @description Filters by agent. */
                 agentId?: string;
                 /** @description Only usage of this user, or of a widget token: `widget:<tokenId>`. */
                 userId?: string;
