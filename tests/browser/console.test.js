@@ -244,6 +244,7 @@ inPage('the Prompt tab shows the parts, and that they are what was sent', async 
   const names = await page.locator('.part-name').allInnerTexts();
   assert.ok(names.includes('system-prompt') && names.includes('rules'), names.join());
   assert.equal(await page.locator('.cache-line').count(), 1);
+  assert.match(await page.locator('.part', { hasText: 'system-prompt' }).first().innerText(), /role · fixed by the role/);
   await page.locator('.part summary').first().click();
   assert.match(await page.locator('.part .code').first().innerText(), /You are Pip/);
   const payload = page.locator('details', { hasText: 'Payload' });

@@ -127,6 +127,8 @@ inPage('a component that is drawn while it is loaded elsewhere appears', async (
 });
 
 inPage('the audit log is filtered and exported', async (page) => {
+  await visit(page, 'audit/audited');
+  await page.getByRole('status').filter({ hasText: /^No tool has been called yet\.$/ }).waitFor();
   for (const name of ['readTodos', 'createTodo']) {
     const form = await openTool(page, name, 'audited');
     if (name === 'createTodo') await form.getByLabel('title').fill('Audited');

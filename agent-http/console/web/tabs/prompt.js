@@ -6,6 +6,9 @@ import { counted, number, pretty, size } from '../lib/format.js';
 import { address, has } from '../lib/store.js';
 import { Code, Copy, Fold, Selection, lazy, useLoad } from '../lib/ui.js';
 
+/** Words for the stability of a part of the prompt. */
+const LASTING = { role: 'fixed by the role', agent: 'fixed by the agent’s data', session: 'fixed for the conversation', turn: 'new each turn' };
+
 /** Colours of the sources, by the order in which they come up. */
 const HUES = 8;
 const KNOWN = ['role', 'council', 'documents', 'memory', 'tool-context', 'caller', 'page', 'retrieval'];
@@ -142,7 +145,7 @@ function Part({ part, largest, broke }) {
       <summary>
         <span class="part-line"><span class="part-name">${id}</span><span class="meta">${number(tokens)}</span></span>
         <span class="bar"><span style=${{ width: `${Math.max(1, (tokens / largest) * 100)}%` }}></span></span>
-        <span class="part-line"><span class="meta">${source} · ${stability}${broke ? ' · changed since the last run' : ''}</span><code class="meta">${sha256.slice(0, 8)}</code></span>
+        <span class="part-line"><span class="meta">${source} · ${LASTING[stability] ?? stability}${broke ? ' · changed since the last run' : ''}</span><code class="meta">${sha256.slice(0, 8)}</code></span>
       </summary>
       ${origin && html`<p class="meta">${origin.kind} ${origin.title ?? origin.id ?? ''}${origin.omittedBytes ? ` · ${size(origin.omittedBytes)} left out` : ''}</p>`}
       <${Code} text=${content} label=${`part ${id}`} wrap />

@@ -37,6 +37,8 @@ export function Audit({ id }) {
   const shown = calls.filter((entry) => (!outcome || entry.outcome === outcome)
     && [entry.userId, entry.tool, entry.runId, caller(entry)].some((text) => text?.toLowerCase().includes(words)));
   const all = known.some((agent) => agent.id === agentId) || !agentId ? known : [{ id: agentId }, ...known];
+  const none = agentId && !log.error && 'No tool has been called yet.';
+  const count = calls.length > 0 ? `${number(shown.length)} of ${number(calls.length)} loaded calls${log.cursor ? '' : '; there are no older ones'}` : none;
   return html`<${Page} name="audit" title="Audit" actions=${html`<div class="row">
       <${Select} label="Agent" value=${agentId} disabled=${all.length === 0} all=${all.map(({ id, name }) => [id, name || id])} onSelect=${(id) => go('audit', id)} />
       <${Search} label="Search users and tools" hint="User or tool" value=${search} onSearch=${setSearch} />
@@ -48,9 +50,8 @@ export function Audit({ id }) {
     <${ErrorNote} ...${log} />
     ${all.length === 0 && html`<p class="muted">You own no agent. The log of an agent is its owner’s.</p>`}
     ${calls.length > 0 && html`<${Calls} calls=${shown} />`}
-    ${agentId && !log.isLoading && !log.error && calls.length === 0 && html`<p class="muted">No tool has been called yet.</p>`}
     <div class="row between table-foot">
-      <p class="meta" role="status">${log.isLoading ? 'Loading…' : `${number(shown.length)} of ${number(calls.length)} loaded calls${log.cursor ? '' : '; there are no older ones'}`}</p>
+      <p class="meta" role="status">${log.isLoading ? 'Loading…' : count}</p>
       ${log.cursor && html`<button type="button" class="button small" disabled=${log.isLoading} onClick=${log.loadMore}>Load older calls</button>`}
     </div>
   <//>`;
