@@ -28,6 +28,7 @@ mod metrics;
 mod notifications;
 mod plans;
 mod record_counters;
+mod record_deletion;
 mod text;
 mod time;
 mod todos;

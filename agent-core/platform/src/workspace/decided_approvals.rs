@@ -5,7 +5,7 @@ use agent_core::ids::{CompanyId, UserId};
 
 use super::collection;
 use super::notifications::{eviction_writes, list_users};
-use super::user_deletion::delete_records;
+use super::record_deletion::delete_records;
 use crate::records::{
     Collection, Inventory, ListQuery, MAX_PAGE_RECORDS, Order, Precondition, Record, Records, RecordsExt,
     StoreError, Write, to_json,

@@ -9,12 +9,13 @@ use std::collections::HashSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::record_deletion::clear;
 use super::text::{self, checked_text};
 use super::view::MAX_RECORDS_SCANNED;
 use super::{WorkspaceError, collection};
 use crate::records::{
     Collection, Inventory, Key, ListQuery, MAX_PAGE_RECORDS, Order, Precondition, Record, Records,
-    RecordsExt, StoreError, Write,
+    RecordsExt, StoreError,
 };
 use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_core::role::{MemoryScope, RoleBlock};
@@ -252,24 +253,6 @@ pub async fn delete_memories(
             return Ok(deleted);
         }
         after = next;
-    }
-}
-
-/// Deletes all records of a collection and returns their number.
-pub(super) async fn clear(records: &dyn Records, collection: &Collection) -> Result<usize, StoreError> {
-    let mut deleted = 0;
-    let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
-    loop {
-        let page = records.list(collection, &list).await?;
-        let mut writes = Vec::with_capacity(page.records.len());
-        for record in page.records {
-            writes.push(Write::Delete { key: collection.key(record.id)?, precondition: Precondition::Any });
-        }
-        deleted += records.commit(writes).await?.into_iter().flatten().count();
-        list.cursor = page.next_cursor;
-        if list.cursor.is_none() {
-            return Ok(deleted);
-        }
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use super::decided_approvals::person_collection;
-use super::memories::{MemorySelection, clear, delete_memories};
+use super::memories::{MemorySelection, delete_memories};
 use super::plans::list_id_of;
+use super::record_deletion::{clear, delete_records};
 use super::user_files::delete_user_files;
 use super::user_jobs::request_cancellation;
 use super::{Assignment, FreeFormItem, TodoList, collection};
@@ -113,17 +114,4 @@ async fn ids_where<T: serde::de::DeserializeOwned + Send>(
             return Ok(ids);
         }
     }
-}
-
-/// Deletes records of a collection, and returns the number of those that existed.
-pub(super) async fn delete_records(
-    records: &dyn Records,
-    collection: &Collection,
-    ids: Vec<String>,
-) -> Result<usize, StoreError> {
-    let mut deleted = 0;
-    for id in ids {
-        deleted += usize::from(records.delete(&collection.key(id)?, Precondition::Any).await?);
-    }
-    Ok(deleted)
 }
