@@ -55,7 +55,7 @@ pub use media_type::MediaType;
 pub use sniff::sniff;
 
 /// Identifier of this extractor. Its number rises with each change of the texts that equal documents give.
-pub const EXTRACTOR_ID: &str = "agent-extract/10";
+pub const EXTRACTOR_ID: &str = "agent-extract/11";
 
 /// Extracts the text of a document. The bytes are read as `media_type` and not checked against it; see [`sniff`].
 ///

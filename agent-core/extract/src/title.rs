@@ -1,6 +1,7 @@
 //! Titles of documents.
 
 use agent_retrieval::analysis::is_hidden;
+use agent_retrieval::document::front_matter;
 
 /// Maximum length of a title in characters.
 const MAX_TITLE_CHARACTERS: usize = 300;
@@ -24,7 +25,7 @@ pub(crate) fn first_heading(markdown: &str) -> Option<String> {
     let mut in_code = false;
     // The two lines above.
     let mut above = ["", ""];
-    for line in markdown.lines() {
+    for line in markdown[front_matter(markdown).len()..].lines() {
         if line.trim_start().starts_with("```") || line.trim_start().starts_with("~~~") {
             in_code = !in_code;
         }
@@ -73,6 +74,7 @@ mod tests {
             ("```\n# comment\n```\n### Title", Some("Title")),
             ("**Leave policy**\n===\n\n# later", Some("Leave policy")),
             ("text\n\nLeave\n-----", Some("Leave")),
+            ("---\n# comment\nauthor: Ada\n---\n# Leave", Some("Leave")),
             ("---\nauthor: Ada\n---\none\ntwo\n---\n\n- item\n---\n> quoted\n---\n", None),
             (
                 "```\n\nLeave\n-----\n```\n\n| a |\n---\n\n1. item\n---\n\n2) item\n---\n\n    code\n---\n",

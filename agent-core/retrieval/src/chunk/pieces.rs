@@ -4,7 +4,7 @@ use unicode_normalization::char::is_combining_mark;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::blocks::{Heading, MarkdownBlocks, line_at};
-use crate::document::TextFormat;
+use crate::document::{TextFormat, front_matter};
 
 /// Maximum number of characters in a row without a letter, a digit or the end of a sentence. A longer run is split, and the
 /// segmentation into sentences begins again within it.
@@ -37,9 +37,15 @@ pub(super) fn split<'a>(text: &'a str, format: TextFormat, limit: usize, emit: &
     let mut heading = None;
     let mut after_blank = false;
     let mut blocks = MarkdownBlocks::default();
+    let body = match format {
+        TextFormat::Markdown => front_matter(text).len(),
+        TextFormat::Plain => 0,
+    };
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
         let line_heading = match format {
+            // Comments of front matter are no headings.
+            _ if offset < body => None,
             TextFormat::Markdown => blocks.heading(line, line_at(text, offset + line.len())),
             TextFormat::Plain => None,
         };

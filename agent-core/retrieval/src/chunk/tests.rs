@@ -205,3 +205,13 @@ fn chunks_below_an_underlined_heading_are_in_its_section() {
     assert_eq!(headings.last(), Some(&Some("Handbook > Travel")), "{chunks:?}");
     assert!(text[chunks.last().expect("a chunk").start..].starts_with("Travel\n------\n"), "{chunks:?}");
 }
+
+#[test]
+fn comments_of_front_matter_are_not_headings() {
+    let text =
+        "---\n# Settings of the site\nauthor: Ada\n---\nThirty days.\n\n## Travel\n\nTrains are booked.\n";
+    let document = document(text, TextFormat::Markdown);
+    let chunks = StructuralChunker::new(60, 0).chunk(&document);
+    let headings: Vec<Option<&str>> = chunks.iter().map(|chunk| chunk.heading.as_deref()).collect();
+    assert_eq!(headings, [None, Some("Travel")], "{chunks:?}");
+}

@@ -25,9 +25,10 @@ use crate::postings::Postings;
 
 /// The version that [`DocIndex::encode`] writes. It rises with each change of the layout, and of the chunks or terms that equal
 /// texts give, since an index stays stored while the text of its document does.
-pub const FORMAT_VERSION: u16 = 6;
+pub const FORMAT_VERSION: u16 = 7;
 /// The oldest version with the same layout, whose vectors can be taken over. Later versions changed the terms of abbreviations
-/// (3), the headings of chunks beside indented code (4), the headings of chunks within tables (5), and underlined headings (6).
+/// (3), the headings of chunks beside indented code (4), the headings of chunks within tables (5), underlined headings (6), and
+/// the headings of chunks in and below front matter (7).
 const FIRST_VERSION_WITH_VECTORS: u16 = 2;
 
 const MAGIC: &[u8; 4] = b"ADIX";

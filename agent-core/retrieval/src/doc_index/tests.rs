@@ -7,7 +7,7 @@ use crate::chunk::{Chunk, Chunker, StructuralChunker};
 use crate::document::{DocumentId, ExtractedText, TextFormat};
 use crate::search::{Query, SearchOptions, search_documents};
 
-const GOLDEN: &[u8] = include_bytes!("../../tests/golden/doc_index_v6.bin");
+const GOLDEN: &[u8] = include_bytes!("../../tests/golden/doc_index_v7.bin");
 
 fn document() -> ExtractedText {
     ExtractedText {
@@ -54,10 +54,10 @@ fn an_index_has_the_chunks_with_their_places() {
 }
 
 #[test]
-fn format_version_6_is_read_and_written() {
+fn format_version_7_is_read_and_written() {
     let index = index();
     if std::env::var_os("UPDATE_EXPECT").is_some() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/doc_index_v6.bin");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/doc_index_v7.bin");
         std::fs::write(path, index.encode()).expect("the golden file is written");
         return;
     }
@@ -78,8 +78,8 @@ fn errors_name_the_fault() {
     assert_eq!(DocIndex::decode(b""), Err(DecodeError::NotAnIndex));
     assert_eq!(DocIndex::decode(b"%PDF-1.7"), Err(DecodeError::NotAnIndex));
     let mut other = GOLDEN.to_vec();
-    // The headings of chunks were others in version 5.
-    for version in [5, 7] {
+    // The headings of chunks were others in version 6.
+    for version in [6, 8] {
         other[4] = version;
         assert_eq!(DocIndex::decode(&other), Err(DecodeError::Version(version.into())));
     }
@@ -361,8 +361,9 @@ fn vectors_of_the_version_before_are_taken_over() {
         (3, vectors.clone()),
         (4, vectors.clone()),
         (5, vectors.clone()),
-        (6, vectors),
-        (7, None),
+        (6, vectors.clone()),
+        (7, vectors),
+        (8, None),
     ] {
         old[4] = version;
         assert_eq!(DocIndex::decode_vectors(&old), expected, "{version}");
