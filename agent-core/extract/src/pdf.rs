@@ -18,8 +18,8 @@ use agent_retrieval::document::TextFormat;
 use agent_retrieval::extract::{ExtractError, ExtractedDocument};
 use unpdf::render::{BlockRenderer, CleanupPipeline, CleanupPreset};
 use unpdf::{
-    Block, ErrorKind, FormField, InlineContent, Page, PageSelection, PageStreamOptions, ParseEvent,
-    ParseOptions, PdfParser, RenderOptions, TextRun,
+    Block, ErrorKind, FormField, InlineContent, Page, PageSelection, PageStreamOptions, Paragraph,
+    ParseEvent, ParseOptions, PdfParser, RenderOptions, TextRun,
 };
 
 use self::continued_tables::LastTable;
@@ -28,7 +28,7 @@ use self::ligatures::may_have_ligatures;
 use self::shown_text::ShownText;
 use self::superscripts::raise_in_page;
 use self::unseen_text::UnseenText;
-use crate::escapes::escape_cell;
+use crate::escapes::{escape_cell, escape_line};
 use crate::limits::ExtractionLimits;
 use crate::text_builder::TextBuilder;
 
@@ -180,6 +180,7 @@ impl<'b> PageReader<'b> {
             table.continue_at(position, page, &bold_words);
         }
         self.last_table = LastTable::of(page);
+        escape_paragraphs(page);
         let mut markdown = String::new();
         let mut previous = None;
         for block in page.elements.iter().filter(|block| !matches!(block, Block::Image { .. })) {
@@ -260,6 +261,30 @@ fn escape_cells(page: &mut Page) {
     for content in cells.flat_map(|cell| &mut cell.content).flat_map(|paragraph| &mut paragraph.content) {
         if let InlineContent::Text(TextRun { text, .. }) | InlineContent::Link { text, .. } = content {
             escape_cell(text);
+        }
+    }
+}
+
+/// Escapes the lines of paragraphs that would be headings.
+fn escape_paragraphs(page: &mut Page) {
+    let paragraphs = page.elements.iter_mut().filter_map(|block| match block {
+        Block::Paragraph(paragraph) => Some(paragraph),
+        _ => None,
+    });
+    paragraphs.for_each(escape_lines);
+}
+
+fn escape_lines(paragraph: &mut Paragraph) {
+    // Others begin with the marker of their kind.
+    let mut begins_line = paragraph.style.heading_level.is_none() && paragraph.style.list_info.is_none();
+    for content in &mut paragraph.content {
+        match content {
+            InlineContent::LineBreak => begins_line = true,
+            InlineContent::Text(run) if begins_line => {
+                escape_line(&mut run.text);
+                begins_line = run.text.is_empty();
+            }
+            _ => begins_line = false,
         }
     }
 }

@@ -555,6 +555,21 @@ fn layers_that_are_switched_off_are_not_read() {
 }
 
 #[test]
+fn paragraphs_of_pages_with_a_number_sign_are_not_headings() {
+    let text = "# 4 is the last one of the steps, and it ends the work of the day.";
+    let heading = "BT /F1 20 Tf 72 720 Td (Manual) Tj ET";
+    let page = format!("{heading} BT /F1 10 Tf 72 690 Td ({text}) Tj ET");
+    // Pages with text that is not seen are read in another way.
+    let secret = "1 g BT /F1 9 Tf 72 500 Td (A secret.) Tj ET";
+    for content in [page.clone(), format!("{page} {secret}")] {
+        let mut pdf = PdfBuilder::new();
+        pdf.page(content.as_bytes(), "");
+        let extraction = extracted(MediaType::Pdf, &pdf.build()).unwrap();
+        assert_eq!(page_text(&extraction, 1), format!("# Manual\n\n\\{text}"));
+    }
+}
+
+#[test]
 fn fields_of_forms_are_read_as_they_are_shown() {
     let mut pdf = PdfBuilder::new();
     pdf.text_page(&[PdfText { x: 72, y: 700, size: 12, text: "A form." }]);

@@ -18,6 +18,7 @@ use super::ligatures::LigatureWords;
 use super::superscripts::raise_in_block;
 use super::unseen_text::UnseenText;
 use super::vertical_text::text_of_columns;
+use crate::escapes::escape_line;
 
 /// Rendering mode in which text is not painted.
 const INVISIBLE: i64 = 3;
@@ -143,7 +144,11 @@ fn markdown(block: &TextBlock) -> String {
         }
         (BlockType::ListItem, Some(number)) => format!("{number}. {}", block.list_item_text()),
         (BlockType::ListItem, None) => format!("- {}", block.list_item_text()),
-        _ => block.text(),
+        _ => {
+            let mut text = block.text();
+            escape_line(&mut text);
+            text
+        }
     }
 }
 
