@@ -3,6 +3,7 @@
 mod css;
 mod definitions;
 mod formulas;
+mod leveled_lists;
 mod lists;
 mod movement;
 mod placeholders;
@@ -90,6 +91,8 @@ pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extract
     let malformed = |_| ExtractError::Malformed("not a valid HTML document".to_owned());
     let converter = converter();
     let tree = converter.html_to_tree(&decode_html(bytes)).map_err(malformed)?;
+    // Before the depth is checked, which this increases.
+    leveled_lists::nest_lists(&tree);
     let title = prepare(&tree, limits.max_depth)?;
     let markdown = converter.tree_to_markdown(&tree);
     let mut builder = TextBuilder::new(limits);

@@ -462,3 +462,38 @@ fn titles_above_a_table_without_header_cells_are_not_its_header() {
         assert_eq!(markdown(&table(rows)), expected, "{rows:?}");
     }
 }
+
+#[test]
+fn lists_of_separate_levels_are_nested() {
+    let list = |tag: &str, name: &str, items: &str| {
+        let items: String = items.split(' ').map(|item| format!("<li><span>{item}</span></li>")).collect();
+        format!("<{tag} class='c1 lst-kix_{name} start'>{items}</{tag}>")
+    };
+    let nested = |lists: &[(&str, &str, &str)]| {
+        let lists: Vec<String> = lists.iter().map(|&(tag, name, items)| list(tag, name, items)).collect();
+        markdown(&lists.join("\n"))
+    };
+    for (lists, expected) in [
+        (
+            &[("ul", "a-0", "Fruit"), ("ul", "a-1", "Apple Pear"), ("ul", "a-0", "Bread")][..],
+            "<ul><li>Fruit<ul><li>Apple</li><li>Pear</li></ul></li><li>Bread</li></ul>",
+        ),
+        // Numbers go on below the inner list, and an inner list can be of another kind.
+        (
+            &[("ol", "a_1-0", "Boil"), ("ul", "a_1-1", "water"), ("ol", "a_1-0", "Stir Serve")],
+            "<ol><li>Boil<ul><li>water</li></ul></li><li>Stir</li><li>Serve</li></ol>",
+        ),
+        // A level may be left out.
+        (
+            &[("ul", "a-0", "A"), ("ul", "a-2", "B"), ("ul", "a-1", "C")],
+            "<ul><li>A<ul><li>B</li></ul><ul><li>C</li></ul></li></ul>",
+        ),
+        // Other lists, and levels that do not exist, stay.
+        (&[("ul", "a-0", "A"), ("ul", "b-1", "B")], "<ul><li>A</li></ul><ul><li>B</li></ul>"),
+        (&[("ul", "a-0", "A"), ("ul", "a-9", "B")], "<ul><li>A</li></ul><ul><li>B</li></ul>"),
+    ] {
+        assert_eq!(nested(lists), markdown(expected), "{lists:?}");
+    }
+    let (outer, inner) = (list("ul", "a-0", "A"), list("ul", "a-1", "B"));
+    assert_eq!(markdown(&format!("{outer}<p>text</p>{inner}")), "- A\n\ntext\n\n- B");
+}
