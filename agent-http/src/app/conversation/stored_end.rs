@@ -240,6 +240,15 @@ mod tests {
         }
     }
 
+    /// An end with which the run waits for a decision.
+    async fn suspended_in(service: &ConversationService, store: &MemoryConversations) -> EndRunRequest {
+        let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
+        let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() };
+        let mut end = running_in(service, store).await;
+        end.ending.kind = RunEndKind::Suspended(outcome);
+        end
+    }
+
     fn service(store: &Arc<MemoryConversations>, clock: &Arc<ManualClock>) -> Arc<ConversationService> {
         let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
         let conversations: Arc<dyn Conversations> = store.clone();
@@ -303,10 +312,7 @@ mod tests {
         for (is_own, is_taken) in [(true, false), (false, false), (false, true)] {
             let (store, clock) = (Arc::new(MemoryConversations::default()), Arc::new(ManualClock::new()));
             let (own, other) = (service(&store, &clock), service(&store, &clock));
-            let mut end = running_in(&own, &store).await;
-            let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
-            let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() };
-            end.ending.kind = RunEndKind::Suspended(outcome);
+            let end = suspended_in(&own, &store).await;
             let key = RunKey { owner: end.owner.clone(), id: end.run_id.clone() };
             let live = LiveGuard::new(own.clone(), key.clone(), &own.lease());
             own.runs.insert(&live.run);
@@ -340,10 +346,7 @@ mod tests {
         ] {
             let (store, clock) = (Arc::new(MemoryConversations::default()), Arc::new(ManualClock::new()));
             let own = service(&store, &clock);
-            let mut end = running_in(&own, &store).await;
-            let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
-            let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() };
-            end.ending.kind = RunEndKind::Suspended(outcome);
+            let end = suspended_in(&own, &store).await;
             let key = RunKey { owner: end.owner.clone(), id: end.run_id.clone() };
             let live = LiveGuard::new(own.clone(), key.clone(), &own.lease());
             live.run.stop(RunStop::Cancelled(reason));
