@@ -351,7 +351,7 @@ async fn proactive_calls_wait_for_the_user_s_run() {
 }
 
 #[tokio::test]
-async fn a_message_without_a_run_and_a_parent_waits_for_the_run_of_the_thread() {
+async fn a_message_without_a_run_and_a_parent_is_refused_while_the_thread_has_a_run() {
     let (test, first, gate) = with_a_run().await;
     let note = |text: &str| json!({"messages": [{"role": "user", "content": text}]});
     let request = test.app.request("POST", "/api/threads/t/messages").bearer_auth(session_token("u1", "c1"));
